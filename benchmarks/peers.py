@@ -7,22 +7,25 @@ backward pass (argmax of sum_m b q), until the policy repeats or the sweeps are 
 - :class:`Loops`: the authors' nested loops over (t, s, a, m, s'), compiled by numba. The
   immediate reward sum_s' p r is computed again at every visit, and q once more for the
   chosen action. Layout ``"authors"``: p[s, a, s', m] with s varying fastest, as published,
-  so that sums over s' stride. Layout ``"kind"``: the same loops with s' contiguous.
+  so that sums over s' stride. Layout ``"contiguous"``: the same loops with s' contiguous.
 - :class:`Numpy`: batched matmul with models first.
 
-``TOOLBOXES`` are packages for one model over a finite horizon; they may be missing.
+``TOOLBOXES`` are packages for one model over a finite horizon; they may be missing, as may mdpax.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.instances import Array, Instance, OneModel
+from benchmarks.instances import Array, Instance, SingleModel
 
 Actions = npt.NDArray[np.int64]
 
@@ -51,7 +54,7 @@ class Peer(Protocol):
         ...
 
 
-def cadp(peer: Peer, max_sweeps: int = 1000) -> Result:
+def run_cadp(peer: Peer, max_sweeps: int = 1000) -> Result:
     """CADP from WSU's policy (algorithms 1 and 2 of the paper)."""
     policy, value = peer.backward(peer.prior())
     for sweep in range(1, max_sweeps + 1):
@@ -64,7 +67,7 @@ def cadp(peer: Peer, max_sweeps: int = 1000) -> Result:
 
 # ------------------------------------------------------------------ the authors' loops
 @numba.njit
-def _q(p, r, v, gamma, s, a, m):  # type: ignore[no-untyped-def]
+def _compute_q(p, r, v, gamma, s, a, m):  # type: ignore[no-untyped-def]
     immediate = 0.0
     for n in range(p.shape[2]):
         immediate += p[s, a, n, m] * r[s, a, n, m]
@@ -75,7 +78,7 @@ def _q(p, r, v, gamma, s, a, m):  # type: ignore[no-untyped-def]
 
 
 @numba.njit
-def _loops_backward(p, r, b, gamma, v, policy):  # type: ignore[no-untyped-def]
+def _run_loops_backward(p, r, b, gamma, v, policy):  # type: ignore[no-untyped-def]
     n_states, n_actions, _, n_models = p.shape
     for t in range(len(policy) - 1, -1, -1):
         for s in range(n_states):
@@ -83,16 +86,16 @@ def _loops_backward(p, r, b, gamma, v, policy):  # type: ignore[no-untyped-def]
             for a in range(n_actions):
                 weighted = 0.0
                 for m in range(n_models):
-                    weighted += b[s, m, t] * _q(p, r, v[:, :, t + 1], gamma, s, a, m)
+                    weighted += b[s, m, t] * _compute_q(p, r, v[:, :, t + 1], gamma, s, a, m)
                 if weighted > best:
                     best = weighted
                     policy[t, s] = a
             for m in range(n_models):
-                v[s, m, t] = _q(p, r, v[:, :, t + 1], gamma, s, policy[t, s], m)
+                v[s, m, t] = _compute_q(p, r, v[:, :, t + 1], gamma, s, policy[t, s], m)
 
 
 @numba.njit
-def _loops_forward(p, policy, b):  # type: ignore[no-untyped-def]
+def _run_loops_forward(p, policy, b):  # type: ignore[no-untyped-def]
     n_states, _, _, n_models = p.shape
     for t in range(len(policy) - 1):
         for m in range(n_models):
@@ -106,36 +109,36 @@ def _loops_forward(p, policy, b):  # type: ignore[no-untyped-def]
 class Loops:
     """The authors' loops; arrays b, v (S, M, T) with s varying fastest, as p."""
 
-    def __init__(self, instance: Instance, layout: Literal["authors", "kind"]) -> None:
+    def __init__(self, instance: Instance, layout: Literal["authors", "contiguous"]) -> None:
         self.instance = instance
-        self.p = _laid_out(instance.transitions, layout)
-        self.r = _laid_out(instance.next_rewards, layout)
+        self.p = _arrange(instance.transitions, layout)
+        self.r = _arrange(instance.next_rewards, layout)
 
-    def _new(self, steps: int) -> Array:
+    def _allocate(self, steps: int) -> Array:
         models, states, _ = self.instance.shape
         return np.zeros((states, models, steps), order="F")
 
     def prior(self) -> Array:
-        b = self._new(self.instance.horizon)
+        b = self._allocate(self.instance.horizon)
         b[:] = 1.0 / self.instance.shape[0]
         return b
 
     def forward(self, policy: Actions) -> Array:
-        b = self._new(self.instance.horizon)
+        b = self._allocate(self.instance.horizon)
         b[:, :, 0] = self.instance.initial[:, None] / self.instance.shape[0]
-        _loops_forward(self.p, policy, b)
+        _run_loops_forward(self.p, policy, b)
         return b
 
     def backward(self, b: Array) -> tuple[Actions, float]:
         x = self.instance
-        v = self._new(x.horizon + 1)
+        v = self._allocate(x.horizon + 1)
         policy = np.zeros((x.horizon, x.shape[1]), dtype=np.int64)
-        _loops_backward(self.p, self.r, b, x.discount, v, policy)
+        _run_loops_backward(self.p, self.r, b, x.discount, v, policy)
         return policy, float((x.initial @ v[:, :, 0]).mean())
 
 
-def _laid_out(array: Array, layout: str) -> Array:
-    """(M, S, A, S') as [s, a, s', m], s varying fastest (authors) or s' (kind)."""
+def _arrange(array: Array, layout: str) -> Array:
+    """(M, S, A, S') as [s, a, s', m], s varying fastest (authors) or s' (contiguous)."""
     if layout == "authors":
         return np.asfortranarray(array.transpose(1, 2, 3, 0))
     return np.ascontiguousarray(array.transpose(1, 2, 0, 3)).transpose(0, 1, 3, 2)
@@ -179,14 +182,14 @@ class Numpy:
 
 PEERS: dict[str, Callable[[Instance], Any]] = {
     "authors' loops": lambda instance: Loops(instance, "authors"),
-    "loops, kind layout": lambda instance: Loops(instance, "kind"),
+    "loops, contiguous layout": lambda instance: Loops(instance, "contiguous"),
     "plain numpy": Numpy,
 }
 
 
 # ------------------------------------------------------------------ toolboxes for one model
-def _quantecon(one: OneModel, horizon: int) -> Callable[[], Array]:
-    """quantecon's backward_induction; gives the values (S,) at the first step."""
+def _prepare_quantecon(one: SingleModel, horizon: int) -> Callable[[], Array]:
+    """Return a call of backward_induction that gives the values (S,) at the first step."""
     from quantecon.markov import DiscreteDP
     from quantecon.markov.ddp import backward_induction
 
@@ -204,6 +207,52 @@ def _quantecon(one: OneModel, horizon: int) -> Callable[[], Array]:
     return run
 
 
-TOOLBOXES: dict[str, Callable[[OneModel, int], Callable[[], Array]]] = {
-    "quantecon": _quantecon,
+TOOLBOXES: dict[str, Callable[[SingleModel, int], Callable[[], Array]]] = {
+    "quantecon": _prepare_quantecon,
 }
+
+
+# ------------------------------------------------------------------ an accelerator
+BATCH_SIZES = (1024, 16384)  # of states: mdpax's default, and more
+
+
+def time_mdpax(n_ages: int, n_demands: int, discount: float, n_steps: int) -> tuple[float, Array]:
+    """Return seconds per value iteration of De Moor's perishable stock, and the values after all.
+
+    The faster of two batch sizes counts; 64 bits.
+    """
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    try:
+        import orbax.checkpoint  # noqa: F401
+    except ImportError:  # it saves checkpoints, which are not wanted here
+        package, module = ModuleType("orbax"), ModuleType("orbax.checkpoint")
+        package.checkpoint, module.CheckpointManager = module, object  # type: ignore[attr-defined]
+        sys.modules |= {"orbax": package, "orbax.checkpoint": module}
+    from mdpax.problems.perishable_inventory.de_moor_single_product import (
+        DeMoorSingleProductPerishable,
+    )
+    from mdpax.solvers.value_iteration import ValueIteration
+
+    problem = DeMoorSingleProductPerishable(
+        max_demand=n_demands - 1, max_useful_life=n_ages, lead_time=2, issue_policy="fifo"
+    )
+    seconds: dict[int, float] = {}
+    for size in BATCH_SIZES:
+        solver = ValueIteration(
+            problem=problem,
+            gamma=discount,
+            max_batch_size=size,
+            verbose=0,
+            jax_double_precision=True,
+        )
+        zero = solver.values
+        jax.block_until_ready(solver._iteration_step()[0])  # compiles
+        solver.values = zero
+        start = time.perf_counter()
+        for _ in range(n_steps):
+            solver.values = solver._iteration_step()[0]
+        jax.block_until_ready(solver.values)
+        seconds[size] = (time.perf_counter() - start) / n_steps
+    return min(seconds.values()), np.asarray(solver.values)

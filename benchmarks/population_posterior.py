@@ -36,16 +36,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
-from mmdp.domains._common import DATA, generators
+from mmdp.domains._common import DATA_DIR, spawn_generators
 from mmdp.domains._population import (
     CAPACITY,
     DISCOUNT,
-    DRAWS,
     LOG_START,
     N_ACTIONS,
+    N_SAMPLES,
     N_STATES,
-    rewards,
-    true_kernel,
+    make_rewards,
+    make_true_transitions,
 )
 
 Array = npt.NDArray[np.float64]
@@ -146,13 +146,13 @@ def sample_chains(
 
 
 def published_log() -> Log:
-    with (DATA / "population_log.csv").open(encoding="utf-8") as file:
+    with (DATA_DIR / "population_log.csv").open(encoding="utf-8") as file:
         return Log(*np.loadtxt(file, dtype=np.int64, delimiter=",", skiprows=1).T)
 
 
 def optimal_actions(kernel: Array, tolerance: float = 1e-10) -> Ints:
     """(S,) optimal stationary policy of one model by value iteration."""
-    r, v = rewards(), np.zeros(N_STATES)
+    r, v = make_rewards(), np.zeros(N_STATES)
     while True:
         q = r + DISCOUNT * kernel @ v
         new = q.max(axis=1)
@@ -163,7 +163,7 @@ def optimal_actions(kernel: Array, tolerance: float = 1e-10) -> Ints:
 
 def simulate_log(rng: np.random.Generator) -> Log:
     """A log of the true model under its optimal policy from population 10."""
-    kernel = true_kernel()
+    kernel = make_true_transitions()
     policy = optimal_actions(kernel)
     cumulative = np.cumsum(kernel[np.arange(N_STATES), policy], axis=1)
     path = np.empty(LOG_STEPS + 1, dtype=np.int64)
@@ -191,9 +191,7 @@ def _sweep(state: State, sums: Sums, rng: np.random.Generator) -> State:
     ext = _draw_ext(state.ext_mu, precision, block, sums, rng)
     mean, scale = _mu_given_ext(precision[:, 0], ext, sums)
     mu = _cut_normal(mean, scale, MU_SCALED, rng)
-    noise = np.linalg.solve(
-        np.swapaxes(block.root, 1, 2), rng.standard_normal((len(ext), 3, 1))
-    )  # fmt: skip
+    noise = np.linalg.solve(np.swapaxes(block.root, 1, 2), rng.standard_normal((len(ext), 3, 1)))
     drawn = block.mean - ext[:, None] * block.slope + noise[:, :, 0]
     squares = _residual_squares(mu, drawn, ext, sums)
     state = _redraw_variances(state, squares, sums.n, rng)
@@ -390,10 +388,10 @@ def _cut_gamma(shape: Array, rate: Array, top: Array, rng: np.random.Generator) 
 
 def packed(n: int) -> dict[str, Array]:
     """(2 n,) draws of ``mu, mu0, mu1, mu2``: n for training, then n for testing."""
-    streams = generators(0, 3)[1:]  # the first was once that of a simulated log
+    streams = spawn_generators(0, 3)[1:]  # the first was once that of a simulated log
     sets = [sample_posterior(published_log(), n, rng) for rng in streams]
     return {k: np.concatenate([x[k] for x in sets]) for k in ("mu", "mu0", "mu1", "mu2")}
 
 
 if __name__ == "__main__":
-    np.savez_compressed(Path(str(DATA)) / "population.npz", **packed(DRAWS))
+    np.savez_compressed(Path(str(DATA_DIR)) / "population.npz", **packed(N_SAMPLES))

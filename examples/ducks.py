@@ -22,7 +22,7 @@ rules, share = ["closed", "restrictive", "liberal"], np.array([0.0, 0.1, 0.25]) 
 noise, edges = NormalDist(sigma=0.8), [-np.inf, *(ducks[:-1] + 0.5), np.inf]
 
 
-def spring(survival: np.ndarray) -> np.ndarray:
+def spring_transitions(survival: np.ndarray) -> np.ndarray:
     """(7, 3, 7) the next spring's count by this spring's and the rule, given survival (3,)."""
     born = 1.2 * np.exp(-ducks / 7)  # young per adult: fewer if it is crowded
     expected = ducks[:, None] * survival * (1 + born[:, None])
@@ -36,33 +36,38 @@ hypotheses = {
 }
 reward = ducks[:, None] * share - 1.0 * (ducks < 3)[:, None]  # the bag; few ducks are a loss
 model = mmdp.MMDP(
-    [spring(x) for x in hypotheses.values()], reward, initial=np.eye(7)[2], discount=0.97,
-    states=[f"{n} m" for n in ducks], actions=rules, models=hypotheses,
-)  # fmt: skip
+    [spring_transitions(x) for x in hypotheses.values()],
+    reward,
+    initial=np.eye(7)[2],
+    discount=0.97,
+    states=[f"{n} m" for n in ducks],
+    actions=rules,
+    models=hypotheses,
+)
 mmdp.save(model, out / "models")
 print(model)
 
 # %% plan
 T = 20  # years ahead
-plan = mmdp.solve(model, T, "grid")
-print(f"value {plan.value:.4f}, at most {plan.bound:.4f}: {plan.gap:.3%} more")
-print(plan.policy.text())
-plots.save(plots.policy_heatmap(plan), out / "map.svg")
+solution = mmdp.solve(model, T, "grid")
+print(f"value {solution.value:.4f}, at most {solution.bound:.4f}: {solution.gap:.3%} more")
+print(solution.policy.describe())
+plots.save_figure(plots.policy_heatmap(solution), out / "map.svg")
 
 # %% worth
 table = mmdp.solve(model, T)
 pairs = mmdp.bound(model, T, "pairs")
-known = mmdp.solve(model, T, "oracle")
+oracle = mmdp.solve(model, T, "oracle")
 print(f"one table of actions, which never learns: {table.value:.3f}")
-print(f"state and belief:                         {plan.value:.3f}")
+print(f"state and belief:                         {solution.value:.3f}")
 print(f"no policy has more than (pairs):          {pairs.value:.3f}")
-print(f"knowing the truth from the start:         {known.value:.3f}")
+print(f"knowing the truth from the start:         {oracle.value:.3f}")
 
 # %% years
 truth, rng = model.transitions[1], np.random.default_rng(8)  # what nobody knows
 now, count, log = model, "3 m", []
 for year in range(2026, 2034):
-    rule = mmdp.solve(now, T, "grid").policy.act_at(0, count, now.weights)
+    rule = mmdp.solve(now, T, "grid").policy.best_action(0, count, now.weights)
     s, a = model.state_labels.index(count), rules.index(rule)
     counted = model.state_labels[rng.choice(7, p=truth[s, a])]
     log.append({"time": year, "state": count, "action": rule, "next_state": counted})
@@ -72,13 +77,13 @@ for year in range(2026, 2034):
 pd.DataFrame(log).to_csv(out / "log.csv", index=False)
 
 # %% once
-again = model.update(out / "log.csv", initial="last")
+updated = model.update(out / "log.csv", initial="last")
 weights = mmdp.posterior.weights_by_step(model, out / "log.csv")
-print(np.allclose(again.weights, now.weights), weights[:, 1].round(2).tolist())
+print(np.allclose(updated.weights, now.weights), weights[:, 1].round(2).tolist())
 axis = plots.weights_by_step(weights, range(2026, 2035), model.model_labels)
-plots.save(axis, out / "weights.svg")
+plots.save_figure(axis, out / "weights.svg")
 
 # %% agent
-agent = mmdp.ecosystem.Agent(plan)
+agent = mmdp.interop.Agent(solution)
 for seen in ["3 m", *(step["next_state"] for step in log[:3])]:
     print(f"{seen}: {rules[agent(seen)]:11}", {k: round(v, 2) for k, v in agent.belief.items()})

@@ -24,15 +24,15 @@ print(len(train.parameters), "uncertain parameters:", ", ".join(list(train.param
 T = 15
 solution = mmdp.solve(train, T)
 mmdp.save_policy(solution, out / "policy.csv")
-table = measures.policy_table(solution, train)
+table = measures.policy_table(train, solution)
 print(table[table["time"] == 0].round(2).to_string(index=False))
 
 # %% risk
-checked = mmdp.evaluate(solution, test)
-for name, found in (("decided from", solution.evaluation), ("held out", checked)):
+test_evaluation = mmdp.evaluate(test, solution)
+for name, evaluation in (("decided from", solution.evaluation), ("held out", test_evaluation)):
     print(
-        f"{name:13} mean {found.mean:7,.0f}  worst tenth {found.cvar(0.1):7,.0f}  "
-        f"worst model {found.worst:8,.0f}  regret {found.bayes_regret:7,.0f}"
+        f"{name:13} mean {evaluation.mean:7,.0f}  worst tenth {evaluation.cvar(0.1):7,.0f}  "
+        f"worst model {evaluation.worst:8,.0f}  regret {evaluation.bayes_regret:7,.0f}"
     )
 
 # %% certificate
@@ -42,19 +42,19 @@ print(
 )
 
 # %% information
-worth = measures.information_table(train, T, method=solution)
-print(worth.head(5).round(2).to_string(index=False))
+information = measures.voi_table(train, T, method=solution)
+print(information.head(5).round(2).to_string(index=False))
 
 # %% cost and effect
 # The reward of the domain is 50,000 QALY - cost, earned in the state that is reached.
 P, x, alive = train.transitions, train.parameters, range(3)
 utility = np.stack([*(x[f"u_{s}"] for s in alive), np.zeros(train.n_models)], axis=1)
-price = np.zeros((train.n_models, 4, 3))
+drug_prices = np.zeros((train.n_models, 4, 3))
 for s in alive:
     for a in range(3):
-        price[:, s, a] = x[f"c_{s}_{a}"]
+        drug_prices[:, s, a] = x[f"c_{s}_{a}"]
 effects = np.einsum("msan,mn->msa", P, utility)
-costs = np.einsum("msan,mna->msa", P, price)
+costs = np.einsum("msan,mna->msa", P, drug_prices)
 assert np.allclose(50_000 * effects - costs, train.rewards)
 
 # %% willingness to pay
@@ -64,20 +64,27 @@ print(sweep.frontier.round(2).to_string(index=False))
 
 # %% report
 mmdp.report.write(
-    train, out / "report.html", policy=solution, test=test, bound=bound, title="HIV treatment",
-    effects=effects, costs=costs, thresholds=thresholds,
-)  # fmt: skip
+    train,
+    out / "report.html",
+    policy=solution,
+    test_model=test,
+    bound=bound,
+    title="HIV treatment",
+    effects=effects,
+    costs=costs,
+    wtp_grid=thresholds,
+)
 print("wrote", ", ".join(sorted(file.name for file in out.iterdir())))
 
 # %% card
 stage = {"health": ["A", "B", "C", "dead"]}
-rule = mmdp.solve(train, T, policy=mmdp.Tree(leaves=3, features=stage))
-print(rule.policy.text())
-print(rule.price_text)
+rule = mmdp.solve(train, T, policy_class=mmdp.policies.Tree(max_leaves=3, features=stage))
+print(rule.policy.describe())
+print(rule.restriction_cost_text)
 mmdp.export(rule, out / "card.html", model=train, bound=bound)
 
 # %% freedom
-print(mmdp.freedom(rule, train, 0.01).text)
-table = measures.policy_table(rule, train, tolerance=0.01)
-free = table["free"].str.contains(" or ") & (table["state"] != "death")
-print(table[free][["time", "state", "action", "free"]].to_string(index=False))
+print(mmdp.measures.near_optimal_actions(train, rule, 0.01).description)
+table = measures.policy_table(train, rule, tolerance=0.01)
+near_optimal = table["near_optimal"].str.contains(" or ") & (table["state"] != "death")
+print(table[near_optimal][["time", "state", "action", "near_optimal"]].to_string(index=False))

@@ -28,17 +28,17 @@ parser.add_argument("--time-limit", type=float)
 parser.add_argument("--process", type=int, help="number of this process, from 0")
 parser.add_argument("--processes", type=int, help="how many there are")
 parser.add_argument("--address", help="host:port of process 0")
-given = parser.parse_args()
+arguments = parser.parse_args()
 
-with mmdp.hosts.connected(given.address, given.process, given.processes):
-    part = mmdp.hosts.part()
-    if given.models:
-        model = mmdp.load(given.models, part=part)
+with mmdp.distributed.join_processes(arguments.address, arguments.process, arguments.processes):
+    shard = mmdp.distributed.process_shard()
+    if arguments.models:
+        model = mmdp.load(arguments.models, shard=shard)
     else:
-        model = mmdp.domains.riverswim(seed=0).train.take_part(*part)
-    solution = mmdp.solve(model, given.horizon, time_limit=given.time_limit)
-    oracle = mmdp.bound(model, given.horizon, "oracle")
-    if part[0] == 0:  # all processes have the same solution; one writes it
-        given.out.mkdir(parents=True, exist_ok=True)
-        mmdp.save_policy(solution, given.out / "policy.csv")
+        model = mmdp.domains.riverswim(seed=0).train.take_shard(*shard)
+    solution = mmdp.solve(model, arguments.horizon, time_limit=arguments.time_limit)
+    oracle = mmdp.bound(model, arguments.horizon, "oracle")
+    if shard[0] == 0:  # all processes have the same solution; one writes it
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        mmdp.save_policy(solution, arguments.out / "policy.csv")
         print(f"value {solution.value:.6g}, at most {oracle.value:.6g}: {solution.status.name}")

@@ -13,7 +13,7 @@ from mmdp.testing import check_method
 STATES, ACTIONS = ("new", "worn", "broken"), ("run", "repair")
 
 
-def models(wear: np.ndarray) -> mmdp.MMDP:
+def make_models(wear: np.ndarray) -> mmdp.MMDP:
     """One model for each of the (M,) probabilities to wear in a step."""
     P = np.zeros((len(wear), 3, 2, 3))
     P[:, 0, 0] = np.stack([1 - wear, wear, 0 * wear], axis=1)
@@ -22,23 +22,29 @@ def models(wear: np.ndarray) -> mmdp.MMDP:
     P[:, :, 1, 0] = 1.0
     rewards = [[10.0, 4.0], [6.0, 2.0], [0.0, -8.0]]
     return mmdp.MMDP(
-        P, rewards, initial=[1, 0, 0], discount=0.95, states=STATES, actions=ACTIONS,
-        parameters={"wear": wear}, name="machine",
-    )  # fmt: skip
+        P,
+        rewards,
+        initial=[1, 0, 0],
+        discount=0.95,
+        states=STATES,
+        actions=ACTIONS,
+        parameters={"wear": wear},
+        name="machine",
+    )
 
 
-def machine(n_train: int = 50, n_test: int = 50, seed: int = 0) -> Domain:
+def make_domain(n_train: int = 50, n_test: int = 50, seed: int = 0) -> Domain:
     """Train and test models have a stream of random numbers each."""
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2)]
     train, test = (
-        models(rng.beta(2, 5, n)) for rng, n in zip(streams, (n_train, n_test), strict=True)
+        make_models(rng.beta(2, 5, n)) for rng, n in zip(streams, (n_train, n_test), strict=True)
     )
-    return Domain("machine", train, test, models(np.array([0.3])), "a machine that wears", "")
+    return Domain("machine", train, test, make_models(np.array([0.3])), "a machine that wears", "")
 
 
 # %% use
-train, test = machine()
+train, test = make_domain()
 check_method("cadp", train, 12)
 solution = mmdp.solve(train, 12)
 print(solution.policy.to_frame().head(3).to_string(index=False))
-print(f"{solution.value:.2f} in training, {mmdp.evaluate(solution, test).mean:.2f} on test models")
+print(f"{solution.value:.2f} in training, {mmdp.evaluate(test, solution).mean:.2f} on test models")

@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 import mmdp
-from mmdp.kernels.problem import Sweeps
-from mmdp.methods import Context
-from mmdp.policy import Markov
-from mmdp.search.kinds import LANDSCAPES
-from mmdp.search.landscape import Changes, Landscape, Slope
+from mmdp.kernels.problem import SweepType
+from mmdp.methods import SolveContext
+from mmdp.policies import Markov
+from mmdp.search.space import AscentDirection, ChangeGenerator, SearchSpace
+from mmdp.search.spaces import MARKOV_SPACES
 
 
 @dataclass(frozen=True)
@@ -24,63 +24,65 @@ class Seasons(Markov):
     length: int
 
     name: ClassVar[str] = "seasons"
-    title = "the season and the state"
-    change = "change of the action in a single state and season"
-    masks: ClassVar[bool] = False  # decisions bind each other
-    restricted: ClassVar[bool] = True
+    decision_inputs = "the season and the state"
+    change_text = "change of the action in a single state and season"
+    is_action_mask: ClassVar[bool] = False  # decisions bind each other
+    is_restricted: ClassVar[bool] = True
 
-    def settings(self, model: mmdp.MMDP, horizon: int) -> int:
+    def to_settings(self, model: mmdp.MMDP, horizon: int) -> int:
         return self.length
 
 
-class SeasonTables(Landscape):
+class SeasonSpace(SearchSpace):
     """Tables (T, S) of actions; a block is a state in a season, and its changes are tried."""
 
-    starts: ClassVar[tuple[str, ...]] = ("wsu",)
+    init_names: ClassVar[tuple[str, ...]] = ("wsu",)
 
-    def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
+    def __init__(self, context: SolveContext, sweeps: SweepType = "two-way") -> None:
         super().__init__(context)
-        self.season = np.arange(context.horizon) // context.kind.length  # (T,)
+        self.season = np.arange(context.horizon) // context.policy_class.length  # (T,)
 
-    def start(self, name: str, seed: int) -> np.ndarray:
+    def compute_init(self, name: str, seed: int) -> np.ndarray:
         context = self.context
-        random = mmdp.MarkovPolicy.random(context.model, context.horizon, seed).actions
-        return self.inside(context.wsu()[0] if name == "wsu" else random)
+        random = mmdp.policies.MarkovPolicy.random(context.model, context.horizon, seed).actions
+        return self.project(context.solve_wsu()[0] if name == "wsu" else random)
 
-    def inside(self, table: np.ndarray) -> np.ndarray:
+    def project(self, table: np.ndarray) -> np.ndarray:
         """The nearest table of the kind: all season long what its first decision says."""
-        return table[self.season * self.context.kind.length]
+        return table[self.season * self.context.policy_class.length]
 
-    def seconds(self, name: str) -> float:
+    def estimate_ascent_seconds(self, name: str) -> float:
         """By size: ten rounds in which every change takes a pass."""
         x = self.context.problem
-        tried = (self.season[-1] + 1) * x.n_states * x.n_actions
-        return x.seconds(self.context.horizon, 10 * tried)
+        n_changes = (self.season[-1] + 1) * x.n_states * x.n_actions
+        return x.estimate_seconds(self.context.horizon, 10 * n_changes)
 
-    def returns(self, point: np.ndarray) -> np.ndarray:
-        return self.context.returns(point)
+    def compute_returns(self, candidate: np.ndarray) -> np.ndarray:
+        return self.context.compute_returns(candidate)
 
-    def changes(self, point: np.ndarray, slope: Slope) -> Changes:
+    def iter_changes(self, candidate: np.ndarray, direction: AscentDirection) -> ChangeGenerator:
         """What every action adds to the returns (M,), block by block; the last season first."""
-        table, rho = point.copy(), self.returns(point)
+        table, rho = candidate.copy(), self.compute_returns(candidate)
         for season in reversed(range(self.season[-1] + 1)):
             for s in range(self.context.problem.n_states):
                 self.context.check_time()
                 trials = np.repeat(table[None], self.context.problem.n_actions, axis=0)
                 trials[:, self.season == season, s] = np.arange(len(trials))[:, None]
                 trials = trials[self.context.model.allowed[s]]
-                returns = np.array([self.returns(trial) for trial in trials])
+                returns = np.array([self.compute_returns(trial) for trial in trials])
                 chosen = (yield (returns - rho)[None])[0]
                 if chosen >= 0:
                     table, rho = trials[chosen], returns[chosen]
         return table, rho
 
 
-LANDSCAPES[Seasons] = SeasonTables
+MARKOV_SPACES[Seasons] = SeasonSpace
 
 # %% use
 train, test = mmdp.domains.riverswim(n_train=20, seed=0)
 for policy in ("markov", Seasons(3), Seasons(6)):
-    found = mmdp.solve(train, 12, policy=policy, objective=mmdp.CVaR(0.2))
-    free = found.details.get("unrestricted", found.value)
-    print(f"{policy!s:18} {found.value:7.3f}  {found.status.name}, {free:.3f} if free")
+    solution = mmdp.solve(train, 12, policy_class=policy, objective=mmdp.objectives.CVaR(0.2))
+    unrestricted = solution.details.get("unrestricted_value", solution.value)
+    print(
+        f"{policy!s:18} {solution.value:7.3f}  {solution.status.name}, {unrestricted:.3f} if free"
+    )

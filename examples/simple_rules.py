@@ -14,7 +14,7 @@ stages, treatments = ["well", "mild", "severe", "dead"], ["wait", "pills", "surg
 rng = np.random.default_rng(0)
 
 
-def disease() -> tuple[np.ndarray, np.ndarray]:
+def sample_disease() -> tuple[np.ndarray, np.ndarray]:
     """One plausible disease: P (4, 3, 4) and a year's quality of life less the burden (4, 3)."""
     cures = [0.0, rng.uniform(0.05, 0.25), rng.uniform(0.5, 0.9)]  # chance to improve
     worse = rng.uniform(0.1, 0.3)
@@ -36,68 +36,70 @@ def disease() -> tuple[np.ndarray, np.ndarray]:
     return P, np.maximum(quality[:, None] - burden, 0.0)
 
 
-P, r = (np.array(x) for x in zip(*(disease() for _ in range(60)), strict=True))
+P, r = (np.array(x) for x in zip(*(sample_disease() for _ in range(60)), strict=True))
 model = mmdp.MMDP(
     P, r, initial=[0.5, 0.3, 0.2, 0], discount=0.95, states=stages, actions=treatments
-)  # fmt: skip
+)
 
 
-def summary(solution: mmdp.Solution) -> str:
+def format_summary(solution: mmdp.Solution) -> str:
     rule = solution.policy.actions[5]  # in year 5
     return ", ".join(f"{stages[s]}: {treatments[rule[s]]}" for s in range(3))
 
 
-free = mmdp.solve(model, 20)
-print(summary(free))
+unrestricted = mmdp.solve(model, 20)
+print(format_summary(unrestricted))
 
 # %% monotone
-rising = mmdp.Monotone(states=[["well", "mild", "severe"], ["dead"]], actions=treatments)
-solution = mmdp.solve(model, 20, policy=rising)
-print(summary(solution))
-print(solution.price_text)
+monotone = mmdp.policies.Monotone(states=[["well", "mild", "severe"], ["dead"]], actions=treatments)
+solution = mmdp.solve(model, 20, policy_class=monotone)
+print(format_summary(solution))
+print(solution.restriction_cost_text)
 
 # %% proven
-proven = mmdp.solve(model, 20, policy=rising, certify=3)
-print("certainly below 1%:", proven.gap < 0.01)
+certified = mmdp.solve(model, 20, policy_class=monotone, certify_time=3)
+print("certainly below 1%:", certified.gap < 0.01)
 
 # %% tied
 groups = {"well": "at home", "mild": "in hospital", "severe": "in hospital", "dead": "dead"}
-solution = mmdp.solve(model, 20, policy=mmdp.Tied(groups))
-print(summary(solution))
-print(solution.price_text)
+solution = mmdp.solve(model, 20, policy_class=mmdp.policies.Tied(groups))
+print(format_summary(solution))
+print(solution.restriction_cost_text)
 
 # %% fixed
-solution = mmdp.solve(model, 20, policy=mmdp.Fixed({"mild": ["wait", "pills"]}))
-print(summary(solution))
-print(solution.price_text)
+solution = mmdp.solve(model, 20, policy_class=mmdp.policies.Fixed({"mild": ["wait", "pills"]}))
+print(format_summary(solution))
+print(solution.restriction_cost_text)
 
 # %% tree
-solution = mmdp.solve(model, 20, policy=mmdp.Tree(leaves=3, features={"stage": stages}))
-print(solution.policy.text())
-print(solution.price_text)
+solution = mmdp.solve(
+    model, 20, policy_class=mmdp.policies.Tree(max_leaves=3, features={"stage": stages})
+)
+print(solution.policy.describe())
+print(solution.restriction_cost_text)
 
 # %% leaves
-table = mmdp.value_of_leaves(model, 20, leaves=4, features={"stage": stages})
-print(table[["leaves", "value", "gain", "price"]].round(4).to_string(index=False))
+table = mmdp.measures.value_by_leaves(model, 20, n_leaves=4, features={"stage": stages})
+print(table[["leaves", "value", "gain", "restriction_cost"]].round(4).to_string(index=False))
 print(table.attrs["text"])
 
 # %% stakes
-facts = mmdp.measures.leaf_table(solution, model)
+facts = mmdp.measures.leaf_table(model, solution)
 print(facts.round(3).to_string(index=False))
 
 # %% stationary
 solution = mmdp.solve(model, math.inf)
 print(solution.policy.to_frame()[["state", "action"]].to_string(index=False))
-print(solution.price_text)
+print(solution.restriction_cost_text)
 
 # %% exact
-proven = mmdp.solve(model, math.inf, "exact")
-print(proven.status.name, "after", proven.details["nodes"], "nodes")
+certified = mmdp.solve(model, math.inf, "exact")
+print(certified.status.name, "after", certified.details["n_nodes"], "nodes")
 
 # %% daily
-solution = mmdp.solve(model, 20, policy="stationary")
-print(summary(solution))
-print(solution.price_text)
+solution = mmdp.solve(model, 20, policy_class="stationary")
+print(format_summary(solution))
+print(solution.restriction_cost_text)
 
 # %% coin
 sick, cured = 0, 1
@@ -106,20 +108,24 @@ P[:, cured, :, cured] = 1
 for m in range(2):
     P[m, sick, m, cured] = P[m, sick, 1 - m, sick] = 1
 infection = mmdp.MMDP(
-    P, [[-1, -1], [0, 0]], initial=[1, 0], discount=0.99,
-    states=["sick", "cured"], actions=["drug A", "drug B"],
-)  # fmt: skip
-one = mmdp.solve(infection, math.inf)
-drawn = mmdp.solve(infection, math.inf, policy=mmdp.Stationary(randomised=True))
-print(f"{one.value:.2f} {drawn.value:.2f}")
-print(drawn.tossing_text)
+    P,
+    [[-1, -1], [0, 0]],
+    initial=[1, 0],
+    discount=0.99,
+    states=["sick", "cured"],
+    actions=["drug A", "drug B"],
+)
+deterministic = mmdp.solve(infection, math.inf)
+randomized = mmdp.solve(infection, math.inf, policy_class=mmdp.policies.Stationary(randomized=True))
+print(f"{deterministic.value:.2f} {randomized.value:.2f}")
+print(randomized.randomization_text)
 
 # %% worst
-goal = {"objective": "worst", "policy": mmdp.Markov(randomised=True)}
-print(mmdp.solve(infection, 20, **goal).tossing_text)
+options = {"objective": "worst", "policy_class": mmdp.policies.Markov(randomized=True)}
+print(mmdp.solve(infection, 20, **options).randomization_text)
 
 # %% freedom
-chosen = mmdp.freedom(mmdp.solve(model, 20), model, 0.01)
-print(chosen.text)
+chosen = mmdp.measures.near_optimal_actions(model, mmdp.solve(model, 20), 0.01)
+print(chosen.description)
 rows = chosen.to_frame().round(4)
 print(rows[(rows["time"] == 10) & (rows["state"] != "dead")].to_string(index=False))

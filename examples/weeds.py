@@ -17,10 +17,12 @@ out.mkdir(parents=True, exist_ok=True)
 
 covers, actions = ["clean", "few", "many", "thick"], ["wait", "spray", "pull"]
 damage, cost = np.array([0.0, 1.0, 4.0, 9.0]), np.array([0.0, 0.5, 3.0])
-works = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.95])  # how often spraying works: six hypotheses
+success_probs = np.array(
+    [0.05, 0.2, 0.4, 0.6, 0.8, 0.95]
+)  # how often spraying works: six hypotheses
 
 
-def season(success: float) -> np.ndarray:
+def season_transitions(success: float) -> np.ndarray:
     """(4, 4) one season: the weed falls by one class if the action works, else it may spread."""
     step = np.zeros((4, 4))
     for s in range(4):
@@ -30,11 +32,22 @@ def season(success: float) -> np.ndarray:
     return step
 
 
-P = np.array([np.stack([season(0.0), season(x), season(0.7)], axis=1) for x in works])
+P = np.array(
+    [
+        np.stack([season_transitions(0.0), season_transitions(x), season_transitions(0.7)], axis=1)
+        for x in success_probs
+    ]
+)
 model = mmdp.MMDP(
-    P, -(damage[:, None] + cost), initial=[0, 0, 1, 0], discount=0.95, states=covers,
-    actions=actions, models=[f"works {x:.0%}" for x in works], parameters={"works": works},
-)  # fmt: skip
+    P,
+    -(damage[:, None] + cost),
+    initial=[0, 0, 1, 0],
+    discount=0.95,
+    states=covers,
+    actions=actions,
+    models=[f"works {x:.0%}" for x in success_probs],
+    parameters={"works": success_probs},
+)
 print(model)
 
 # %% one rule
@@ -44,41 +57,46 @@ print(f"one rule for all hypotheses: {rule.value:.2f}")
 print("first season:", dict(zip(covers, (actions[a] for a in rule.policy.actions[0]), strict=True)))
 
 # %% memory
-table = mmdp.value_of_memory(model, T, nodes=(1, 2, 3, 4), time_limit=2)
+table = mmdp.measures.value_by_nodes(model, T, n_nodes=(1, 2, 3, 4), time_limit=2)
 print(table.round(2).to_string(index=False))
 print(table.attrs["text"])
-(out / "memory.svg").write_text(plots.svg(plots.value_of_memory(table)))
+(out / "memory.svg").write_text(plots.to_svg(plots.value_by_nodes(table)))
 
 # %% chart
-solution = mmdp.solve(model, T, policy=mmdp.Memory(nodes=3))
-policy = solution.policy.merged(model)
-chart = policy.flow_chart()
-print(chart.words)
-(out / "chart.svg").write_text(chart.svg())
-(out / "chart.dot").write_text(chart.dot())
+solution = mmdp.solve(model, T, policy_class=mmdp.policies.Memory(max_nodes=3))
+policy = solution.policy.merge_nodes(model)
+controller = policy.to_flow_chart()
+print(controller.text)
+(out / "chart.svg").write_text(controller.to_svg())
+(out / "chart.dot").write_text(controller.to_dot())
 
 # %% follow
-node = policy.start()
+node = policy.initial_memory()
 cover = covers.index("many")
-for year, after in enumerate(["many", "thick", "many", "few"]):
+for year, next_cover in enumerate(["many", "thick", "many", "few"]):
     action = policy.act(node, year, cover)
-    node = policy.update(node, year, cover, action, covers.index(after))
-    print(f"year {year}: {covers[cover]:5} -> {actions[action]:5} -> {after:5}, now in node {node}")
-    cover = covers.index(after)
+    node = policy.update(node, year, cover, action, covers.index(next_cover))
+    print(
+        f"year {year}: {covers[cover]:5} -> {actions[action]:5} -> {next_cover:5}, "
+        f"now in node {node}"
+    )
+    cover = covers.index(next_cover)
 
 # %% check
-exact = mmdp.evaluate(policy, model)
-seen = mmdp.simulate(policy, model, episodes=2000, seed=1)
-print(f"exact {exact.mean:.3f}, simulated {seen.mean:.3f} ± {2 * seen.stderr:.3f}")
+exact = mmdp.evaluate(model, policy)
+evaluation = mmdp.simulate(model, policy, n_episodes=2000, seed=1)
+print(f"exact {exact.mean:.3f}, simulated {evaluation.mean:.3f} ± {2 * evaluation.stderr:.3f}")
 for name, value in zip(model.model_labels, exact.returns, strict=True):
     print(f"if spraying {name:9} {value:7.2f}")
 mmdp.save_policy(policy, out / "policy.csv")
 
 # %% safe
-safe = mmdp.solve(model, T, policy=mmdp.Memory(nodes=3), objective=mmdp.CVaR(0.1))
-for name, found in (("on average", solution), ("for the worst tenth", safe)):
-    tail = found.evaluation.cvar(0.1)
-    print(f"best {name:19}: average {found.evaluation.mean:.2f}, worst tenth {tail:.2f}")
+safe_solution = mmdp.solve(
+    model, T, policy_class=mmdp.policies.Memory(max_nodes=3), objective=mmdp.objectives.CVaR(0.1)
+)
+for name, shown_solution in (("on average", solution), ("for the worst tenth", safe_solution)):
+    tail = shown_solution.evaluation.cvar(0.1)
+    print(f"best {name:19}: average {shown_solution.evaluation.mean:.2f}, worst tenth {tail:.2f}")
 
 # %% proof
 bound = mmdp.bound(model, T, "pairs")
@@ -86,9 +104,9 @@ missing = (bound.value - solution.value) / abs(solution.value)
 print(f"no policy gets more than {bound.value:.2f} on average: {missing:.1%} more than the chart")
 
 # %% page
-mmdp.report.write(model, out / "report.html", horizon=T, memory=3, title="A weed in a reserve")
+mmdp.report.write(model, out / "report.html", horizon=T, max_nodes=3, title="A weed in a reserve")
 print("wrote", ", ".join(sorted(file.name for file in out.iterdir())))
 
 # %% card
 mmdp.export(policy, out / "card.html", model=model, bound=bound)
-print(mmdp.freedom(policy, model, 0.01).text)
+print(mmdp.measures.near_optimal_actions(model, policy, 0.01).description)

@@ -16,13 +16,13 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.fixture(scope="session")
 def paper_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The published CSV folders; written from the packaged models if they are not at hand."""
-    given = os.environ.get("MMDP_PAPER_DATA")
-    folder = Path(given) if given else ROOT.parent / "shared" / "data" / "cadp-uai2023"
-    if given or folder.is_dir():
+    data_path = os.environ.get("MMDP_PAPER_DATA")
+    folder = Path(data_path) if data_path else ROOT.parent / "shared" / "data" / "cadp-uai2023"
+    if data_path or folder.is_dir():
         return folder
     folder = tmp_path_factory.mktemp("published")
     for name in ("riverswim", "hiv"):
-        train, test = mmdp.domains.published(name)
+        train, test = mmdp.domains.load_published(name)
         mmdp.save(train, folder / name)
         mmdp.save(test, folder / name, split="test")
     for file in (ROOT / "tests" / "data").glob("*/*"):

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 600.0  # seconds until a process counts as stuck, whatever else the machine does
+TIMEOUT = 600.0  # seconds until a process counts as stuck, whatever else the machine does
 
 
 @contextmanager
-def running(*command: object, **options: Any) -> Iterator[subprocess.Popen[str]]:
+def run_process(*command: object, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """A process that ends with the block at the latest, also if the block fails."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     with subprocess.Popen([*map(str, command)], text=True, **pipes) as process:
@@ -24,7 +24,7 @@ def running(*command: object, **options: Any) -> Iterator[subprocess.Popen[str]]
             process.kill()
 
 
-def cpu_seconds(pid: int) -> float:
+def read_cpu_seconds(pid: int) -> float:
     """CPU seconds that a process has used so far, by Linux."""
     after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
@@ -32,6 +32,6 @@ def cpu_seconds(pid: int) -> float:
 
 def wait_for_cpu(process: subprocess.Popen[str], seconds: float) -> None:
     """Wait until a process has used this many CPU seconds more, or has ended."""
-    until = cpu_seconds(process.pid) + seconds
-    while process.poll() is None and cpu_seconds(process.pid) < until:
+    target = read_cpu_seconds(process.pid) + seconds
+    while process.poll() is None and read_cpu_seconds(process.pid) < target:
         time.sleep(0.01)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,28 +16,31 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import accelerator, core, machine, memory, single, suite, table, timing
+from benchmarks import cpu, memory, rows, studies, suite
 from benchmarks.instances import (
     BAND,
+    FULL,
+    QUICK,
     Instance,
-    OneModel,
-    one_dense,
-    one_sparse,
-    population,
-    riverswim,
-    sparse_model,
+    Shape,
+    SingleModel,
+    make_dense_mdp,
+    make_population,
+    make_riverswim,
+    make_sparse_mdp,
+    make_sparse_model,
 )
-from benchmarks.peers import PEERS, TOOLBOXES, cadp
-from benchmarks.sizes import QUICK, Shape
+from benchmarks.peers import PEERS, TOOLBOXES, run_cadp
+from benchmarks.rows import Contestant, Goal, Row, Times
 
 import mmdp
-from mmdp.kernels.cpu.kernel import NumbaKernel
+from mmdp.kernels.cpu.backend import NumbaBackend
 
 SMALL = {
-    "riverswim": riverswim(models=6, states=8, horizon=9, seed=1),
-    "banded": population(models=7, states=25, horizon=8, seed=2),
-    "dense": population(models=5, states=12, band=None, horizon=8, seed=3),
-    "one model": population(models=1, states=24, horizon=6, seed=4),
+    "riverswim": make_riverswim(n_models=6, n_states=8, horizon=9, seed=1),
+    "banded": make_population(n_models=7, n_states=25, horizon=8, seed=2),
+    "dense": make_population(n_models=5, n_states=12, band=None, horizon=8, seed=3),
+    "one model": make_population(n_models=1, n_states=24, horizon=6, seed=4),
 }
 
 
@@ -50,9 +51,9 @@ def instance(request: pytest.FixtureRequest) -> Instance:
 
 @pytest.mark.parametrize("name", PEERS)
 def test_peer_finds_the_policy_and_value_of_mmdp(name: str, instance: Instance) -> None:
-    paper = mmdp.CADP(sweeps="paper")
+    paper = mmdp.methods.CADP(sweep_type="paper")
     solution = mmdp.solve(instance.model, instance.horizon, paper, backend="numpy")
-    result = cadp(PEERS[name](instance))
+    result = run_cadp(PEERS[name](instance))
     assert result.value == pytest.approx(solution.value, rel=1e-12)
     assert (result.policy == solution.policy.actions).all()
     assert result.sweeps == solution.iterations
@@ -64,23 +65,26 @@ def test_peer_passes_match_weights_and_evaluation(name: str) -> None:
     peer = PEERS[name](instance)
     policy, value = peer.backward(peer.prior())
     assert value == pytest.approx(
-        mmdp.evaluate(mmdp.MarkovPolicy(policy, n_actions=5), instance.model).mean, rel=1e-12
+        mmdp.evaluate(instance.model, mmdp.policies.MarkovPolicy(policy, n_actions=5)).mean,
+        rel=1e-12,
     )
     b = peer.forward(policy)
     axes = "tms" if name == "plain numpy" else "smt"
-    found = np.einsum(f"{axes}->tms", b)
-    expected = mmdp.model_weights(mmdp.MarkovPolicy(policy, n_actions=5), instance.model)
-    np.testing.assert_allclose(found, expected, atol=1e-15)
+    weights = np.einsum(f"{axes}->tms", b)
+    expected = mmdp.measures.model_weights(
+        instance.model, mmdp.policies.MarkovPolicy(policy, n_actions=5)
+    )
+    np.testing.assert_allclose(weights, expected, atol=1e-15)
 
 
 def test_instances_have_the_pattern_they_promise() -> None:
-    banded, dense = population(3), population(3, band=None)
+    banded, dense = make_population(3), make_population(3, band=None)
     counts = (banded.transitions > 0).sum(axis=-1)
     assert (counts == BAND).all()
     assert banded.model.storage == "sparse"
     assert (dense.transitions > 0).all()
     assert dense.model.storage == "dense"
-    river = riverswim()
+    river = make_riverswim()
     assert river.shape == (100, 20, 2)
     np.testing.assert_allclose(river.transitions.sum(axis=-1), 1.0, atol=1e-14)
     assert (river.transitions[:, 19, 0, 18] == 1).all()
@@ -93,165 +97,162 @@ def test_instances_have_the_pattern_they_promise() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_our_contestant_is_a_whole_solve(threads: int) -> None:
     instance = SMALL["banded"]
-    contestant, sweeps = core.ours(instance, threads)
+    contestant, sweeps = cpu.prepare_paper(instance, threads)
     solution = contestant.run()
     assert isinstance(solution, mmdp.Solution)
-    paper = mmdp.CADP(sweeps="paper")
-    plain = mmdp.solve(instance.model, instance.horizon, paper, backend=NumbaKernel(1))
-    assert (solution.policy.actions == plain.policy.actions).all()
-    assert sweeps == plain.iterations
+    paper = mmdp.methods.CADP(sweep_type="paper")
+    solo_solution = mmdp.solve(instance.model, instance.horizon, paper, backend=NumbaBackend(1))
+    assert (solution.policy.actions == solo_solution.policy.actions).all()
+    assert sweeps == solo_solution.iterations
 
 
 def test_interleave_runs_in_turn_and_scales() -> None:
     order: list[str] = []
-    found = timing.interleave(
+    times = rows.interleave(
         {
-            "a": timing.Contestant(lambda: order.append("a"), scale=1e9),
-            "b": timing.Contestant(lambda: order.append("b")),
+            "a": Contestant(lambda: order.append("a"), scale=1e9),
+            "b": Contestant(lambda: order.append("b")),
         },
-        rounds=2,
+        n_rounds=2,
     )
     assert order == ["a", "b", "a", "b"]
-    assert len(found["a"].rounds) == 2
-    assert found["a"].best > found["b"].best  # a second is counted as a billion
-    both = timing.total([timing.Times((1.0, 5.0)), timing.Times((2.0, 2.0))])
-    assert both.rounds == (3.0, 7.0)
-    assert timing.ratio(both, timing.Times((1.0, 0.5))) == (6.0, 3.0, 14.0)
+    assert len(times["a"].rounds) == 2
+    assert times["a"].best > times["b"].best  # a second is counted as a billion
+    assert rows.add_times([Times((1.0, 5.0)), Times((2.0, 2.0))]).rounds == (3.0, 7.0)
+
+
+def test_interleave_stops_when_the_time_is_over_but_makes_the_first_rounds() -> None:
+    slow = {"a": Contestant(lambda: time.sleep(0.005))}
+    assert len(rows.interleave(slow, n_rounds=50, budget=0.0, min_rounds=2)["a"].rounds) == 2
+    own = {"a": Contestant(lambda: 7.0, has_own_clock=True, scale=2.0)}
+    assert rows.interleave(own, n_rounds=1)["a"].rounds == (14.0,)
 
 
 def test_blas_threads_are_set_and_given_back() -> None:
     import threadpoolctl
 
-    def count() -> set[int]:
+    def count_threads() -> set[int]:
         pools = threadpoolctl.threadpool_info()
         return {x["num_threads"] for x in pools if x["user_api"] == "blas"}
 
-    before = count()
-    with timing.blas_threads(1):
-        assert count() <= {1}
-    assert count() == before
+    before = count_threads()
+    with rows.limit_blas_threads(1):
+        assert count_threads() <= {1}
+    assert count_threads() == before
 
 
 def test_verdict_compares_with_floor_and_aim() -> None:
-    least, most = table.Goal(2.0, 3.0), table.Goal(1.5, 1.2, "most")
-    within = table.Goal(0.9, 1.1, "within")
-    assert [least.reached(x) for x in (1.9, 2.0, 3.0)] == ["MISSED", "ok", "aim"]
-    assert [most.reached(x) for x in (1.6, 1.5, 1.2)] == ["MISSED", "ok", "aim"]
-    assert [within.reached(x) for x in (0.89, 1.0, 1.11)] == ["MISSED", "aim", "MISSED"]
-    assert table.Row("x", None, goal=least).reached == "not run"
-    assert table.Row("x", 1.0).reached == ""
+    at_least, at_most = Goal(2.0, 3.0), Goal(1.5, 1.2, "max")
+    between = Goal(0.9, 1.1, "range")
+    assert [at_least.judge(x) for x in (1.9, 2.0, 3.0)] == ["MISSED", "ok", "aim"]
+    assert [at_most.judge(x) for x in (1.6, 1.5, 1.2)] == ["MISSED", "ok", "aim"]
+    assert [between.judge(x) for x in (0.89, 1.0, 1.11)] == ["MISSED", "aim", "MISSED"]
+    assert Row("x", None, goal=at_least).verdict == "not run"
+    assert Row("x", 1.0).verdict == ""
 
 
 def test_ratio_row_is_peer_over_ours_with_the_spread_of_the_rounds() -> None:
-    peer, ours = timing.Times((6.0, 9.0, 12.0)), timing.Times((2.0, 3.0, 2.0))
-    row = table.ratio_row("x", peer, ours, table.Goal(2, 4), note="n", details={"sweeps": 3})
+    peer, ours = Times((6.0, 9.0, 12.0)), Times((2.0, 3.0, 2.0))
+    row = rows.make_ratio_row("x", peer, ours, goal=Goal(2, 4), note="n", details={"sweeps": 3})
     assert row.value == 6.0 / 2.0
     assert (row.low, row.high) == (3.0, 6.0)
     assert row.spread == pytest.approx(np.subtract(*np.quantile([3, 3, 6], [0.75, 0.25])) / 3)
     assert row.details == {"ours_seconds": 2.0, "peer_seconds": 6.0, "sweeps": 3}
-    again = table.from_document(json.loads(json.dumps(row.document())))
-    assert again == row
-
-
-def test_interleave_stops_when_the_time_is_over_but_makes_the_least_rounds() -> None:
-    slow = {"a": timing.Contestant(lambda: time.sleep(0.005))}
-    assert len(timing.interleave(slow, rounds=50, budget=0.0, least=2)["a"].rounds) == 2
-    said = {"a": timing.Contestant(lambda: 7.0, own_clock=True, scale=2.0)}
-    assert timing.interleave(said, rounds=1)["a"].rounds == (14.0,)
+    assert Row.from_dict(json.loads(json.dumps(row.to_dict()))) == row
 
 
 # ------------------------------------------------------------------ what is measured
 def test_sparse_model_has_the_shape_and_is_filled_in_place() -> None:
-    model = sparse_model(Shape(3, 700, 2, 5, 4))  # more rows than a block
+    shape = Shape(3, 700, 2, 5, 4)  # more rows than a block
+    model = make_sparse_model(shape)
     x = model.problem
-    assert (model.n_models, model.n_states, model.n_actions) == (3, 700, 2)
-    assert x.p.size == Shape(3, 700, 2, 5, 4).nonzeros
+    assert (model.n_models, model.n_states, model.n_actions) == shape[:3]
+    assert x.p.size == shape.n_nonzeros
     np.testing.assert_allclose(x.p.reshape(1400, 5, 3).sum(axis=1), 1.0, atol=1e-12)
     assert x.indices.reshape(1400, 5)[700].tolist() == [348, 349, 350, 351, 352]
 
 
 @pytest.mark.parametrize("name", TOOLBOXES)
-@pytest.mark.parametrize("one", [one_dense(9, 3), one_sparse(11, 3, 4)], ids=["dense", "sparse"])
-def test_toolboxes_find_the_values_of_mmdp(name: str, one: OneModel) -> None:
+@pytest.mark.parametrize(
+    "single", [make_dense_mdp(9, 3), make_sparse_mdp(11, 3, 4)], ids=["dense", "sparse"]
+)
+def test_toolboxes_find_the_values_of_mmdp(name: str, single: SingleModel) -> None:
     pytest.importorskip(name)
-    run = TOOLBOXES[name](one, 6)
+    run = TOOLBOXES[name](single, 6)
     run()  # a second run must start afresh
-    solution = mmdp.solve(one.model, 6, backend="numpy")
+    solution = mmdp.solve(single.model, 6, backend="numpy")
     assert run().mean() == pytest.approx(solution.value, rel=1e-12)
-
-
-def test_a_missing_toolbox_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(one: OneModel, horizon: int) -> Callable[[], Any]:
-        raise ModuleNotFoundError("No module named 'quantecon'")
-
-    monkeypatch.setitem(single.TOOLBOXES, "quantecon", missing)
-    rows = [row for row in single.one_model(QUICK) if "quantecon" in row.check]
-    assert [row.goal.floor for row in rows if row.goal is not None] == [1.0, 1.3] * 2
-    assert {row.value for row in rows} == {None}
-    assert all("not installed" in row.note for row in rows)
-    assert "not installed" in table.text(rows[0])
 
 
 def test_reader_reads_every_number_on_every_thread() -> None:
     array = np.arange(1001.0)
     for threads in (1, 2, 3):
-        assert machine.Reader(array, 4, threads).run() == 4 * array.sum()
+        assert cpu.Reader(array, 4, threads).run() == 4 * array.sum()
 
 
 def test_neighbours_are_busy_and_gone_afterwards() -> None:
-    with machine.busy(2) as processes:
+    with cpu.keep_busy(2) as processes:
         assert [process.poll() for process in processes] == [None, None]
     assert all(process.poll() is not None for process in processes)
 
 
-def test_reach_is_the_time_of_the_first_value_that_is_good_enough() -> None:
-    def solve(callback: Callable[[mmdp.Progress], object]) -> mmdp.Solution:
+def test_time_to_value_is_that_of_the_first_value_that_is_good_enough() -> None:
+    def solve(callback: Callable[[mmdp.solution.Progress], object]) -> mmdp.Solution:
         for i, value in enumerate((1.0, 3.0, 4.0)):
-            callback(mmdp.Progress("x", i, value, value, 10.0 * i))
+            callback(mmdp.solution.Progress("x", i, value, value, elapsed=10.0 * i))
         return mmdp.solve(SMALL["one model"].model, 2)
 
-    assert machine._reach(solve, 2.5) == 10.0
-    assert machine._reach(solve, 1.0) == 0.0
-    assert machine._reach(solve, 9.0) < 9.0  # never: the seconds of the whole solve
+    assert cpu.time_to_value(solve, 2.5) == 10.0
+    assert cpu.time_to_value(solve, 1.0) == 0.0
+    assert cpu.time_to_value(solve, 9.0) < 9.0  # never: the seconds of the whole solve
 
 
 def test_memory_counts_arrays_that_a_solve_keeps() -> None:
     pytest.importorskip("resource", reason="memory is measured on Linux")
-    found = memory._fresh("solve", QUICK, "two-way")
-    M, S, A, T = QUICK.models["POP"], QUICK.states, 5, QUICK.horizon
-    assert found["stored"] == 8 * M * S * A * S  # stored densely: 22 of 23 next states
-    assert found["kept"] == 8 * T * M * S * (A + 2)
-    assert memory._fresh("solve", QUICK, "paper")["kept"] == 2 * 8 * T * M * S
+    two_way = rows.run_fresh(memory.solve_fresh, "POP", "two-way", True)
+    M, S, A, T = QUICK.n_models["POP"], QUICK.n_states, 5, QUICK.horizon
+    assert two_way["stored"] == 8 * M * S * A * S  # stored densely: 22 of 23 next states
+    assert two_way["kept"] == 8 * T * M * S * (A + 2)
+    paper = rows.run_fresh(memory.solve_fresh, "POP", "paper", True)
+    assert paper["kept"] == 2 * 8 * T * M * S
 
 
-def test_the_planned_case_adds_up() -> None:
-    room, sweep = memory.planned(1e-10)  # seconds a byte: 10 GB/s
-    assert memory.PLAN.nonzeros == 2_000_000_000
-    assert room.value == pytest.approx(16 + 2 + 0.4)  # p, b and r in GB
-    assert sweep.value == pytest.approx(50 * 1.6 * 1.1)  # a step takes 1.6 s, a forward one 0.16
+def test_every_node_of_a_controller_has_weight() -> None:
+    """A sweep skips nodes without weight, and would be too cheap."""
+    tables = [np.zeros((4, 25), np.int32), np.ones((4, 25), np.int32)]
+    prepared = mmdp.kernels.get_backend("numpy").prepare(SMALL["banded"].model.problem, 4)
+    _, b = prepared.compute_node_weights(cpu.make_controller(tables))
+    assert (b[-1].sum(axis=(0, 2)) > 0).all()
 
 
-def test_rows_of_a_gpu_file() -> None:
-    measured = {
-        "machine": {"device": "H"},
-        "rows": [
-            {"row": "POP double, sweep", "ms": 2.9, "gb_s": 2139.0, "share": 0.57},
-            {"row": "POP double, backward", "ms": 2.2, "gb_s": 2373.0, "share": 0.63},
-            {"row": "20000 models double, backward", "ms": 60.0, "share": 0.46},
-            {"row": "crossover M=10", "ms": 13.0, "ratio": 7.5, "threads": 16},
-        ],
-    }
-    rows = {row.check: row for row in accelerator.rows_of(measured)}
-    assert (rows["H: POP float64, one sweep"].value, rows["H: POP float64, one sweep"].reached) == (
-        2.9, "ok",
-    )  # fmt: skip
-    assert rows["H: POP float64 backward, share of copying"].reached == "ok"
-    assert rows["H: 20,000 models backward, share of copying"].reached == "MISSED"
-    assert "7.5 × faster than numba on 16 threads" in rows["H: crossover M=10"].note
+def test_a_fresh_process_says_why_it_failed() -> None:
+    with pytest.raises(RuntimeError, match="KeyError: 'no such case'"):
+        rows.run_fresh(memory.build_fresh, "no such case", 1e-6)
+
+
+# ------------------------------------------------------------------ studies
+def test_coverage_is_that_of_the_true_return() -> None:
+    ferry = studies.make_ferry()
+    log = studies.simulate_log(ferry, 10, np.random.default_rng(0))
+    steps = list(zip(log["state"], log["action"], log["next_state"], strict=True))
+    assert all(ferry.p[x] > 0 for x in steps)
+    assert all(
+        last == (after == 2) for (*_, after), last in zip(steps, log["terminated"], strict=True)
+    )
+    far = ferry._replace(r=ferry.r + 1000.0)
+    assert studies.is_covered(ferry, log, 0)
+    assert not studies.is_covered(far, log, 0)
+
+
+def test_bounds_are_above_the_value() -> None:
+    model = mmdp.domains.garnet(n_models=3, n_states=4, n_actions=2, branching=2).train
+    value = mmdp.solve(model, 4, "exact").value
+    for method in (*studies.SINGLE_BOUNDS, "best"):
+        assert studies.compute_bound(model, 4, method, 0.2)[1] >= value * (1 - 1e-9)
 
 
 # ------------------------------------------------------------------ the command
-def bench(*arguments: object) -> tuple[int, str, str]:
+def run_bench(*arguments: object) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of a quick trial."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -260,59 +261,77 @@ def bench(*arguments: object) -> tuple[int, str, str]:
 
 
 class Trial(NamedTuple):
-    """A quick run: its folder, what it printed and the sections that it is about."""
+    """A quick run: its folder and what it printed."""
 
     folder: Path
     printed: str
-    sections: list[str]
+
+
+DEVICE = ("gpu", "gpu-events", "weak", "shards")
 
 
 @pytest.fixture(
-    scope="module", params=["with caches", pytest.param("everything", marks=pytest.mark.slow)]
+    scope="module", params=["quick", pytest.param("everything", marks=pytest.mark.slow)]
 )
 def trial(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trial:
-    """A run of everything, or of all but the section that compiles all kernels again."""
-    folder, sections, only = tmp_path_factory.mktemp("bench"), list(suite.SECTIONS), []
-    if request.param == "with caches":
-        sections.remove("first")
-        only = ["--only", ",".join(name for name in sections if name != "large")]
-    code, printed, told = bench("--large", *only, "--out", folder)
-    assert code == 0, told
-    return Trial(folder, printed, sections)
-
-
-def test_every_floor_is_a_row(trial: Trial) -> None:
-    folder, printed, sections = trial
+    """A run of everything, or of all but what compiles again and what is on a device."""
+    folder, names = tmp_path_factory.mktemp("bench"), list(suite.SECTIONS)
+    if request.param == "quick":
+        names = [name for name in names if name not in ("first", *DEVICE)]
+    code, printed, stderr = run_bench("--only", ",".join(names), "--out", folder)
+    assert code == 0, stderr
     document = json.loads((folder / "bench.json").read_text())
-    found: dict[str, list[Any]] = {}
+    assert list(document["seconds"]) == names
+    return Trial(folder, printed)
+
+
+def test_every_floor_has_its_row(trial: Trial) -> None:
+    document = json.loads((trial.folder / "bench.json").read_text())
+    titles = {row["section"] for row in document["rows"]}
+    measured = {
+        (x["section"], x["check"], x["threads"])
+        for x in [row | {"threads": row["n_threads"]} for row in document["rows"]]
+    }
+    floors = {
+        (section.title, *key)
+        for section in suite.SECTIONS.values()
+        for key in section.floors
+        if section.title in titles
+    }
+    assert {x for x in floors - measured if "mdpax" not in x[1]} == set()  # not in a trial
+    assert document["failures"] == []
     for row in document["rows"]:
-        if row["goal"] is not None:
-            goal = (row["threads"], row["goal"]["floor"], row["goal"]["aim"])
-            found.setdefault(row["section"], []).append(goal)
-        assert row["check"] in printed
+        assert row["check"][:47] in trial.printed
+        assert row["goal"] is None
         if "ours_seconds" in row["details"]:
             ratio = row["details"]["peer_seconds"] / row["details"]["ours_seconds"]
             assert row["value"] == pytest.approx(ratio)
             assert row["low"] <= row["high"]
-    for section in map(suite.SECTIONS.__getitem__, sections):  # what is shown if one fails
-        held = [(n, g.floor, g.aim) for n, g in section.floors if g is not None]
-        assert sorted(held, key=str) == sorted(found.get(section.title, []), key=str)
-    assert document["failed"] == []
-    assert all(len(line) <= 100 for line in printed.splitlines() if str(folder) not in line)
+    lines = trial.printed.splitlines()
+    assert all(len(line) <= 100 for line in lines if str(trial.folder) not in line)
     assert {"cpu", "cores", "numpy", "numba", "memory_gb"} <= document["machine"].keys()
 
 
 def test_files_say_the_same_as_the_terminal(trial: Trial) -> None:
-    folder, printed, _ = trial
-    written = (folder / "bench.md").read_text(encoding="utf-8")
-    document = json.loads((folder / "bench.json").read_text())
-    for row in map(table.from_document, document["rows"]):
-        assert f"| {row.check} |" in written
+    saved = (trial.folder / "bench.md").read_text(encoding="utf-8")
+    document = json.loads((trial.folder / "bench.json").read_text())
+    assert all(f"| {row['check']} |" in saved for row in document["rows"])
     count = sum(row["value"] is not None for row in document["rows"])
-    for text in (printed, written):
+    for text in (trial.printed, saved):
         assert f"{count} figures" in text
         assert "quick trial" in text
-    assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+def use_sections(monkeypatch: pytest.MonkeyPatch, **sections: suite.Section) -> None:
+    monkeypatch.setattr(suite, "SECTIONS", sections)
+
+
+def measure_two(sizes: Any) -> Iterator[Row]:
+    yield Row("one", 1.0)
+    yield Row("two", 2.5, n_threads=2)
+
+
+TWO = suite.Section("a title", measure_two, {("two", 2): Goal(2, 3), ("one", 1): Goal(5, 6)})
 
 
 def test_a_run_of_everything_writes_the_results(
@@ -320,9 +339,9 @@ def test_a_run_of_everything_writes_the_results(
 ) -> None:
     results = tmp_path / "RESULTS.md"
     monkeypatch.setattr(suite, "RESULTS", results)
-    monkeypatch.setattr(suite, "FULL", QUICK)
-    monkeypatch.setattr(suite, "SECTIONS", {"loading": suite.SECTIONS["loading"]})
-    for partial in ("--quick", "--only=loading"):
+    other = suite.Section("other", measure_two, is_optional=True)
+    use_sections(monkeypatch, two=TWO, other=other)
+    for partial in ("--quick", "--only=two"):
         assert suite.main([partial, "--json", "--out", str(tmp_path)]) == 0
         assert not results.exists()
     for _ in range(2):  # the second over the first
@@ -330,178 +349,80 @@ def test_a_run_of_everything_writes_the_results(
     text = results.read_text(encoding="utf-8")
     assert text == (tmp_path / "bench.md").read_text(encoding="utf-8")
     assert text.startswith("# ")
-    assert text.count("| **loading** ") == 1
+    assert text.count("| **a title** ") == 1
+    assert "2 floors: 1 reached, 1 missed" in text
+    assert "| two | 2 | 2.50 × |  | 2 | 3 | ok |" in text
+    assert "other" not in text
 
 
-def test_only_some_sections_as_json(tmp_path: Path) -> None:
-    code, printed, told = bench("--only", "loading,growth", "--json", "--out", tmp_path / "x")
-    assert (code, told) == (0, "")
+def test_a_quick_trial_has_no_floors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_sections(monkeypatch, two=TWO)
+    code, printed, stderr = run_bench("--json", "--out", tmp_path / "x")
+    assert (code, stderr) == (0, "")
     document = json.loads(printed)
-    assert set(document["seconds"]) == {"loading", "growth"}
-    assert [Path(x).name for x in document["files"]] == ["bench.json", "bench.md", "bench.png"]
+    assert [row["verdict"] for row in document["rows"]] == ["", ""]
+    assert [Path(x).name for x in document["files"]] == ["bench.json", "bench.md"]
+    assert list(document["seconds"]) == ["two"]
 
 
 def test_bad_arguments_are_one_line(tmp_path: Path) -> None:
     for arguments, words in (
         (["--only", "loop"], "no section is called 'loop'; choose from first, loops, numpy"),
-        (["--gpu-json", str(tmp_path / "no.json")], "no such file"),
+        (["--merge", str(tmp_path / "no.json")], "no such file"),
     ):
-        code, printed, told = bench(*arguments, "--out", tmp_path)
+        code, printed, stderr = run_bench(*arguments, "--out", tmp_path)
         assert (code, printed) == (2, "")
-        assert words in told
-        assert told.count("\n") == 1
+        assert words in stderr
+        assert stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_section_that_fails_is_a_row_and_the_exit_status(
+@pytest.mark.parametrize("error", [ValueError("no such luck\nsecond line"), None])
+def test_a_section_that_fails_or_lacks_a_peer_is_a_row(
+    error: Exception | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(sizes: Any) -> Iterator[Row]:
+        yield Row("one", 1.0)
+        raise error or rows.UnavailableError("a peer is not installed")
+
+    use_sections(monkeypatch, bad=suite.Section("bad", measure, TWO.floors), two=TWO)
+    monkeypatch.setattr(suite, "RESULTS", tmp_path / "RESULTS.md")
+    assert suite.main(["--out", str(tmp_path)]) == int(error is not None)
+    document = json.loads((tmp_path / "bench.json").read_text())
+    bad = {row["check"]: row for row in document["rows"] if row["section"] == "bad"}
+    assert bad["one"]["verdict"] == "MISSED"
+    said = "a peer is not installed" if error is None else "FAILED: ValueError: no such luck"
+    assert (bad["two"]["verdict"], bad["two"]["note"]) == ("not run", said)
+    assert ("bad: rest of the section" in bad) == (error is not None)
+    assert document["failures"] == (["bad"] if error else [])
+    assert [x["value"] for x in document["rows"] if x["section"] == "a title"] == [1.0, 2.5]
+
+
+def test_sections_of_another_run_are_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(sizes: Any, options: Any) -> Iterator[table.Row]:
-        yield table.Row("first", 1.0, goal=table.Goal(5, 6))
-        raise ValueError("no such luck\nsecond line")
+    def refuse(sizes: Any) -> Iterator[Row]:
+        raise rows.UnavailableError("no device here")
+        yield
 
-    floors = [(None, table.Goal(2, 3)), (1, table.Goal(5, 6))]
-    monkeypatch.setitem(suite.SECTIONS, "loading", suite.Section("loading", broken, floors))
-    code, _, told = bench("--only", "loading,memory", "--out", tmp_path)
-    assert code == 1
-    document = json.loads((tmp_path / "bench.json").read_text())
-    checks = {row["check"]: row for row in document["rows"]}
-    assert checks["first"]["value"] == 1.0
-    assert checks["loading: the rest of this section"]["note"] == "FAILED: ValueError: no such luck"
-    not_run = [row for row in document["rows"] if row["goal"] and row["value"] is None]
-    assert [(row["threads"], row["goal"]["floor"]) for row in not_run] == [(None, 2)]
-    assert any("peak" in check for check in checks)  # the next section ran
-    assert "failed: loading" in told
+    monkeypatch.setattr(suite, "RESULTS", tmp_path / "RESULTS.md")
+    use_sections(monkeypatch, two=TWO)
+    assert suite.main(["--out", str(tmp_path / "there")]) == 0
+    use_sections(monkeypatch, two=suite.Section(TWO.title, refuse, TWO.floors))
+    for merge, values in (([], [None, None]), (["--merge", "there"], [1.0, 2.5])):
+        options = [str(tmp_path / x / "bench.json") if x == "there" else x for x in merge]
+        assert suite.main([*options, "--out", str(tmp_path)]) == 0
+        document = json.loads((tmp_path / "bench.json").read_text())
+        assert [row["value"] for row in document["rows"]] == values
 
 
-def test_a_quick_trial_has_no_verdicts_and_a_full_run_has() -> None:
-    rows = [table.Row("a", 2.0, goal=table.Goal(1, 3)), table.Row("b", 0.5, goal=table.Goal(1, 3))]
-    for quick in (True, False):
-        report = suite.Report(suite.Options(quick=quick), rows, {"loops": 1.0}, load=[0.0, 0.0])
-        lines = [*suite.heading(report), *(table.text(row, report.verdicts) for row in rows)]
-        texts = ["\n".join(lines), suite.page(report.document())]
-        for text in texts:
-            assert ("floor" in text, "missed" in text.lower()) == (not quick, not quick)
-        assert all(("reached" in row) == (not quick) for row in report.document()["rows"])
+def test_a_missing_toolbox_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(single: SingleModel, horizon: int) -> Callable[[], Any]:
+        raise ModuleNotFoundError("No module named 'quantecon'")
 
-
-@pytest.mark.parametrize("kind", [False, True])
-def test_planning_peer_searches_the_same_problem(kind: bool) -> None:
-    """With one model, one decision of the peer finds the best first action, in counted steps."""
-    pytest.importorskip("pomdp_py")
-    from benchmarks import planning
-
-    instance = riverswim(models=1, states=4, horizon=3)
-    q = mmdp.solve(instance.model, 3, mmdp.QMDP(episodes=2), seed=0).policy.tables.q[0, :, :, 0]
-    peer = planning.Peer(instance, np.full(3, 100.0), kind)
-    for s in range(4):
-        peer.problem.steps = 0
-        assert peer.decide(0, s, 2000) == q[s].argmax()
-        assert peer.problem.steps == pytest.approx(2000 * 3, rel=0.4)  # the tree may go one deeper
-
-
-@pytest.mark.parametrize("kind", [False, True])
-def test_planning_peer_moves_with_the_probabilities_of_the_model(kind: bool) -> None:
-    pytest.importorskip("pomdp_py")
-    from benchmarks import planning
-
-    instance = riverswim(models=2, states=4, horizon=3)
-    peer = planning.Peer(instance, np.ones(3), kind)
-    state = peer.problem.states[1][2] if kind else planning.State(1, 2)
-    drawn = [peer.problem.sample(state, planning.Action(1)) for _ in range(4000)]
-    after = [(x[0] if kind else x).s for x in drawn]
-    found = np.bincount(after, minlength=4) / len(after)
-    np.testing.assert_allclose(found, instance.transitions[1, 2, 1], atol=0.04)
-    if kind:
-        assert drawn[0][2] == instance.rewards[1, 2, 1]
-        assert drawn[0][1].s == after[0]
-
-
-def test_search_steps_add_up_the_remaining_horizons() -> None:
-    pytest.importorskip("pomdp_py")
-    from benchmarks import planning
-
-    assert planning.search_steps(7, 5) == sum(7 * (5 - t) for t in range(5))
-
-
-def test_planning_runs_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("pomdp_py")
-    from benchmarks import planning
-
-    file = tmp_path / "planning.json"
-    assert planning.main(["--json", str(file)], sizes=planning.TINY) == 0
-    printed = capsys.readouterr().out
-    rows = {(x["check"], x["threads"]): x for x in json.loads(file.read_text())["checks"]}
-    for name in ("RS", "POPS"):
-        peer, kind = rows[f"{name} pomdp-py", 1], rows[f"{name} pomdp-py kind", 1]
-        for planner in ("POMCP", "QMDP", "rollout", "Markov"):
-            for threads in (1, 2):
-                ours = rows[f"{name} {planner}", threads]
-                assert ours["ratio"] == pytest.approx(ours["rate"] / peer["rate"])
-                assert ours["kind"] == pytest.approx(ours["rate"] / kind["rate"])
-                assert ours["check"] in printed
-    assert rows["POP QMDP", 1]["ratio"] is None  # too large for the peer
-    assert rows["RS POMCP", 1]["goal"]["floor"] == 100
-    assert rows["POPS QMDP", 1]["goal"] == {"floor": 2e6, "aim": 4e6, "of": "rate"}
-    assert all(len(line) <= 100 for line in printed.splitlines())
-
-
-def test_planning_verdict_looks_at_what_the_goal_is_of() -> None:
-    pytest.importorskip("pomdp_py")
-    from benchmarks import planning
-
-    def verdict(rate: float, ratio: float | None, goal: planning.Goal | None) -> str:
-        return planning.Check("x", 1, rate, ratio, ratio, ratio, ratio, goal).verdict
-
-    assert [verdict(x, 1.0, planning.BELIEF_GOAL) for x in (1e6, 3e6, 5e6)] == [
-        "BELOW", "floor", "aim",
-    ]  # fmt: skip
-    assert [verdict(9e9, x, planning.TREE_GOAL) for x in (99.0, 101.0, None)] == [
-        "BELOW", "floor", "BELOW",
-    ]  # fmt: skip
-    assert verdict(1.0, 1.0, None) == ""
-
-
-# ------------------------------------------------------------------ nodes of memory
-def test_memory_nodes_runs_and_its_sweeps_are_those_of_the_solver() -> None:
-    from benchmarks import memory_nodes
-    from benchmarks.instances import population
-
-    tiny = population(3, states=23, horizon=4)
-    found = memory_nodes.sweeps(tiny, threads=(1,), rounds=1)
-    assert set(found) == {(1, n) for n in (2, 3, 4, 5)}
-    x = tiny.model.problem
-    controller = memory_nodes.mixed([np.zeros((4, 23), np.int32), np.ones((4, 23), np.int32)])
-    _, b = mmdp.kernels.get("numpy").plan(x, 4).node_weights(controller)
-    assert (b[-1].sum(axis=(0, 2)) > 0).all()  # every node has weight, or a sweep skips it
-
-
-def test_building_is_measured_from_every_input() -> None:
-    from benchmarks import building
-
-    for case in building.CASES:
-        found = building.measure(case, 1e-6)
-        assert min(found["seconds"], found["entries"], found["model"]) > 0
-        assert ("copying" in found) == (case == "dense")
-
-
-def test_the_machine_is_the_published_one_and_its_optimum_is_proven() -> None:
-    from benchmarks import maintenance
-
-    p, rewards = maintenance.nominal()
-    np.testing.assert_allclose(p.sum(axis=-1), 1)
-    assert p[7, 0, 7] == 1
-    assert p[9, 0, 9] == 1
-    np.testing.assert_allclose(p[2, 1:, 3], 0.3)
-    assert rewards[:7].any() == 0
-    model = maintenance.machine(3, 9.0, 0)
-    assert model.initial.shape == (3, 10)
-    proven = maintenance.solved("machine", 3, 9.0, 0, 20.0)
-    assert "| 1 of 2 |" in maintenance.line("x", [proven, (math.inf, 2.0)])
-    small = maintenance.random(2, 3, 0, actions=2)
-    found = mmdp.solve(small, math.inf, "exact")
-    every = [
-        mmdp.evaluate(mmdp.StationaryPolicy(rule, n_actions=2), small).mean
-        for rule in itertools.product(range(2), repeat=3)
-    ]
-    assert found.value == pytest.approx(max(every), rel=1e-9)
+    monkeypatch.setitem(TOOLBOXES, "quantecon", prepare)
+    section = suite.SECTIONS["single"]
+    found = list(suite.Run(FULL).measure("single", section))
+    assert {(row.check, row.n_threads) for row in found} == set(section.floors)
+    assert {row.verdict for row in found} == {"not run"}
+    assert all("pip install 'mmdp[bench]'" in rows.format_line(row) for row in found)

@@ -22,21 +22,30 @@ from click.testing import CliRunner
 
 import mmdp
 from mmdp.cli.app import app
-from tests.cli.calls import QUICKLY
+from tests.cli.calls import QUICK_DEFAULTS
 from tests.conftest import ROOT
-from tests.shell import commands, write_log
+from tests.shell import list_commands, write_log
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
-KINDS = {"sh", "bash", "python", "console", "text", "json", "csv"}  # the last three are only shown
+BLOCK_LANGUAGES = {
+    "sh",
+    "bash",
+    "python",
+    "console",
+    "text",
+    "json",
+    "csv",
+    "bibtex",
+}  # the last four are only shown
 
 
-def blocks(text: str, kind: str) -> list[str]:
-    return [code for found, code in FENCE.findall(text) if found == kind]
+def list_blocks(text: str, language: str) -> list[str]:
+    return [code for block_language, code in FENCE.findall(text) if block_language == language]
 
 
-def load(name: str) -> ModuleType:
+def load_tool(name: str) -> ModuleType:
     """A module of docs/_tools, which is no package."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_tools" / f"{name}.py")
     assert spec is not None
@@ -46,29 +55,29 @@ def load(name: str) -> ModuleType:
     return module
 
 
-cells = load("cells")
-WITH_SCRIPTS = [page for page in PAGES if cells.scripts(page)]
+cells = load_tool("cells")
+WITH_SCRIPTS = [page for page in PAGES if cells.list_scripts(page)]
 LONG = "choose-a-method.md"  # every method on three problems
 
 
 # ------------------------------------------------------------------ code
-def test_every_block_is_of_a_kind_that_is_checked() -> None:
+def test_every_block_has_a_checked_language() -> None:
     for name, text in TEXT.items():
         assert text.count("\n```") == 2 * len(FENCE.findall(text)), f"{name}: an open block"
-        assert {kind for kind, _ in FENCE.findall(text)} <= KINDS, name
+        assert {language for language, _ in FENCE.findall(text)} <= BLOCK_LANGUAGES, name
 
 
 @pytest.mark.parametrize("name", TEXT)
 def test_python_is_a_doctest_or_a_cell_of_a_script(name: str) -> None:
     """Code that is neither would be run by nothing."""
     page = next(page for page in PAGES if page.name == name)
-    shown = {code for script in cells.scripts(page) for code in _cells(script)}
-    for code in blocks(TEXT[name], "python"):
-        assert code.startswith(">>> ") or code.strip("\n") in shown, f"{name}: {code[:60]}"
+    script_cells = {code for script in cells.list_scripts(page) for code in _list_cells(script)}
+    for code in list_blocks(TEXT[name], "python"):
+        assert code.startswith(">>> ") or code.strip("\n") in script_cells, f"{name}: {code[:60]}"
 
 
-def _cells(script: str) -> list[str]:
-    return list(cells.cells(ROOT / script).values())
+def _list_cells(script: str) -> list[str]:
+    return list(cells.read_cells(ROOT / script).values())
 
 
 @pytest.mark.parametrize(
@@ -80,15 +89,15 @@ def test_scripts_print_what_the_pages_show(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their reports hold what is asked for; nothing that is printed depends on the rest."""
-    monkeypatch.setattr(mmdp.report, "write", partial(mmdp.report.write, seconds=0))
-    expected = cells.refreshed(page, tmp_path)
+    monkeypatch.setattr(mmdp.report, "write", partial(mmdp.report.write, time_limit=0))
+    expected = cells.refresh_page(page, tmp_path)
     assert TEXT[page.name] == expected, "run: python docs/_tools/cells.py"
 
 
 def test_every_example_is_shown_and_short() -> None:
-    shown = {script for page in WITH_SCRIPTS for script in cells.scripts(page)}
-    assert shown == {f"examples/{file.name}" for file in (ROOT / "examples").glob("*.py")}
-    method = cells.cells(ROOT / "examples" / "new_method.py")["method"]
+    shown_scripts = {script for page in WITH_SCRIPTS for script in cells.list_scripts(page)}
+    assert shown_scripts == {f"examples/{file.name}" for file in (ROOT / "examples").glob("*.py")}
+    method = cells.read_cells(ROOT / "examples" / "new_method.py")["method"]
     assert len(method.splitlines()) <= 40  # "a new method in 40 lines"
 
 
@@ -99,21 +108,23 @@ def test_examples_take_their_folder_as_argument() -> None:
 
 
 # ------------------------------------------------------------------ commands
-WITH_COMMANDS = [name for name in TEXT if name != "README.md" and commands(TEXT[name])]
+WITH_COMMANDS = [name for name in TEXT if name != "README.md" and list_commands(TEXT[name])]
 
 
-def say(line: str) -> tuple[int, str]:
+def run_command(line: str) -> tuple[int, str]:
     """Exit status and all that a command prints, here; reports hold what is asked for."""
     if not line.startswith("mmdp "):
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
+        completed = subprocess.run(
+            ["bash", "-c", line], capture_output=True, text=True, check=False
+        )
+        return completed.returncode, completed.stdout + completed.stderr
     command, _, file = line.partition(" > ")
-    found = CliRunner(env={"COLUMNS": "80"}).invoke(
-        app, shlex.split(command)[1:], default_map=QUICKLY
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(
+        app, shlex.split(command)[1:], default_map=QUICK_DEFAULTS
     )
     if file:
-        Path(file).write_text(found.stdout, encoding="utf-8")
-    return found.exit_code, found.stderr + ("" if file else found.stdout)
+        Path(file).write_text(result.stdout, encoding="utf-8")
+    return result.exit_code, result.stderr + ("" if file else result.stdout)
 
 
 @pytest.mark.parametrize("name", WITH_COMMANDS)
@@ -122,40 +133,40 @@ def test_commands_run_in_an_empty_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_log(tmp_path / "log.csv")
-    for line in commands(TEXT[name]):
-        code, printed = say(line)
+    for line in list_commands(TEXT[name]):
+        code, printed = run_command(line)
         assert code == 0, f"{line}: {printed}"
         assert printed.strip(), line
 
 
-def dialogue(text: str) -> list[tuple[str, str]]:
+def list_dialogue(text: str) -> list[tuple[str, str]]:
     """(command, what it prints), in the order of the page."""
     pairs: list[tuple[str, str]] = []
-    for block in blocks(text, "console"):
+    for block in list_blocks(text, "console"):
         for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
             command, _, printed = part.partition("\n")
             pairs.append((command, " ".join(printed.split())))
     return pairs
 
 
-@pytest.mark.parametrize("name", [name for name in TEXT if dialogue(TEXT[name])])
+@pytest.mark.parametrize("name", [name for name in TEXT if list_dialogue(TEXT[name])])
 def test_dialogues_are_what_the_program_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for command, expected in dialogue(TEXT[name]):
-        code, printed = say(command)
+    for command, expected in list_dialogue(TEXT[name]):
+        code, printed = run_command(command)
         assert " ".join(printed.split()) == expected, command
         assert (code == 2) == expected.startswith("mmdp: "), command
 
 
 # ------------------------------------------------------------------ links and the site
-def anchors(text: str) -> set[str]:
+def list_anchors(text: str) -> set[str]:
     """Anchors of the headings of a page, as GitHub and mkdocs make them."""
     prose = FENCE.sub("", text)
     titles = re.findall(r"^#+ (.+)$", prose, re.M)
-    plain = [re.sub(r"[^\w\- ]", "", title.lower()) for title in titles]
-    named = {re.sub(r"[ ]+", "-", title.strip()) for title in plain}
+    slugs = [re.sub(r"[^\w\- ]", "", title.lower()) for title in titles]
+    named = {re.sub(r"[ ]+", "-", title.strip()) for title in slugs}
     return named | set(re.findall(r"^::: (\S+)$", prose, re.M))
 
 
@@ -169,26 +180,31 @@ def test_links_lead_somewhere(page: Path) -> None:
         file = (page.parent / name).resolve() if name else page
         assert file.is_file(), f"{page.name}: {target}"
         if anchor:
-            assert anchor in anchors(file.read_text(encoding="utf-8")), f"{page.name}: {target}"
+            assert anchor in list_anchors(file.read_text(encoding="utf-8")), (
+                f"{page.name}: {target}"
+            )
 
 
 @pytest.mark.parametrize("pictures", ["blank", pytest.param("drawn", marks=pytest.mark.slow)])
 def test_the_site_builds_without_warnings(pictures: str, tmp_path: Path) -> None:
     pytest.importorskip("mkdocstrings_handlers.python", reason="mkdocs is not here; make docs")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
-        cwd=ROOT, capture_output=True, text=True, check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "MMDP_PICTURES": pictures},
-    )  # fmt: skip
-    told = done.stdout + done.stderr
-    assert done.returncode == 0, told
-    assert "WARNING" not in told
+    )
+    output = completed.stdout + completed.stderr
+    assert completed.returncode == 0, output
+    assert "WARNING" not in output
     built = {file.stem for file in (tmp_path / "site").glob("*.html")} - {"404"}
     assert built == {page.stem for page in PAGES if page.name != "README.md"}
     _check_reference((tmp_path / "site" / "api.html").read_text(encoding="utf-8"))
     assert not (tmp_path / "site" / "_tools").exists()
     small = {file.name for file in (tmp_path / "site").glob("*.svg") if file.stat().st_size < 1000}
-    assert small == (set(load("pictures").PICTURES) if pictures == "blank" else set())
+    assert small == (set(load_tool("pictures").PICTURES) if pictures == "blank" else set())
 
 
 def _check_reference(page: str) -> None:
@@ -202,8 +218,12 @@ def _check_reference(page: str) -> None:
 
 
 def test_the_reference_has_every_public_name() -> None:
-    asked = {name.rsplit(".", 1)[1] for name in re.findall(r"^::: (\S+)$", TEXT["api.md"], re.M)}
-    modules = {"domains", "ecosystem", "hosts", "io", "measures", "plots", "posterior", "report"}
-    modules |= {"economics", "testing"}
-    others = {"METHODS", "Planner", "Progress", "Provenance", "InputError", "__version__"}
-    assert set(mmdp.__all__) - modules - others <= asked
+    documented = {
+        name.rsplit(".", 1)[1] for name in re.findall(r"^::: (\S+)$", TEXT["api.md"], re.M)
+    }
+    public_names = {
+        name for name in mmdp.__all__ if not isinstance(getattr(mmdp, name), ModuleType)
+    }
+    public_names |= {method.__name__ for method in mmdp.methods.METHODS.values()}
+    public_names |= set(mmdp.economics.__all__) | set(mmdp.interop.__all__)
+    assert public_names - {"InputError", "__version__"} <= documented

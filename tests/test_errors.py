@@ -19,15 +19,23 @@ def test_remedies_are_joined_to_one_sentence() -> None:
 
 def test_a_remedy_that_cannot_be_worded_is_left_out() -> None:
     error = InputError("no action", [Remedy("allowed"), Remedy("dead_ends", "absorb")])
-    assert error.text(lambda x: None if x.argument == "allowed" else "do it") == "no action; do it"
-    assert error.text(lambda _: None) == "no action"
+    assert (
+        error.format_message(lambda x: None if x.argument == "allowed" else "do it")
+        == "no action; do it"
+    )
+    assert error.format_message(lambda _: None) == "no action"
 
 
-@pytest.mark.parametrize("kind", [InputError, MemoryLimitError])
-def test_place_and_copies_keep_the_remedies(kind: type[InputError]) -> None:
-    error = kind("rows sum to 0.9", [Remedy("normalize", True, do="load with")])
-    for twin in (error.at("m.csv"), pickle.loads(pickle.dumps(error.at("m.csv"))),
-                 copy.copy(error.at("m.csv"))):  # fmt: skip
-        assert type(twin) is kind
+@pytest.mark.parametrize("error_type", [InputError, MemoryLimitError])
+def test_location_and_copies_keep_the_remedies(error_type: type[InputError]) -> None:
+    error = error_type("rows sum to 0.9", [Remedy("normalize", True, verb="load with")])
+    for twin in (
+        error.with_location("m.csv"),
+        pickle.loads(pickle.dumps(error.with_location("m.csv"))),
+        copy.copy(error.with_location("m.csv")),
+    ):
+        assert type(twin) is error_type
         assert str(twin) == "m.csv: rows sum to 0.9; load with normalize=True"
-        assert twin.text(lambda x: f"{x.argument} {x.values}").endswith("; normalize (True,)")
+        assert twin.format_message(lambda x: f"{x.argument} {x.values}").endswith(
+            "; normalize (True,)"
+        )

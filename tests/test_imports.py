@@ -15,33 +15,33 @@ from tests.conftest import ROOT
 
 # From the bottom up. A room may import those below it, and others of its line as long as no
 # circle comes about. "mmdp" is the package itself: the public names.
-LINES = (
-    ("arguments", "words", "errors", "clock", "notebook", "draw", "_version"),
+ROOM_ORDER = (
+    ("arguments", "text", "errors", "memory", "timing", "notebook", "draw", "_version"),
     ("kernels",),
-    ("support", "validate", "model"),
-    ("objective", "policy"),
+    ("transitions", "validate", "model"),
+    ("objectives", "policies"),
     ("solution",),
     ("search",),
     ("bounds",),
     ("methods",),
     ("simulate",),
     ("certify", "checkpoint", "solve", "workers"),
-    ("identity", "study", "hosts", "testing", "mmdp"),
-    ("io", "domains", "posterior", "ecosystem", "functions"),
+    ("identity", "study", "distributed", "testing", "mmdp"),
+    ("io", "domains", "posterior", "interop", "functions"),
     ("measures", "economics", "plots", "pages", "report", "paper", "exports"),
     ("cli", "__main__"),
 )
 
 # Imports inside a function that may go up, with the reason: (module, room).
-LAZY: dict[tuple[str, str], str] = {
+ALLOWED_LAZY: dict[tuple[str, str], str] = {
     ("mmdp.domains._harvest", "functions"): "posterior, below functions, takes seeds as domains do",
     ("mmdp.domains._cart_pole", "functions"): "the same",
     ("mmdp.domains._mountain_car", "functions"): "the same",
     ("mmdp.domains._perishable", "functions"): "the same",
     ("mmdp.domains._substitutes", "functions"): "the same",
     ("mmdp.model", "posterior"): "a log is read as fit reads it",
-    ("mmdp.policy.restricted", "io"): "groups may be given as a file",
-    ("mmdp.policy.tree", "io"): "features may be given as a file",
+    ("mmdp.policies.restricted", "io"): "groups may be given as a file",
+    ("mmdp.policies.tree", "io"): "features may be given as a file",
     ("mmdp.checkpoint", "io"): "a checkpoint is a policy file",
     ("mmdp.study", "io"): "cells are files, written whole or not at all",
     ("mmdp.workers", "io"): "files that are removed even if the process that wrote them is killed",
@@ -57,28 +57,28 @@ class Import(NamedTuple):
     lazy: bool
 
 
-def modules_of(package: Path) -> dict[str, Path]:
+def list_modules(package: Path) -> dict[str, Path]:
     """Dotted name to file."""
-    found = {}
+    file_by_module = {}
     for file in sorted(package.rglob("*.py")):
         parts = [package.name, *file.relative_to(package).with_suffix("").parts]
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
-    return found
+        file_by_module[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return file_by_module
 
 
-def imports_of(package: Path) -> list[Import]:
+def list_imports(package: Path) -> list[Import]:
     """Every import between modules of the package, but for those that only type checkers see."""
-    modules = modules_of(package)
+    modules = list_modules(package)
     return [
         Import(name, target, line, lazy)
         for name, file in modules.items()
-        for target, line, lazy in _found(ast.parse(file.read_text(encoding="utf-8")), False)
+        for target, line, lazy in _iter_imports(ast.parse(file.read_text(encoding="utf-8")), False)
         for target in [_module(target, modules)]
         if target not in ("", name)
     ]
 
 
-def _found(node: ast.AST, lazy: bool) -> Iterator[tuple[str, int, bool]]:
+def _iter_imports(node: ast.AST, lazy: bool) -> Iterator[tuple[str, int, bool]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
@@ -88,7 +88,7 @@ def _found(node: ast.AST, lazy: bool) -> Iterator[tuple[str, int, bool]]:
             assert child.level == 0, "write imports in full"
             yield from ((f"{child.module}.{x.name}", child.lineno, lazy) for x in child.names)
         inside = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        yield from _found(child, lazy or inside)
+        yield from _iter_imports(child, lazy or inside)
 
 
 def _module(name: str, modules: Mapping[str, Path]) -> str:
@@ -98,32 +98,38 @@ def _module(name: str, modules: Mapping[str, Path]) -> str:
     return name
 
 
-def room_of(module: str) -> str:
+def get_room(module: str) -> str:
     """``mmdp.io.tables`` is in room ``io``."""
     return module.split(".")[1] if "." in module else module
 
 
-def wrong_imports(
+def find_wrong_imports(
     imports: Sequence[Import], lines: Sequence[Sequence[str]], lazy: Mapping[tuple[str, str], str]
 ) -> list[str]:
     """What goes up or round in a circle, a sentence each."""
     height = {room: i for i, line in enumerate(lines) for room in line}
-    kept = [x for x in imports if not (x.lazy and (x.source, room_of(x.target)) in lazy)]
-    told = [
+    checked_imports = [
+        x for x in imports if not (x.lazy and (x.source, get_room(x.target)) in lazy)
+    ]
+    errors = [
         f"{module} is in no line of the list of rooms"
-        for module in sorted({x.source for x in kept} | {x.target for x in kept})
-        if room_of(module) not in height
+        for module in sorted(
+            {x.source for x in checked_imports} | {x.target for x in checked_imports}
+        )
+        if get_room(module) not in height
     ]
-    told += [
+    errors += [
         f"{x.source}, line {x.line}: {x.target} is above it"
-        for x in kept
-        if height.get(room_of(x.target), -1) > height.get(room_of(x.source), len(lines))
+        for x in checked_imports
+        if height.get(get_room(x.target), -1) > height.get(get_room(x.source), len(lines))
     ]
-    between = [(room_of(x.source), room_of(x.target)) for x in kept]
-    return told + _circle(between) + _circle([(x.source, x.target) for x in kept])
+    between = [(get_room(x.source), get_room(x.target)) for x in checked_imports]
+    return (
+        errors + _find_cycle(between) + _find_cycle([(x.source, x.target) for x in checked_imports])
+    )
 
 
-def _circle(edges: Sequence[tuple[str, str]]) -> list[str]:
+def _find_cycle(edges: Sequence[tuple[str, str]]) -> list[str]:
     graph: dict[str, set[str]] = {}
     for source, target in edges:
         if source != target:
@@ -137,26 +143,26 @@ def _circle(edges: Sequence[tuple[str, str]]) -> list[str]:
 
 # ---------------------------------------------------------------------- the package
 def test_imports_go_down_only() -> None:
-    imports = imports_of(Path(mmdp.__file__).parent)
+    imports = list_imports(Path(mmdp.__file__).parent)
     assert len(imports) > 300
-    assert wrong_imports(imports, LINES, LAZY) == []
+    assert find_wrong_imports(imports, ROOM_ORDER, ALLOWED_LAZY) == []
 
 
-def between_tests(imports: Sequence[Import]) -> list[Import]:
+def find_imports_between_tests(imports: Sequence[Import]) -> list[Import]:
     """Imports of one test module by another; what they share belongs in a helper."""
     return [x for x in imports if x.target.rpartition(".")[2].startswith("test_")]
 
 
 def test_no_test_module_imports_another() -> None:
-    imports = imports_of(ROOT / "tests")
+    imports = list_imports(ROOT / "tests")
     assert len(imports) > 30
-    assert between_tests(imports) == []
+    assert find_imports_between_tests(imports) == []
 
 
 # ---------------------------------------------------------------------- the checker itself
-def fake(folder: Path, files: Mapping[str, str]) -> list[Import]:
+def make_fake_package(folder: Path, files: Mapping[str, str]) -> list[Import]:
     """A package of three rooms, low, middle and high, with a few lines changed."""
-    plain = {
+    contents = {
         "__init__.py": "",
         "low.py": "import math\nfrom typing import TYPE_CHECKING\n",
         "middle/__init__.py": "from fake.middle.one import f\n",
@@ -164,26 +170,26 @@ def fake(folder: Path, files: Mapping[str, str]) -> list[Import]:
         "middle/two.py": "import fake.low\n",
         "high.py": "from fake import middle\ndef f():\n    from fake.middle.one import f\n",
     }
-    for name, text in {**plain, **files}.items():
+    for name, text in {**contents, **files}.items():
         file = folder / "fake" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    return imports_of(folder / "fake")
+    return list_imports(folder / "fake")
 
 
-FAKE = (("low",), ("middle", "fake"), ("high",))
+FAKE_ROOM_ORDER = (("low",), ("middle", "fake"), ("high",))
 
 
 def test_a_package_in_order_passes(tmp_path: Path) -> None:
     only_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import fake.high\n"
-    imports = fake(tmp_path, {"low.py": only_types})
+    imports = make_fake_package(tmp_path, {"low.py": only_types})
     assert Import("fake.middle.one", "fake.middle.two", 2, False) in imports
     assert Import("fake.high", "fake.middle.one", 3, True) in imports
-    assert wrong_imports(imports, FAKE, {}) == []
+    assert find_wrong_imports(imports, FAKE_ROOM_ORDER, {}) == []
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "message"),
     [
         ({"low.py": "import fake.high\n"}, "fake.low, line 1: fake.high is above it"),
         ({"low.py": "def f():\n    from fake import high\n"}, "line 2: fake.high is above it"),
@@ -194,28 +200,28 @@ def test_a_package_in_order_passes(tmp_path: Path) -> None:
     ],
 )
 def test_a_cycle_or_an_upward_import_fails(
-    tmp_path: Path, files: dict[str, str], told: str
+    tmp_path: Path, files: dict[str, str], message: str
 ) -> None:
-    found = wrong_imports(fake(tmp_path, files), FAKE, {})
-    assert any(told in text for text in found), found
+    errors = find_wrong_imports(make_fake_package(tmp_path, files), FAKE_ROOM_ORDER, {})
+    assert any(message in text for text in errors), errors
 
 
-def test_a_circle_in_one_line_of_rooms_fails(tmp_path: Path) -> None:
+def test_a_cycle_between_rooms_of_one_level_fails(tmp_path: Path) -> None:
     one_line = (("low", "middle", "fake", "high"),)
-    assert wrong_imports(fake(tmp_path, {}), one_line, {}) == []
-    imports = fake(tmp_path, {"low.py": "from fake import high\n"})
-    assert any("in a circle" in text for text in wrong_imports(imports, one_line, {}))
+    assert find_wrong_imports(make_fake_package(tmp_path, {}), one_line, {}) == []
+    imports = make_fake_package(tmp_path, {"low.py": "from fake import high\n"})
+    assert any("in a circle" in text for text in find_wrong_imports(imports, one_line, {}))
 
 
 def test_a_lazy_import_may_be_allowed_one_at_the_top_may_not(tmp_path: Path) -> None:
     allowed = {("fake.low", "high"): "a reason"}
-    lazy = fake(tmp_path, {"low.py": "def f():\n    from fake import high\n"})
-    assert wrong_imports(lazy, FAKE, allowed) == []
-    at_the_top = fake(tmp_path, {"low.py": "from fake import high\n"})
-    assert wrong_imports(at_the_top, FAKE, allowed) != []
+    lazy = make_fake_package(tmp_path, {"low.py": "def f():\n    from fake import high\n"})
+    assert find_wrong_imports(lazy, FAKE_ROOM_ORDER, allowed) == []
+    at_the_top = make_fake_package(tmp_path, {"low.py": "from fake import high\n"})
+    assert find_wrong_imports(at_the_top, FAKE_ROOM_ORDER, allowed) != []
 
 
 def test_an_import_between_test_modules_is_found(tmp_path: Path) -> None:
     files = {"test_a.py": "", "middle/test_b.py": "from fake.test_a import x\n"}
-    found = between_tests(fake(tmp_path, files))
-    assert found == [Import("fake.middle.test_b", "fake.test_a", 1, False)]
+    errors = find_imports_between_tests(make_fake_package(tmp_path, files))
+    assert errors == [Import("fake.middle.test_b", "fake.test_a", 1, False)]

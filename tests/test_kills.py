@@ -20,34 +20,34 @@ import numpy as np
 import pytest
 
 import mmdp
-from tests.cli.calls import LOG, run_alone
-from tests.processes import running, wait_for_cpu
+from tests.cli.calls import LOG, run_in_process
+from tests.processes import run_process, wait_for_cpu
 
 KILLS = 50
 Files = dict[str, bytes]
 
 
-def complete(*arguments: object) -> float:
+def run_to_end(*arguments: object) -> float:
     """Run to the end; the CPU seconds that it took."""
-    began = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = run_alone(*arguments)
-    assert done.code == 0, done.err
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return ended.ru_utime - began.ru_utime + ended.ru_stime - began.ru_stime
+    cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = run_in_process(*arguments)
+    assert result.code == 0, result.err
+    cpu_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return cpu_after.ru_utime - cpu_before.ru_utime + cpu_after.ru_stime - cpu_before.ru_stime
 
 
-def shown(place: Path) -> Files:
+def read_visible_files(path: Path) -> Files:
     """The files that a user sees."""
-    files = [place] if place.is_file() else sorted(place.rglob("*")) if place.is_dir() else []
-    hidden = [x for x in files if any(y.startswith(".") for y in x.relative_to(place).parts)]
+    files = [path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else []
+    hidden = [x for x in files if any(y.startswith(".") for y in x.relative_to(path).parts)]
     return {
-        x.relative_to(place).as_posix(): x.read_bytes()
+        x.relative_to(path).as_posix(): x.read_bytes()
         for x in files
         if x.is_file() and x not in hidden
     }
 
 
-def left(folder: Path) -> list[str]:
+def list_temporary_files(folder: Path) -> list[str]:
     return [x.name for x in folder.rglob(".*")]
 
 
@@ -57,13 +57,20 @@ class Command:
 
     name: str
     arguments: Callable[[int, Path], list[object]]
-    place: str
-    steady: Callable[[Files], Files] = lambda files: files  # the files that belong together
+    output: str
+    select_files: Callable[[Files], Files] = lambda files: files  # the files that belong together
 
 
 def fit(seed: int, folder: Path) -> list[object]:
-    few = ["--models", 60, "--test-models", 30 * seed, "--seed", seed]  # seed 0: no test models
-    return ["fit", folder / "log.csv", "--out", folder / "models", "--overwrite", *few]
+    options = [
+        "--n-models",
+        60,
+        "--n-test-models",
+        30 * seed,
+        "--seed",
+        seed,
+    ]  # seed 0: no test models
+    return ["fit", folder / "log.csv", "--out", folder / "models", "--overwrite", *options]
 
 
 def solve(seed: int, folder: Path) -> list[object]:
@@ -72,8 +79,8 @@ def solve(seed: int, folder: Path) -> list[object]:
 
 
 def domain(seed: int, folder: Path) -> list[object]:
-    few = ["--models", 40, "--test-models", 40, "--seed", seed]
-    return ["domain", "riverswim", "--out", folder / "models", *few]
+    options = ["--n-models", 40, "--n-test-models", 40, "--seed", seed]
+    return ["domain", "riverswim", "--out", folder / "models", *options]
 
 
 def paper(seed: int, folder: Path) -> list[object]:
@@ -86,9 +93,11 @@ def without_cells(files: Files) -> Files:
 
 
 COMMANDS = (
-    Command("fit", fit, "models"), Command("solve", solve, "policy.csv"),
-    Command("domain", domain, "models"), Command("paper", paper, "out", without_cells),
-)  # fmt: skip
+    Command("fit", fit, "models"),
+    Command("solve", solve, "policy.csv"),
+    Command("domain", domain, "models"),
+    Command("paper", paper, "out", without_cells),
+)
 
 
 @pytest.fixture
@@ -100,63 +109,65 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def killed(arguments: list[object], moment: float) -> bool:
+def run_and_kill(arguments: list[object], cpu_limit: float) -> bool:
     """Kill the process after so many CPU seconds; False if it was done by then."""
-    with running(sys.executable, "-m", "mmdp", *arguments, stdout=subprocess.DEVNULL) as process:
-        wait_for_cpu(process, moment)
+    with run_process(
+        sys.executable, "-m", "mmdp", *arguments, stdout=subprocess.DEVNULL
+    ) as process:
+        wait_for_cpu(process, cpu_limit)
     return process.returncode == -9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_a_killed_command_leaves_old_or_new_files(command: Command, folder: Path) -> None:
-    place = folder / command.place
-    complete(*command.arguments(0, folder))
-    new = command.steady(shown(place))
-    complete(*command.arguments(1, folder))
-    old = command.steady(shown(place))
+    path = folder / command.output
+    run_to_end(*command.arguments(0, folder))
+    new = command.select_files(read_visible_files(path))
+    run_to_end(*command.arguments(1, folder))
+    old = command.select_files(read_visible_files(path))
     before = folder / "before"
-    (shutil.copytree if place.is_dir() else shutil.copy)(place, before)
-    seconds = complete(*command.arguments(0, folder))
-    rng, done, seen = np.random.default_rng(1), 0, {"old": 0, "new": 0}
-    while done < KILLS:
-        if place.is_dir():
-            shutil.rmtree(place)
-            shutil.copytree(before, place)
+    (shutil.copytree if path.is_dir() else shutil.copy)(path, before)
+    seconds = run_to_end(*command.arguments(0, folder))
+    rng, is_finished, outcomes = np.random.default_rng(1), 0, {"old": 0, "new": 0}
+    while is_finished < KILLS:
+        if path.is_dir():
+            shutil.rmtree(path)
+            shutil.copytree(before, path)
         else:
-            shutil.copy(before, place)
+            shutil.copy(before, path)
         moment = seconds * (1 - 0.7 * rng.random() ** 2)  # files are written at the end
-        if not killed(command.arguments(0, folder), moment):
+        if not run_and_kill(command.arguments(0, folder), moment):
             seconds *= 0.97
             continue
-        done += 1
-        found = command.steady(shown(place))
-        assert found in (old, new), f"a mixture after {moment:.3f} s of {seconds:.3f} s"
-        seen["new" if found == new else "old"] += 1
-        if place.is_dir() and command.name != "paper":
-            mmdp.load(place)
-    complete(*command.arguments(0, folder))
-    assert command.steady(shown(place)) == new
-    assert left(folder) == []
-    print(f"{command.name}: killed {KILLS} times, {seen['old']} old, {seen['new']} new")
+        is_finished += 1
+        files = command.select_files(read_visible_files(path))
+        assert files in (old, new), f"a mixture after {moment:.3f} s of {seconds:.3f} s"
+        outcomes["new" if files == new else "old"] += 1
+        if path.is_dir() and command.name != "paper":
+            mmdp.load(path)
+    run_to_end(*command.arguments(0, folder))
+    assert command.select_files(read_visible_files(path)) == new
+    assert list_temporary_files(folder) == []
+    print(f"{command.name}: killed {KILLS} times, {outcomes['old']} old, {outcomes['new']} new")
 
 
 # ---------------------------------------------------------------------- a full disk
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 200 kB."""
-    place = tmp_path / "disk"
-    place.mkdir()
+    mount_point = tmp_path / "disk"
+    mount_point.mkdir()
     mount = shutil.which("mount")
     if mount is None or os.geteuid() != 0:
         pytest.skip("only root can make a small file system")
-    made = subprocess.run(
-        [mount, "-t", "tmpfs", "-o", "size=200k", "tmpfs", place], capture_output=True
+    image = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", "size=200k", "tmpfs", mount_point], capture_output=True
     )
-    if made.returncode:
+    if image.returncode:
         pytest.skip("a small file system cannot be made here")
-    yield place
-    subprocess.run(["umount", place], check=True)
+    yield mount_point
+    subprocess.run(["umount", mount_point], check=True)
 
 
 @pytest.mark.parametrize("name", ["fit", "domain", "solve"])
@@ -170,7 +181,7 @@ def test_a_full_disk_leaves_the_old_files(small_disk: Path, folder: Path, name: 
             "--out",
             out,
             "--overwrite",
-            "--models",
+            "--n-models",
             9 * n,
         ],
         "domain": lambda n: [
@@ -178,19 +189,19 @@ def test_a_full_disk_leaves_the_old_files(small_disk: Path, folder: Path, name: 
             "riverswim",
             "--out",
             out,
-            "--models",
+            "--n-models",
             n,
-            "--test-models",
+            "--n-test-models",
             n,
         ],
         "solve": lambda n: ["solve", folder / "data", "-T", 9 * n, "-m", "wsu", "-o", out],
     }
-    complete(*arguments[name](1))
-    before = shown(out)
-    done = run_alone(*arguments[name](1000))
+    run_to_end(*arguments[name](1))
+    before = read_visible_files(out)
+    result = run_in_process(*arguments[name](1000))
     # the policy that was found is printed, or put elsewhere
-    assert done.code == (1 if name == "solve" else 2)
-    assert done.err.count("\n") == (3 if name == "solve" else 1), done.err
-    assert "No space left on device" in done.err
-    assert shown(out) == before
-    assert left(small_disk) == []
+    assert result.code == (1 if name == "solve" else 2)
+    assert result.err.count("\n") == (3 if name == "solve" else 1), result.err
+    assert "No space left on device" in result.err
+    assert read_visible_files(out) == before
+    assert list_temporary_files(small_disk) == []

@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse
 
 import mmdp
-from mmdp.support import MemoryLimitError
-from mmdp.testing import random_model
+from mmdp.testing import make_random_model
+from mmdp.transitions import MemoryLimitError
 
 P = np.array([[[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.2, 0.8]]]] * 3)
 R = np.arange(12.0).reshape(3, 2, 2)
@@ -38,7 +38,7 @@ def test_scipy_sparse_equals_dense():
     assert (from_sparse.transitions == P).all()
     for m in range(3):
         for a in range(2):
-            assert (from_sparse.matrix(m, a).toarray() == P[m, :, a]).all()
+            assert (from_sparse.transition_matrix(m, a).toarray() == P[m, :, a]).all()
     one = mmdp.MMDP(nest[0], R[:1])
     assert one.n_models == 1
 
@@ -46,14 +46,24 @@ def test_scipy_sparse_equals_dense():
 def test_coordinates_equal_dense_and_duplicates_add_up():
     m, s, a, n = np.nonzero(P)
     model = mmdp.MMDP.from_coordinates(
-        model=m, state=s, action=a, next_state=n, probability=P[m, s, a, n], shape=(3, 2, 2),
+        model=m,
+        state=s,
+        action=a,
+        next_state=n,
+        probability=P[m, s, a, n],
+        shape=(3, 2, 2),
         rewards=R,
-    )  # fmt: skip
+    )
     assert (model.transitions == P).all()
     twice = mmdp.MMDP.from_coordinates(
-        model=[0, 0, 0], state=[0, 0, 1], action=[0, 0, 0], next_state=[1, 1, 1],
-        probability=[0.25, 0.75, 1.0], reward=[4.0, 8.0, 0.0], shape=(1, 2, 1),
-    )  # fmt: skip
+        model=[0, 0, 0],
+        state=[0, 0, 1],
+        action=[0, 0, 0],
+        next_state=[1, 1, 1],
+        probability=[0.25, 0.75, 1.0],
+        reward=[4.0, 8.0, 0.0],
+        shape=(1, 2, 1),
+    )
     assert twice.rewards[0, 0, 0] == pytest.approx(0.25 * 4 + 0.75 * 8)
 
 
@@ -92,9 +102,9 @@ def test_ambiguous_rewards_are_refused():
 
 
 def test_models_are_frozen_and_do_not_alias_the_callers_arrays():
-    mine = P.copy()
-    model = mmdp.MMDP(mine, R)
-    mine[0, 0, 0] = [0.9, 0.1]
+    transitions = P.copy()
+    model = mmdp.MMDP(transitions, R)
+    transitions[0, 0, 0] = [0.9, 0.1]
     assert model.transitions[0, 0, 0, 0] == 0.5
     with pytest.raises(AttributeError, match="frozen"):
         model.discount = 0.5
@@ -104,9 +114,9 @@ def test_models_are_frozen_and_do_not_alias_the_callers_arrays():
 
 
 def test_one_model_is_not_frozen_in_the_callers_hands():
-    mine, start = P[:1].copy(), np.array([1.0, 0.0])
-    model = mmdp.MMDP(mine, R[:1], initial=start)
-    mine[0, 0, 0, 0] = 0.25
+    array, start = P[:1].copy(), np.array([1.0, 0.0])
+    model = mmdp.MMDP(array, R[:1], initial=start)
+    array[0, 0, 0, 0] = 0.25
     start[0] = 0.5
     np.testing.assert_array_equal(model.transitions, P[:1])
     assert model.initial.tolist() == [1.0, 0.0]
@@ -123,7 +133,7 @@ def test_replace_and_subset():
     assert part.parameters["k"].tolist() == [3, 1]
     assert model.subset(slice(1, 3)).n_models == 2
     assert model.subset(np.array([True, False, True])).model_labels == ("x", "z")
-    with pytest.raises(mmdp.InputError, match="replace\\(\\) does not know"):
+    with pytest.raises(mmdp.InputError, match="replace\\(\\) has no argument"):
         model.replace(gamma=1)
     with pytest.raises(mmdp.InputError, match="no model is called 'q'"):
         model.subset(["q"])
@@ -142,26 +152,36 @@ def test_repr_says_what_matters():
     text = repr(mmdp.MMDP(P, R, discount=0.9, name="RS"))
     assert text.startswith("MMDP(RS: 3 models, 2 states, 2 actions, discount 0.9")
     assert "initial uniform (not given)" in text
-    varying = random_model(0, horizon=3)
+    varying = make_random_model(0, horizon=3)
     assert "varies over 3 time steps" in repr(varying)
 
 
 def test_a_dense_view_of_a_large_sparse_model_is_refused():
     n = 20_000
     model = mmdp.MMDP.from_coordinates(
-        model=np.zeros(n), state=np.arange(n), action=np.zeros(n),
-        next_state=np.roll(np.arange(n), 1), probability=np.ones(n), reward=np.ones(n),
+        model=np.zeros(n),
+        state=np.arange(n),
+        action=np.zeros(n),
+        next_state=np.roll(np.arange(n), 1),
+        probability=np.ones(n),
+        reward=np.ones(n),
         shape=(1, n, 1),
-    )  # fmt: skip
+    )
     assert model.storage == "sparse"
-    assert model.memory < 2_000_000
-    with pytest.raises(MemoryLimitError, match="3.2 GB; use model.matrix"):
+    assert model.nbytes < 2_000_000
+    with pytest.raises(MemoryLimitError, match="3.2 GB; use model.transition_matrix"):
         _ = model.transitions
     with pytest.raises(MemoryLimitError, match='use storage="sparse"'):
         mmdp.MMDP.from_coordinates(
-            model=[0], state=[0], action=[0], next_state=[0], probability=[1.0],
-            shape=(1, n, 1), storage="dense", rewards=np.zeros((n, 1)),
-        )  # fmt: skip
+            model=[0],
+            state=[0],
+            action=[0],
+            next_state=[0],
+            probability=[1.0],
+            shape=(1, n, 1),
+            storage="dense",
+            rewards=np.zeros((n, 1)),
+        )
 
 
 @pytest.mark.parametrize("storage", ["dense", "sparse"])
@@ -173,25 +193,36 @@ def test_models_in_the_order_of_other_labels(storage: Any, horizon: int | None) 
     p = rng.dirichlet(np.ones(4), (*times, 2, 4, 3)) * (rng.random((4, 3, 4)) < 0.7)
     p[..., 0] += 1 - p.sum(axis=-1)
     model = mmdp.MMDP(
-        p, next_rewards=rng.normal(size=(2, 4, 3, 4)), initial=rng.dirichlet(np.ones(4)),
-        terminal=rng.normal(size=(2, 4)), allowed=[[1, 1, 0], [0, 1, 1], [1, 1, 1], [1, 0, 0]],
-        states="abcd", actions="xyz", discount=0.9, storage=storage,
-    )  # fmt: skip
+        p,
+        next_rewards=rng.normal(size=(2, 4, 3, 4)),
+        initial=rng.dirichlet(np.ones(4)),
+        terminal=rng.normal(size=(2, 4)),
+        allowed=[[1, 1, 0], [0, 1, 1], [1, 1, 1], [1, 0, 0]],
+        states="abcd",
+        actions="xyz",
+        discount=0.9,
+        storage=storage,
+    )
     s, a = [2, 0, 3, 1], [1, 2, 0]
     other = model.replace(states=[model.state_labels[i] for i in s], actions="yzx")
-    found = model.ordered_like(other)
-    at = np.ix_(s, a)
-    np.testing.assert_array_equal(found.transitions, model.transitions[(..., *np.ix_(s, a, s))])
-    np.testing.assert_array_equal(found.next_rewards, model.next_rewards[(..., *np.ix_(s, a, s))])
-    np.testing.assert_array_equal(found.rewards, model.rewards[(..., *at)])
-    np.testing.assert_array_equal(found.allowed, model.allowed[at])
-    np.testing.assert_array_equal(found.initial, model.initial[s])
-    np.testing.assert_array_equal(found.terminal, model.terminal[:, s])
-    assert (found.state_labels, found.action_labels) == (other.state_labels, other.action_labels)
-    assert (found.storage, found.horizon) == (model.storage, model.horizon)
-    assert found.ordered_like(model).fingerprint() == model.fingerprint()
-    assert model.ordered_like(model.replace(states="wxyz")) is model
-    assert model.ordered_like(model.replace(states=None, actions=None)) is model
+    reordered = model.reorder_like(other)
+    state_order = np.ix_(s, a)
+    np.testing.assert_array_equal(reordered.transitions, model.transitions[(..., *np.ix_(s, a, s))])
+    np.testing.assert_array_equal(
+        reordered.next_rewards, model.next_rewards[(..., *np.ix_(s, a, s))]
+    )
+    np.testing.assert_array_equal(reordered.rewards, model.rewards[(..., *state_order)])
+    np.testing.assert_array_equal(reordered.allowed, model.allowed[state_order])
+    np.testing.assert_array_equal(reordered.initial, model.initial[s])
+    np.testing.assert_array_equal(reordered.terminal, model.terminal[:, s])
+    assert (reordered.state_labels, reordered.action_labels) == (
+        other.state_labels,
+        other.action_labels,
+    )
+    assert (reordered.storage, reordered.horizon) == (model.storage, model.horizon)
+    assert reordered.reorder_like(model).fingerprint() == model.fingerprint()
+    assert model.reorder_like(model.replace(states="wxyz")) is model
+    assert model.reorder_like(model.replace(states=None, actions=None)) is model
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -215,14 +246,14 @@ def test_states_in_which_an_action_changes_something(seed: int) -> None:
     model = mmdp.MMDP(P, r, **sparse)
     at = np.zeros((T, S), dtype=bool)
     for t, s in np.ndindex(T, S):
-        open_ = np.flatnonzero(allowed[s])
-        rows, rewards = ((x[t] if varies else x)[:, s][:, open_] for x in (P, r))
+        allowed_actions = np.flatnonzero(allowed[s])
+        rows, rewards = ((x[t] if varies else x)[:, s][:, allowed_actions] for x in (P, r))
         at[t, s] = (rows != rows[:, :1]).any() or (rewards != rewards[:, :1]).any()
     decides = at.any(axis=0)
-    assert model.deciding.tolist() == (decides if decides.any() else ~decides).tolist()
+    assert model.has_choice.tolist() == (decides if decides.any() else ~decides).tolist()
     visits = rng.random((T, S, 2))
     expected = visits * at[:, :, None]
-    assert (model.decisions(visits) == (expected if at.any() else visits)).all()
+    assert (model.mask_visits(visits) == (expected if at.any() else visits)).all()
 
 
 def test_rounding_is_no_decision_and_a_small_difference_in_one_of_many_models_is() -> None:
@@ -230,15 +261,15 @@ def test_rounding_is_no_decision_and_a_small_difference_in_one_of_many_models_is
     P[:, 0, 1] = [0.1 + 0.2, 1 - (0.1 + 0.2)]  # 0.30000000000000004
     P[700, 1, 1] += [1e-6, -1e-6]
     r = np.full((2, 2), 53_000.0)
-    assert mmdp.MMDP(P, r).deciding.tolist() == [False, True]
+    assert mmdp.MMDP(P, r).has_choice.tolist() == [False, True]
 
 
 def test_if_nothing_can_be_decided_every_state_counts() -> None:
-    assert mmdp.MMDP([[[[1.0], [1.0]]]], [[1.0, 1.0]]).deciding.tolist() == [True]
+    assert mmdp.MMDP([[[[1.0], [1.0]]]], [[1.0, 1.0]]).has_choice.tolist() == [True]
 
 
 # ---------------------------------------------------------------------- building in blocks
-def some_transitions(seed: int, varies: bool) -> tuple[Any, Any]:
+def make_transitions(seed: int, varies: bool) -> tuple[Any, Any]:
     """(T, M, S, A, S') transitions with zeros of their own in every model, and rewards."""
     rng = np.random.default_rng(seed)
     T, M, S, A = (3 if varies else 1), 4, 5, 3
@@ -256,8 +287,8 @@ def test_every_way_to_build_gives_the_same_arrays(
     monkeypatch: Any, block: int, varies: bool, storage: Any
 ) -> None:
     """However small the blocks: dense arrays, matrices, and coordinates in any order and split."""
-    monkeypatch.setattr("mmdp.support.BLOCK", block)
-    p, r = some_transitions(block, varies)
+    monkeypatch.setattr("mmdp.transitions.BLOCK_SIZE", block)
+    p, r = make_transitions(block, varies)
     T, M, S, A, _ = p.shape
     as_given = (p, r) if varies else (p[0], r[0])
     options = {"storage": storage, "allow_missing": True}
@@ -266,8 +297,13 @@ def test_every_way_to_build_gives_the_same_arrays(
     share = np.where(np.arange(len(order)) % 2, 0.25, 0.75)  # every entry twice
     half = np.zeros(len(t))
     np.add.at(half, order, share)
-    twice = {"model": m[order], "state": s[order], "action": a[order], "next_state": n[order],
-             "probability": (p[t, m, s, a, n] / half)[order] * share}  # fmt: skip
+    twice = {
+        "model": m[order],
+        "state": s[order],
+        "action": a[order],
+        "next_state": n[order],
+        "probability": (p[t, m, s, a, n] / half)[order] * share,
+    }
     if varies:
         twice["time"] = t[order]
     formats = ["csr", "csc", "coo", "lil"]
@@ -289,108 +325,133 @@ def test_every_way_to_build_gives_the_same_arrays(
     for model in built:
         np.testing.assert_allclose(model.transitions, as_given[0], rtol=1e-14)
         np.testing.assert_allclose(model.rewards, expected if varies else expected[0], atol=1e-14)
-        there = as_given[0] > 0
+        is_possible = as_given[0] > 0
         assert model.next_rewards is not None
-        np.testing.assert_allclose(model.next_rewards[there], as_given[1][there], rtol=1e-12)
+        np.testing.assert_allclose(
+            model.next_rewards[is_possible], as_given[1][is_possible], rtol=1e-12
+        )
         assert model.allowed.tolist() == p.any(axis=(0, 1, 4)).tolist()
         assert model.horizon == (T if varies else None)
     assert len({model.storage for model in built}) == 1
 
 
 @pytest.mark.parametrize("states", [6, 3000])
-def test_coordinates_of_few_and_of_many_possible_places(monkeypatch: Any, states: int) -> None:
+def test_coordinates_of_few_and_of_many_entries(monkeypatch: Any, states: int) -> None:
     """Places are found by a table or by searching, the union by a table or by sorting."""
-    monkeypatch.setattr("mmdp.support.BLOCK", 64)
+    monkeypatch.setattr("mmdp.transitions.BLOCK_SIZE", 64)
     rng = np.random.default_rng(states)
     state = np.tile(np.arange(states), 2)
     model = np.repeat([0, 1], states)
-    to = rng.integers(states, size=2 * states)
-    found = mmdp.MMDP.from_coordinates(
-        model=model, state=state, action=0 * state, next_state=to, probability=np.ones(len(to)),
-        reward=to.astype(float), shape=(2, states, 1), allow_missing=True,
-    )  # fmt: skip
+    next_state = rng.integers(states, size=2 * states)
+    built = mmdp.MMDP.from_coordinates(
+        model=model,
+        state=state,
+        action=0 * state,
+        next_state=next_state,
+        probability=np.ones(len(next_state)),
+        reward=next_state.astype(float),
+        shape=(2, states, 1),
+        allow_missing=True,
+    )
     for m in (0, 1):
-        matrix = found.matrix(m, 0).tocoo()
-        mine = model == m
-        assert matrix.row.tolist() == state[mine].tolist()
-        assert matrix.col.tolist() == to[mine].tolist()
-        assert found.rewards[m, :, 0].tolist() == to[mine].tolist()
+        matrix = built.transition_matrix(m, 0).tocoo()
+        in_model = model == m
+        assert matrix.row.tolist() == state[in_model].tolist()
+        assert matrix.col.tolist() == next_state[in_model].tolist()
+        assert built.rewards[m, :, 0].tolist() == next_state[in_model].tolist()
 
 
 def test_building_takes_little_more_memory_than_the_model(monkeypatch: Any) -> None:
     """The highest mark beyond the input, against the model, for every way to build."""
     import tracemalloc
 
-    monkeypatch.setattr("mmdp.support.BLOCK", 1 << 12)
+    monkeypatch.setattr("mmdp.transitions.BLOCK_SIZE", 1 << 12)
     M, S, A, K = 20, 60, 3, 6
     m, s, a, k = (x.reshape(-1) for x in np.indices((M, S, A, K)))
-    to = (s + 7 * k + a) % S
+    next_state = (s + 7 * k + a) % S
     p = np.full(len(m), 1 / K)
     full = np.random.default_rng(0).random((M, S, A, S))
     full /= full.sum(axis=-1, keepdims=True)
     nest = [
-        [scipy.sparse.csr_array((p[x], (s[x], to[x])), shape=(S, S)) for x in by_action]
+        [scipy.sparse.csr_array((p[x], (s[x], next_state[x])), shape=(S, S)) for x in by_action]
         for by_action in [[(m == i) & (a == j) for j in range(A)] for i in range(M)]
     ]
     r, zeros = np.zeros((S, A)), np.zeros_like(full)
     zeros[..., 3:20] = full[..., 3:20] / full[..., 3:20].sum(axis=-1, keepdims=True)
-    ways = {
+    builders = {
         "dense": lambda: mmdp.MMDP(full, r),
         "dense with zeros": lambda: mmdp.MMDP(zeros, r),
         "matrices": lambda: mmdp.MMDP(nest, r),
         "coordinates": lambda: mmdp.MMDP.from_coordinates(
-            model=m, state=s, action=a, next_state=to, probability=p, rewards=r, shape=(M, S, A)
+            model=m,
+            state=s,
+            action=a,
+            next_state=next_state,
+            probability=p,
+            rewards=r,
+            shape=(M, S, A),
         ),
     }
-    for name, build in ways.items():
+    for name, build in builders.items():
         build()
         tracemalloc.start()
         model = build()
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak < 2.5 * model.memory, (name, peak / model.memory)
+        assert peak < 2.5 * model.nbytes, (name, peak / model.nbytes)
 
 
 # ---------------------------------------------------------------------- copies
-def copies(model: mmdp.MMDP) -> dict[str, mmdp.MMDP]:
+def make_copies(model: mmdp.MMDP) -> dict[str, mmdp.MMDP]:
     other = model.replace(states=model.state_labels[::-1])
     return {
-        "discount": model.replace(discount=0.5), "weights": model.replace(weights=None),
-        "initial": model.replace(initial=None), "labels": other,
-        "subset": model.subset([2, 0]), "part": model.take_part(1, 2),
-        "order": model.ordered_like(other), "mean": model.mean_model(),
-    }  # fmt: skip
+        "discount": model.replace(discount=0.5),
+        "weights": model.replace(weights=None),
+        "initial": model.replace(initial=None),
+        "labels": other,
+        "subset": model.subset([2, 0]),
+        "part": model.take_shard(1, 2),
+        "order": model.reorder_like(other),
+        "mean": model.mean_model(),
+    }
 
 
 @pytest.mark.parametrize("storage", ["dense", "sparse"])
 @pytest.mark.parametrize("varies", [False, True])
 def test_copies_are_what_a_check_would_have_made_of_them(varies: bool, storage: Any) -> None:
-    from mmdp.io.npz import arrays_of, from_arrays
+    from mmdp.io.npz import model_from_arrays, model_to_arrays
 
-    p, r = some_transitions(3, varies)
+    p, r = make_transitions(3, varies)
     model = mmdp.MMDP(
-        p if varies else p[0], next_rewards=r if varies else r[0], storage=storage,
-        allow_missing=True, states="abcde", models="wxyz", weights=[0.4, 0.3, 0.2, 0.1],
-        initial=[0.2] * 5, discount=0.9, terminal=np.arange(20.0).reshape(4, 5),
+        p if varies else p[0],
+        next_rewards=r if varies else r[0],
+        storage=storage,
+        allow_missing=True,
+        states="abcde",
+        models="wxyz",
+        weights=[0.4, 0.3, 0.2, 0.1],
+        initial=[0.2] * 5,
+        discount=0.9,
+        terminal=np.arange(20.0).reshape(4, 5),
         parameters={"k": range(4)},
-    )  # fmt: skip
-    for name, found in copies(model).items():
+    )
+    for name, copied in make_copies(model).items():
         if name == "mean":  # rows of models that lack an action sum to less
             mean_p, mean_r = (np.tensordot(model.weights, x, (0, 1)) for x in (p, r))
-            np.testing.assert_allclose(found.transitions.reshape(mean_p.shape), mean_p)
+            np.testing.assert_allclose(copied.transitions.reshape(mean_p.shape), mean_p)
             expected = (mean_p * mean_r).sum(axis=-1)
-            np.testing.assert_allclose(found.rewards.reshape(expected.shape), expected, atol=1e-15)
+            np.testing.assert_allclose(copied.rewards.reshape(expected.shape), expected, atol=1e-15)
             continue
-        arrays = {key: np.asarray(array) for key, array in arrays_of(found).items()}
-        checked = from_arrays(arrays, found.problem.part)
-        again = arrays_of(checked)
-        assert set(arrays) == set(again)
+        arrays = {key: np.asarray(array) for key, array in model_to_arrays(copied).items()}
+        checked = model_from_arrays(arrays, copied.problem.shard)
+        checked_arrays = model_to_arrays(checked)
+        assert set(arrays) == set(checked_arrays)
         for key, array in arrays.items():
-            np.testing.assert_array_equal(array, again[key], err_msg=f"{name}: {key}")
-        for array in (*found.problem, *found.problem.storage, *found.fields().values()):
+            np.testing.assert_array_equal(array, checked_arrays[key], err_msg=f"{name}: {key}")
+        for array in (*copied.problem, *copied.problem.storage, *copied.to_kwargs().values()):
             if isinstance(array, np.ndarray):
                 assert not array.flags.writeable, name
-        assert found.problem.terminal.flags.c_contiguous
+        assert copied.problem.terminal.flags.c_contiguous
 
 
 def test_only_what_can_be_wrong_is_checked_again(monkeypatch: Any) -> None:
@@ -399,8 +460,8 @@ def test_only_what_can_be_wrong_is_checked_again(monkeypatch: Any) -> None:
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("checked again")
 
-    monkeypatch.setattr("mmdp.model.check_rows", refused)
-    assert len(copies(model)) == 8
+    monkeypatch.setattr("mmdp.model.check_transition_rows", refused)
+    assert len(make_copies(model)) == 8
     for change in ({"allowed": None}, {"rewards": R[0]}, {"allow_missing": True}):
         with pytest.raises(AssertionError, match="checked again"):
             model.replace(**change)
@@ -421,16 +482,24 @@ def test_only_what_can_be_wrong_is_checked_again(monkeypatch: Any) -> None:
 
 # ---------------------------------------------------------------------- labels
 def test_labels_are_found_by_name_and_by_number() -> None:
-    from mmdp.validate import Labels
+    from mmdp.validate import LabelIndex
 
-    numbered, named = Labels("state", 3), Labels("state", 3, ("low", "high", "1"))
-    assert numbered.find(["0", 1, 2.0, "2.0", 3, -1, 0.5, "x", True]).tolist() == [
-        0, 1, 2, 2, -1, -1, -1, -1, -1,
-    ]  # fmt: skip
-    assert named.find(["high", 1]).tolist() == [1, 2]  # all are labels
-    assert named.find(["high", 0, np.int64(1), "0"]).tolist() == [1, 0, 1, -1]
-    old = Labels("state", 2, ("3", "5"))  # numbers are labels, never ids
-    assert old.find([5, "3", 0, 1]).tolist() == [1, 0, -1, -1]
+    numbered, named = LabelIndex("state", 3), LabelIndex("state", 3, ("low", "high", "1"))
+    assert numbered.find_ids(["0", 1, 2.0, "2.0", 3, -1, 0.5, "x", True]).tolist() == [
+        0,
+        1,
+        2,
+        2,
+        -1,
+        -1,
+        -1,
+        -1,
+        -1,
+    ]
+    assert named.find_ids(["high", 1]).tolist() == [1, 2]  # all are labels
+    assert named.find_ids(["high", 0, np.int64(1), "0"]).tolist() == [1, 0, 1, -1]
+    old = LabelIndex("state", 2, ("3", "5"))  # numbers are labels, never ids
+    assert old.find_ids([5, "3", 0, 1]).tolist() == [1, 0, -1, -1]
 
 
 def test_labels_that_do_not_fit_say_what_to_do() -> None:
@@ -442,45 +511,54 @@ def test_copies_keep_the_labels_of_times_and_the_unit() -> None:
     rng = np.random.default_rng(0)
     r = rng.random((4, 3, 2, 2))
     model = mmdp.MMDP(
-        rng.dirichlet(np.ones(2), (3, 2, 2)), r, times={"age": range(40, 44)}, unit="$",
+        rng.dirichlet(np.ones(2), (3, 2, 2)),
+        r,
+        time_labels={"age": range(40, 44)},
+        unit="$",
         states=["up", "down"],
-    )  # fmt: skip
+    )
     copies = {
-        "replace": model.replace(discount=0.5), "rewards": model.replace(rewards=r + 1),
-        "subset": model.subset([0, 2]), "mean": model.mean_model(), "part": model.take_part(0, 2),
-        "order": model.ordered_like(model.replace(states=["down", "up"])),
+        "replace": model.replace(discount=0.5),
+        "rewards": model.replace(rewards=r + 1),
+        "subset": model.subset([0, 2]),
+        "mean": model.mean_model(),
+        "part": model.take_shard(0, 2),
+        "order": model.reorder_like(model.replace(states=["down", "up"])),
         "pickle": pickle.loads(pickle.dumps(model)),
         "update": model.update("up", 0, "down", time=0),
-    }  # fmt: skip
+    }
     for how, copy in copies.items():
-        assert (copy.times, copy.unit) == (model.times, "$"), how
-    assert model.later(2).times.first(2) == ["42", "43"]
-    assert model.update("up", 0, "down", time=1, initial="last").times.of(0) == "42"
-    still = mmdp.MMDP(
-        model.transitions[0], r[0], states=["up", "down"], times={"age": range(40, 44)}
+        assert (copy.time_labels, copy.unit) == (model.time_labels, "$"), how
+    assert model.truncate_before(2).time_labels.get_labels(2) == ["42", "43"]
+    assert model.update("up", 0, "down", time=1, initial="last").time_labels.get_label(0) == "42"
+    timeless = mmdp.MMDP(
+        model.transitions[0], r[0], states=["up", "down"], time_labels={"age": range(40, 44)}
     )
-    next_year = still.update("up", 0, "down", initial="last")
-    assert next_year.times.first(4) == ["41", "42", "43", "44"]
+    next_year = timeless.update("up", 0, "down", initial="last")
+    assert next_year.time_labels.get_labels(4) == ["41", "42", "43", "44"]
     for labels, rest in (([40, 45, 60], ["60", "1", "2"]), ("xyz", ["z", "1", "2"])):
-        assert still.replace(times=list(labels)).later(2).times.first(3) == rest
-    assert model.replace(times=None).times == ("time", ())
-    assert model.fingerprint() == model.replace(times=None, unit=None).fingerprint()
+        assert (
+            timeless.replace(time_labels=list(labels)).truncate_before(2).time_labels.get_labels(3)
+            == rest
+        )
+    assert model.replace(time_labels=None).time_labels == ("time", ())
+    assert model.fingerprint() == model.replace(time_labels=None, unit=None).fingerprint()
 
 
 @pytest.mark.parametrize(
     ("times", "problem"),
     [
-        (5, "times are labels in order"),
-        ("ages", "times are labels in order"),
-        ([], "times is empty; give at least one"),
-        ({"age": [1], "year": [2]}, "times have one name"),
-        ({}, "times have one name"),
-        ({"state": [1]}, "times cannot be called 'state'"),
-        ({"probability": [1]}, "times cannot be called 'probability'"),
-        ({"moves": [1]}, "times cannot be called 'moves'"),
-        ({1, 2}, "times are labels in order"),
+        (5, "time_labels are in order"),
+        ("ages", "time_labels are in order"),
+        ([], "time_labels is empty; give at least one"),
+        ({"age": [1], "year": [2]}, "time_labels have one name"),
+        ({}, "time_labels have one name"),
+        ({"state": [1]}, "time_labels cannot be called 'state'"),
+        ({"probability": [1]}, "time_labels cannot be called 'probability'"),
+        ({"moves": [1]}, "time_labels cannot be called 'moves'"),
+        ({1, 2}, "time_labels are in order"),
     ],
 )
 def test_times_that_are_none_are_refused(times: Any, problem: str) -> None:
     with pytest.raises(mmdp.InputError, match=problem):
-        mmdp.MMDP([[[[1.0]]]], [[1.0]], times=times)
+        mmdp.MMDP([[[[1.0]]]], [[1.0]], time_labels=times)

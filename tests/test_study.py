@@ -26,45 +26,48 @@ from pandas.testing import assert_frame_equal
 
 import mmdp
 from mmdp import workers
-from mmdp.identity import facts
-from mmdp.kernels.cpu.threads import default_threads
-from mmdp.study import Cell, Run, Source, StudyProgress, cells_of
-from mmdp.testing import random_model
-from tests.noted import Noted, killed_and_started_again, small, steady
-from tests.processes import PATIENCE, running
+from mmdp.identity import describe_object
+from mmdp.kernels.cpu.threads import default_n_threads
+from mmdp.study import ModelSource, StudyCell, StudyProgress, StudyRunner, make_cells
+from mmdp.testing import make_random_model
+from tests.faults import LoggingMethod, drop_times, kill_and_restart, make_small_model
+from tests.processes import TIMEOUT, run_process
 
 
-def pair(seed: int) -> tuple[mmdp.MMDP, mmdp.MMDP]:
-    return small(seed), small(seed + 1)
+def make_pair(seed: int) -> tuple[mmdp.MMDP, mmdp.MMDP]:
+    return make_small_model(seed), make_small_model(seed + 1)
 
 
 # ---------------------------------------------------------------------- the figures
 def test_rows_are_what_solve_and_evaluate_find() -> None:
-    models = {"a": small(1), "b": small(2)}
-    test = small(9, n_models=7)
-    methods = ["wsu", mmdp.CADP(starts=3), "oracle"]
+    models = {"a": make_small_model(1), "b": make_small_model(2)}
+    test = make_small_model(9, n_models=7)
+    methods = ["wsu", mmdp.methods.CADP(n_init=3), "oracle"]
     table = mmdp.study(
-        models, [2, 5], methods, objectives=["mean", "cvar:0.5"], seeds=[0, 1], test=test
+        models, [2, 5], methods, objectives=["mean", "cvar:0.5"], seeds=[0, 1], test_model=test
     )
     assert len(table) == 2 * 2 * 3 * 2 * 2
-    assert table["method"].unique().tolist() == ["wsu", "cadp(starts=3)", "oracle"]
-    done = table[table["error"].isna()]
+    assert table["method"].unique().tolist() == ["wsu", "cadp(n_init=3)", "oracle"]
+    solved_rows = table[table["error"].isna()]
     refused = table[table["error"].notna()]
     assert set(refused["objective"]) == {"cvar:0.5"}  # by wsu and oracle
     assert refused["error"].str.contains("it maximises the mean, not").all()
     by_name = dict(zip(table["method"].unique(), methods, strict=True))
-    for row in done.itertuples():
+    for row in solved_rows.itertuples():
         solution = mmdp.solve(
-            models[row.model], row.horizon, by_name[row.method], objective=row.objective,
+            models[row.model],
+            row.horizon,
+            by_name[row.method],
+            objective=row.objective,
             seed=row.seed,
-        )  # fmt: skip
-        found = solution.evaluation
-        figures = solution.value, found.sd, found.worst
+        )
+        evaluation = solution.evaluation
+        figures = solution.value, evaluation.sd, evaluation.worst
         assert (row.value, row.sd, row.worst) == pytest.approx(figures, rel=1e-12)
         if row.method == "oracle":
             expected = mmdp.solve(test, row.horizon, "oracle").evaluation
         else:
-            expected = mmdp.evaluate(solution, test)
+            expected = mmdp.evaluate(test, solution)
         assert row.test_value == pytest.approx(expected.value(row.objective), rel=1e-12)
         figures = expected.mean, expected.sd, expected.worst
         assert (row.test_mean, row.test_sd, row.test_worst) == pytest.approx(figures, rel=1e-12)
@@ -72,81 +75,99 @@ def test_rows_are_what_solve_and_evaluate_find() -> None:
 
 
 def test_certificates_and_simulations() -> None:
-    table = mmdp.study(small(3), 3, ["cadp", mmdp.QMDP(episodes=5)], test=small(4), certify=0.5)
+    table = mmdp.study(
+        make_small_model(3),
+        3,
+        ["cadp", mmdp.methods.QMDP(n_episodes=5)],
+        test_model=make_small_model(4),
+        certify_time=0.5,
+    )
     cadp, qmdp = table.to_dict("records")
-    known = mmdp.solve(small(3), 3, "exact").value
+    known = mmdp.solve(make_small_model(3), 3, "exact").value
     assert cadp["value"] <= known <= cadp["bound"]
     assert cadp["gap"] == pytest.approx((cadp["bound"] - cadp["value"]) / abs(cadp["value"]))
-    assert "certify bounds a policy of time and state" in qmdp["error"]
-    plain = mmdp.study(small(3), 3, mmdp.QMDP(episodes=5), seeds=2, test=small(4)).iloc[0]
-    solution = mmdp.solve(small(3), 3, mmdp.QMDP(episodes=5), seed=2)
-    found = mmdp.evaluate(solution, small(4), episodes=5, seed=2)
-    assert plain["policy"] == "belief"
-    assert plain["stderr"] == pytest.approx(solution.evaluation.stderr, rel=1e-12)
-    figures = found.mean, found.stderr
-    assert (plain["test_mean"], plain["test_stderr"]) == pytest.approx(figures, rel=1e-12)
+    assert "certify_time bounds a policy of time and state" in qmdp["error"]
+    uncertified = mmdp.study(
+        make_small_model(3),
+        3,
+        mmdp.methods.QMDP(n_episodes=5),
+        seeds=2,
+        test_model=make_small_model(4),
+    ).iloc[0]
+    solution = mmdp.solve(make_small_model(3), 3, mmdp.methods.QMDP(n_episodes=5), seed=2)
+    evaluation = mmdp.evaluate(make_small_model(4), solution, n_episodes=5, seed=2)
+    assert uncertified["policy_class"] == "belief"
+    assert uncertified["stderr"] == pytest.approx(solution.evaluation.stderr, rel=1e-12)
+    figures = evaluation.mean, evaluation.stderr
+    assert (uncertified["test_mean"], uncertified["test_stderr"]) == pytest.approx(
+        figures, rel=1e-12
+    )
 
 
 def test_models_bring_their_test_models_or_are_made_by_a_function() -> None:
-    train, test = pair(5)
-    expected = mmdp.evaluate(mmdp.solve(train, 4), test).mean
-    for models in ((train, test), partial(pair, 5), {"x": partial(pair, seed=5)}):
+    train, test = make_pair(5)
+    expected = mmdp.evaluate(test, mmdp.solve(train, 4)).mean
+    for models in ((train, test), partial(make_pair, 5), {"x": partial(make_pair, seed=5)}):
         row = mmdp.study(models, 4).iloc[0]
         assert row["test_mean"] == pytest.approx(expected, rel=1e-12)
-    other = mmdp.study(partial(pair, 5), 4, test=small(8)).iloc[0]
-    expected = mmdp.evaluate(mmdp.solve(train, 4), small(8)).mean
+    other = mmdp.study(partial(make_pair, 5), 4, test_model=make_small_model(8)).iloc[0]
+    expected = mmdp.evaluate(make_small_model(8), mmdp.solve(train, 4)).mean
     assert other["test_mean"] == pytest.approx(expected, rel=1e-12)
 
 
-def test_kinds_of_policy_are_an_axis(tmp_path: Path) -> None:
-    policies = ["markov", mmdp.Monotone(), mmdp.Fixed([[0, -1, -1]] * 3)]
+def test_policy_classes_are_an_axis(tmp_path: Path) -> None:
+    policies = ["markov", mmdp.policies.Monotone(), mmdp.policies.Fixed([[0, -1, -1]] * 3)]
     for _ in range(2):
-        table = mmdp.study(small(1), 3, policies=policies, out=tmp_path)
+        table = mmdp.study(make_small_model(1), 3, policy_classes=policies, cache_dir=tmp_path)
         for row, policy in zip(table.itertuples(), policies, strict=True):
-            assert row.value == pytest.approx(mmdp.solve(small(1), 3, policy=policy).value)
+            assert row.value == pytest.approx(
+                mmdp.solve(make_small_model(1), 3, policy_class=policy).value
+            )
         assert table["value"].is_monotonic_decreasing
-    assert table["policy"][0] == "markov"
-    assert table["policy"][1].startswith("Monotone(")
-    endless = mmdp.study(small(1), [3, math.inf], out=tmp_path)
-    assert endless["policy"].tolist() == ["markov", "stationary"]
-    assert endless["value"][1] == pytest.approx(mmdp.solve(small(1), math.inf).value)
+    assert table["policy_class"][0] == "markov"
+    assert table["policy_class"][1].startswith("Monotone(")
+    infinite_table = mmdp.study(make_small_model(1), [3, math.inf], cache_dir=tmp_path)
+    assert infinite_table["policy_class"].tolist() == ["markov", "stationary"]
+    assert infinite_table["value"][1] == pytest.approx(
+        mmdp.solve(make_small_model(1), math.inf).value
+    )
 
 
 def test_names_of_the_axes() -> None:
-    table = mmdp.study(small(1), {"short": 2}, {"ours": mmdp.CADP(starts=1)})
+    table = mmdp.study(make_small_model(1), {"short": 2}, {"ours": mmdp.methods.CADP(n_init=1)})
     assert table.loc[0, ["model", "horizon", "method"]].tolist() == ["model", 2, "ours"]
-    assert mmdp.study(small(1).replace(name="river"), 2)["model"].item() == "river"
+    assert mmdp.study(make_small_model(1).replace(name="river"), 2)["model"].item() == "river"
 
 
 def test_values_of_the_same_name_are_numbered() -> None:
-    ends = [lambda x, w: x.min(axis=-1), lambda x, w: x.max(axis=-1)]
-    table = mmdp.study(small(1), 3, objectives=ends)
-    assert table["value"][0] < mmdp.solve(small(1), 3).value < table["value"][1]
+    objectives = [lambda x, w: x.min(axis=-1), lambda x, w: x.max(axis=-1)]
+    table = mmdp.study(make_small_model(1), 3, objectives=objectives)
+    assert table["value"][0] < mmdp.solve(make_small_model(1), 3).value < table["value"][1]
     assert table["objective"][1] == f"{table['objective'][0]} (2)"
     groups = [[0] * 50 + [1] * 50, [0] * 51 + [1] * 49]
-    long = random_model(1, n_models=2, n_states=100, n_actions=2, horizon=0)
-    table = mmdp.study(long, 3, policies=[mmdp.Tied(x) for x in groups])
-    known = [mmdp.solve(long, 3, policy=mmdp.Tied(x)).value for x in groups]
+    long = make_random_model(1, n_models=2, n_states=100, n_actions=2, horizon=0)
+    table = mmdp.study(long, 3, policy_classes=[mmdp.policies.Tied(x) for x in groups])
+    known = [mmdp.solve(long, 3, policy_class=mmdp.policies.Tied(x)).value for x in groups]
     assert table["value"].tolist() == pytest.approx(known)
-    starts = [mmdp.solve(long, 3, x).policy for x in ("mvp", "wsu")]
-    assert len(mmdp.study(long, 3, [mmdp.CADP(init=x) for x in starts])) == 2
-    assert len(mmdp.study(small(1), [2, 2], ["cadp", mmdp.CADP()])) == 1
+    init_policies = [mmdp.solve(long, 3, x).policy for x in ("mvp", "wsu")]
+    assert len(mmdp.study(long, 3, [mmdp.methods.CADP(init=x) for x in init_policies])) == 2
+    assert len(mmdp.study(make_small_model(1), [2, 2], ["cadp", mmdp.methods.CADP()])) == 1
 
 
 # ---------------------------------------------------------------------- what is kept
-class Counting:
+class CellCounter:
     """Counts the cells that are computed here."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count, plain = 0, Cell.figures
+        self.count, original = 0, StudyCell.compute_row
 
-        def figures(cell: Cell, *sources: Any) -> dict[str, Any]:
+        def figures(cell: StudyCell, *sources: Any) -> dict[str, Any]:
             self.count += 1
-            return plain(cell, *sources)
+            return original(cell, *sources)
 
-        monkeypatch.setattr(Cell, "figures", figures)
+        monkeypatch.setattr(StudyCell, "compute_row", figures)
 
-    def of(self, call: Callable[[], object]) -> int:
+    def count_during(self, call: Callable[[], object]) -> int:
         before = self.count
         call()
         return self.count - before
@@ -155,163 +176,210 @@ class Counting:
 def test_a_second_run_computes_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counting = Counting(monkeypatch)
-    ask: Callable[..., Any] = partial(mmdp.study, small(1), test=small(2), out=tmp_path)
-    first = ask([2, 3], ["wsu", "cadp"])
-    assert counting.of(lambda: assert_frame_equal(ask([2, 3], ["wsu", "cadp"]), first)) == 0
-    assert counting.of(lambda: ask([2, 3, 4], ["wsu", "cadp"])) == 2
-    renamed = partial(mmdp.study, {"other": small(1)}, out=tmp_path)
-    assert counting.of(lambda: renamed(2, "wsu", test=small(2))) == 0
+    counter = CellCounter(monkeypatch)
+    run_study: Callable[..., Any] = partial(
+        mmdp.study, make_small_model(1), test_model=make_small_model(2), cache_dir=tmp_path
+    )
+    first = run_study([2, 3], ["wsu", "cadp"])
+    assert (
+        counter.count_during(lambda: assert_frame_equal(run_study([2, 3], ["wsu", "cadp"]), first))
+        == 0
+    )
+    assert counter.count_during(lambda: run_study([2, 3, 4], ["wsu", "cadp"])) == 2
+    renamed = partial(mmdp.study, {"other": make_small_model(1)}, cache_dir=tmp_path)
+    assert counter.count_during(lambda: renamed(2, "wsu", test_model=make_small_model(2))) == 0
     for other in (
-        lambda: ask(2, "wsu", seeds=1),
-        lambda: ask(2, mmdp.CADP(tol=0.1)),
-        lambda: ask(2, "cadp", objectives="worst"),
-        lambda: ask(2, "cadp", certify=True),
-        lambda: ask(2, "cadp", time_limit=50),
-        lambda: ask(2, "cadp", backend="numpy"),
-        lambda: renamed(2, "wsu", test=small(3)),
+        lambda: run_study(2, "wsu", seeds=1),
+        lambda: run_study(2, mmdp.methods.CADP(tol=0.1)),
+        lambda: run_study(2, "cadp", objectives="worst"),
+        lambda: run_study(2, "cadp", certify_time=5),
+        lambda: run_study(2, "cadp", time_limit=50),
+        lambda: run_study(2, "cadp", backend="numpy"),
+        lambda: renamed(2, "wsu", test_model=make_small_model(3)),
         lambda: renamed(2, "wsu"),
-        lambda: mmdp.study(small(1).replace(discount=0.5), 2, "wsu", test=small(2), out=tmp_path),
+        lambda: mmdp.study(
+            make_small_model(1).replace(discount=0.5),
+            2,
+            "wsu",
+            test_model=make_small_model(2),
+            cache_dir=tmp_path,
+        ),
     ):
-        assert counting.of(other) == 1
-        assert counting.of(other) == 0
+        assert counter.count_during(other) == 1
+        assert counter.count_during(other) == 0
     monkeypatch.setattr(sys.modules["mmdp.study"], "__version__", "0.0.0")
-    assert counting.of(lambda: ask(2, "wsu")) == 1
+    assert counter.count_during(lambda: run_study(2, "wsu")) == 1
 
 
-@pytest.mark.parametrize("content", ["", '{"question": {}', "[]", '{"question": {}}', "\x00"])
+@pytest.mark.parametrize("content", ["", '{"inputs": {}', "[]", '{"inputs": {}}', "\x00"])
 def test_a_damaged_file_is_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
-    first = mmdp.study(small(1), [2, 3], "wsu", out=tmp_path)
+    first = mmdp.study(make_small_model(1), [2, 3], "wsu", cache_dir=tmp_path)
     file = next((tmp_path / "cells").glob("*-2-wsu-*.json"))
-    whole = json.loads(file.read_text())["question"]
+    saved_inputs = json.loads(file.read_text())["inputs"]
     file.write_text(content)
-    counting = Counting(monkeypatch)
-    again = mmdp.study(small(1), [2, 3], "wsu", out=tmp_path)
-    assert counting.count == 1
-    assert_frame_equal(steady(again), steady(first))
-    assert json.loads(file.read_text())["question"] == whole
+    counter = CellCounter(monkeypatch)
+    second = mmdp.study(make_small_model(1), [2, 3], "wsu", cache_dir=tmp_path)
+    assert counter.count == 1
+    assert_frame_equal(drop_times(second), drop_times(first))
+    assert json.loads(file.read_text())["inputs"] == saved_inputs
 
 
 def test_a_cell_that_fails_is_a_row_and_is_tried_again(tmp_path: Path) -> None:
-    methods = ["wsu", Noted(harm="raise")]
+    methods = ["wsu", LoggingMethod(fault="raise")]
     for _ in range(2):
-        table = mmdp.study(small(1), [2, 3], methods, out=tmp_path)
+        table = mmdp.study(make_small_model(1), [2, 3], methods, cache_dir=tmp_path)
         assert table["status"].tolist() == 2 * ["COMPLETED", "FAILED"]
         assert table["error"].dropna().tolist() == 2 * ["RuntimeError: as asked"]
         assert table["value"].isna().tolist() == 2 * [False, True]
         assert len(list((tmp_path / "cells").iterdir())) == 2
 
 
-def named(seed: int, states: str) -> mmdp.MMDP:
-    return small(seed).replace(states=states)
+def make_labeled_model(seed: int, states: str) -> mmdp.MMDP:
+    return make_small_model(seed).replace(states=states)
 
 
-def test_a_kind_of_policy_is_known_by_what_it_means_on_the_models(tmp_path: Path) -> None:
+def test_a_policy_class_is_keyed_by_its_meaning(tmp_path: Path) -> None:
     """Its names may mean other states; what means the same is not computed again."""
-    fixed = mmdp.Fixed({"x": 0})
+    fixed = mmdp.policies.Fixed({"x": 0})
     for states in ("xyz", "yxz", "zyx"):
-        model = named(1, states)
-        row = mmdp.study(model, 3, policies=fixed, out=tmp_path).iloc[0]
-        assert row["value"] == mmdp.solve(model, 3, policy=fixed).value
-    told: list[StudyProgress] = []
-    same = mmdp.Fixed([0, -1, -1])
-    mmdp.study(named(1, "xyz"), 3, policies=same, out=tmp_path, callback=told.append)
-    assert told[0].reused == 1
-    failed = mmdp.study(named(1, "xyz"), 3, policies=mmdp.Fixed({"w": 0}), out=tmp_path)
+        model = make_labeled_model(1, states)
+        row = mmdp.study(model, 3, policy_classes=fixed, cache_dir=tmp_path).iloc[0]
+        assert row["value"] == mmdp.solve(model, 3, policy_class=fixed).value
+    progress: list[StudyProgress] = []
+    same = mmdp.policies.Fixed([0, -1, -1])
+    mmdp.study(
+        make_labeled_model(1, "xyz"),
+        3,
+        policy_classes=same,
+        cache_dir=tmp_path,
+        callback=progress.append,
+    )
+    assert progress[0].n_reused == 1
+    failed = mmdp.study(
+        make_labeled_model(1, "xyz"),
+        3,
+        policy_classes=mmdp.policies.Fixed({"w": 0}),
+        cache_dir=tmp_path,
+    )
     assert "no label 'w'" in failed["error"][0]
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_models_with_the_same_numbers_and_other_labels_are_told_apart(jobs: int) -> None:
+def test_models_with_other_labels_have_other_keys(jobs: int) -> None:
     """What is asked by labels means other states in each of them."""
-    models = {states: named(1, states) for states in ("xyz", "yxz", "zyx")}
-    kinds = [mmdp.Fixed({"x": 0}), mmdp.Tied({"x": "a", "y": "a", "z": "b"})]
-    table = mmdp.study(models, 3, policies=kinds, jobs=jobs)
-    alone = [mmdp.solve(x, 3, policy=kind).value for x in models.values() for kind in kinds]
-    assert table["value"].tolist() == pytest.approx(alone, rel=1e-12)
+    models = {states: make_labeled_model(1, states) for states in ("xyz", "yxz", "zyx")}
+    policy_classes = [
+        mmdp.policies.Fixed({"x": 0}),
+        mmdp.policies.Tied({"x": "a", "y": "a", "z": "b"}),
+    ]
+    table = mmdp.study(models, 3, policy_classes=policy_classes, n_jobs=jobs)
+    values = [
+        mmdp.solve(x, 3, policy_class=policy_class).value
+        for x in models.values()
+        for policy_class in policy_classes
+    ]
+    assert table["value"].tolist() == pytest.approx(values, rel=1e-12)
     assert len(set(table["value"])) > 1
-    inside = {states: made_from(model) for states, model in models.items()}
-    again = mmdp.study(inside, 3, policies=kinds, jobs=1)
-    assert again["value"].tolist() == pytest.approx(alone, rel=1e-12)
+    inside = {states: make_source(model) for states, model in models.items()}
+    second = mmdp.study(inside, 3, policy_classes=policy_classes, n_jobs=1)
+    assert second["value"].tolist() == pytest.approx(values, rel=1e-12)
 
 
-def made_from(model: mmdp.MMDP) -> Callable[[], mmdp.MMDP]:
+def make_source(model: mmdp.MMDP) -> Callable[[], mmdp.MMDP]:
     return lambda: model
 
 
 @pytest.mark.parametrize("apart", [True, False])
 def test_test_models_are_put_in_the_order_of_the_labels(tmp_path: Path, apart: bool) -> None:
-    train, test = named(1, "xyz"), named(2, "xyz")
-    expected = mmdp.evaluate(mmdp.solve(train, 3), test).mean
+    train, test = make_labeled_model(1, "xyz"), make_labeled_model(2, "xyz")
+    expected = mmdp.evaluate(test, mmdp.solve(train, 3)).mean
     order = [2, 0, 1]
     other = mmdp.MMDP(
-        test.transitions[:, order][..., order], test.rewards[:, order], initial=test.initial[order],
-        terminal=test.terminal[:, order], discount=test.discount, states="zxy",
-        actions=test.fields()["actions"],
-    )  # fmt: skip
-    assert other.ordered_like(train).fingerprint() == test.fingerprint()
-    for again, wanted in ((other, expected), (other.replace(states="xyz"), None)):
-        given = {"models": train, "test": again} if apart else {"models": (train, again)}
-        row = mmdp.study(**given, horizons=3, out=tmp_path).iloc[0]
-        assert (row["test_mean"] == pytest.approx(expected, rel=1e-12)) == (wanted is not None)
+        test.transitions[:, order][..., order],
+        test.rewards[:, order],
+        initial=test.initial[order],
+        terminal=test.terminal[:, order],
+        discount=test.discount,
+        states="zxy",
+        actions=test.to_kwargs()["actions"],
+    )
+    assert other.reorder_like(train).fingerprint() == test.fingerprint()
+    for test_model, expected_value in ((other, expected), (other.replace(states="xyz"), None)):
+        arguments = (
+            {"models": train, "test_model": test_model}
+            if apart
+            else {"models": (train, test_model)}
+        )
+        row = mmdp.study(**arguments, horizons=3, cache_dir=tmp_path).iloc[0]
+        assert (row["test_mean"] == pytest.approx(expected, rel=1e-12)) == (
+            expected_value is not None
+        )
 
 
 def test_a_solve_is_kept_if_its_test_fails(tmp_path: Path) -> None:
-    model, other = small(1), small(2).replace(states=list("abc"))
-    row = mmdp.study(model.replace(states=list("xyz")), 3, test=other, out=tmp_path).iloc[0]
+    model, other = make_small_model(1), make_small_model(2).replace(states=list("abc"))
+    row = mmdp.study(
+        model.replace(states=list("xyz")), 3, test_model=other, cache_dir=tmp_path
+    ).iloc[0]
     assert row["value"] == mmdp.solve(model, 3).value
     assert row["status"] == "LOCAL_OPTIMUM"
     assert row["error"].startswith("on the test models: the policy's states are named differently")
-    (kept,) = (tmp_path / "cells").iterdir()
-    assert json.loads(kept.read_text())["answer"]["value"] == row["value"]
+    (cell_file,) = (tmp_path / "cells").iterdir()
+    assert json.loads(cell_file.read_text())["row"]["value"] == row["value"]
 
 
 def test_a_result_is_known_by_what_determines_it() -> None:
-    same = facts(partial(pair, 3)), facts(partial(pair, 3))
-    assert same[0] == same[1] != facts(partial(pair, 4))
-    policy = mmdp.solve(small(1), 2).policy
-    start = mmdp.solve(small(2), 2).policy
-    assert facts(mmdp.CADP(init=policy)) != facts(mmdp.CADP(init=start))
-    again = pickle.loads(pickle.dumps(mmdp.CADP(init=policy)))
-    assert facts(again) == facts(mmdp.CADP(init=policy))
-    json.dumps(facts(mmdp.CADP(init=policy)))
+    same = describe_object(partial(make_pair, 3)), describe_object(partial(make_pair, 3))
+    assert same[0] == same[1] != describe_object(partial(make_pair, 4))
+    policy = mmdp.solve(make_small_model(1), 2).policy
+    start = mmdp.solve(make_small_model(2), 2).policy
+    assert describe_object(mmdp.methods.CADP(init=policy)) != describe_object(
+        mmdp.methods.CADP(init=start)
+    )
+    copied = pickle.loads(pickle.dumps(mmdp.methods.CADP(init=policy)))
+    assert describe_object(copied) == describe_object(mmdp.methods.CADP(init=policy))
+    json.dumps(describe_object(mmdp.methods.CADP(init=policy)))
 
 
 SHIFT = 1
 
 
-def shifted(seed: int) -> mmdp.MMDP:
-    return small(seed + SHIFT)
+def make_shifted_model(seed: int) -> mmdp.MMDP:
+    return make_small_model(seed + SHIFT)
 
 
-def values(models: Any, **settings: Any) -> list[float]:
+def study_values(models: Any, **settings: Any) -> list[float]:
     return list(mmdp.study(models, 3, **settings)["value"])
 
 
-def test_functions_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    each = [mmdp.solve(small(i), 3).value for i in range(3)]
-    assert len(set(each)) == 3
-    defaults = {f"seed {i}": (lambda i=i: small(i)) for i in range(3)}
-    assert values(defaults, out=tmp_path) == pytest.approx(each)
-    line = {"a": lambda: small(0), "b": lambda: small(1)}
-    assert values(line, out=tmp_path) == pytest.approx(each[:2])
-    assert values(lambda: shifted(1), out=tmp_path) == pytest.approx(each[2:])
+def test_functions_have_their_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [mmdp.solve(make_small_model(i), 3).value for i in range(3)]
+    assert len(set(expected)) == 3
+    defaults = {f"seed {i}": (lambda i=i: make_small_model(i)) for i in range(3)}
+    assert study_values(defaults, cache_dir=tmp_path) == pytest.approx(expected)
+    line = {"a": lambda: make_small_model(0), "b": lambda: make_small_model(1)}
+    assert study_values(line, cache_dir=tmp_path) == pytest.approx(expected[:2])
+    assert study_values(lambda: make_shifted_model(1), cache_dir=tmp_path) == pytest.approx(
+        expected[2:]
+    )
     monkeypatch.setitem(globals(), "SHIFT", -1)  # read by a function that a function calls
-    assert values(lambda: shifted(1), out=tmp_path) == pytest.approx(each[:1])
-    around = {f"seed {i}": made_around(i) for i in range(3)}
-    assert values(around, out=tmp_path) == pytest.approx(each)
+    assert study_values(lambda: make_shifted_model(1), cache_dir=tmp_path) == pytest.approx(
+        expected[:1]
+    )
+    around = {f"seed {i}": make_closure(i) for i in range(3)}
+    assert study_values(around, cache_dir=tmp_path) == pytest.approx(expected)
 
 
-def made_around(seed: int) -> Callable[[], mmdp.MMDP]:
+def make_closure(seed: int) -> Callable[[], mmdp.MMDP]:
     def inner() -> mmdp.MMDP:
-        return small(seed)
+        return make_small_model(seed)
 
     return inner
 
 
-def written(folder: Path, text: str) -> Any:
+def import_text(folder: Path, text: str) -> Any:
     """What a file defines, imported anew."""
     file = folder / f"m{hash(text)}.py"
     file.write_text(text, encoding="utf-8")
@@ -342,27 +410,40 @@ def make(around):
 def test_a_function_is_its_text_and_the_values_it_uses(tmp_path: Path) -> None:
     """Nothing else: what is written here is the same whatever Python compiles it to."""
     text = FUNCTION[FUNCTION.index("def made") : FUNCTION.index("    return made")].strip()
-    assert facts(written(tmp_path, FUNCTION).make(7)) == [
-        "function", text, None, [["scale", [1.5]]], [["around", 7]],
-        [["Path", "pathlib.Path"], ["SHIFT", [["up", 1]]], ["np", ["module", "numpy"]],
-         ["np.exp", "numpy.exp"]],
-    ]  # fmt: skip
+    assert describe_object(import_text(tmp_path, FUNCTION).make(7)) == [
+        "function",
+        text,
+        None,
+        [["scale", [1.5]]],
+        [["around", 7]],
+        [
+            ["Path", "pathlib.Path"],
+            ["SHIFT", [["up", 1]]],
+            ["np", ["module", "numpy"]],
+            ["np.exp", "numpy.exp"],
+        ],
+    ]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "same"),
     [
-        ("1.5", "1.6", False), ('"up": 1', '"up": 3', False), ("np.exp", "np.log", False),
-        ("}, 2", "}, 3", True), ("def decorate", "# aside\ndef decorate", True),
+        ("1.5", "1.6", False),
+        ('"up": 1', '"up": 3', False),
+        ("np.exp", "np.log", False),
+        ("}, 2", "}, 3", True),
+        ("def decorate", "# aside\ndef decorate", True),
     ],
-)  # fmt: skip
+)
 def test_what_changes_the_key_of_a_function(tmp_path: Path, old: str, new: str, same: bool) -> None:
-    before, after = (written(tmp_path, x).make(7) for x in (FUNCTION, FUNCTION.replace(old, new)))
-    assert (facts(before) == facts(after)) == same
-    assert facts(before) != facts(written(tmp_path, FUNCTION).make(8))
+    key_before, key_after = (
+        import_text(tmp_path, x).make(7) for x in (FUNCTION, FUNCTION.replace(old, new))
+    )
+    assert (describe_object(key_before) == describe_object(key_after)) == same
+    assert describe_object(key_before) != describe_object(import_text(tmp_path, FUNCTION).make(8))
 
 
-CHANCES = """
+SCIPY_FUNCTION = """
 import numpy as np
 from scipy.stats import norm, poisson
 late = poisson(FIRST, loc=1)
@@ -372,14 +453,20 @@ def chances(mean):
 """
 
 
-def test_objects_of_packages_are_known_by_their_names_or_what_they_hold(tmp_path: Path) -> None:
+def test_objects_of_packages_are_keyed_by_name_or_content(tmp_path: Path) -> None:
     """scipy.stats.poisson holds itself, and the state of numpy's random numbers."""
-    found = [facts(written(tmp_path, CHANCES.replace("FIRST", x)).chances) for x in "334"]
-    assert found[0] == found[1] != found[2]
-    assert ["poisson.pmf", "scipy.stats.poisson"] in found[0][-1]
-    code = "from mmdp.identity import *; from scipy.stats import poisson; print(facts(poisson(3)))"
-    told = [subprocess.check_output([sys.executable, "-c", code]) for _ in range(2)]
-    assert told[0] == told[1] != b"None"
+    descriptions = [
+        describe_object(import_text(tmp_path, SCIPY_FUNCTION.replace("FIRST", x)).chances)
+        for x in "334"
+    ]
+    assert descriptions[0] == descriptions[1] != descriptions[2]
+    assert ["poisson.pmf", "scipy.stats.poisson"] in descriptions[0][-1]
+    code = (
+        "from mmdp.identity import *; from scipy.stats import poisson; "
+        "print(describe_object(poisson(3)))"
+    )
+    outputs = [subprocess.check_output([sys.executable, "-c", code]) for _ in range(2)]
+    assert outputs[0] == outputs[1] != b"None"
 
 
 class Node:
@@ -393,82 +480,86 @@ def test_what_objects_hold_is_seen() -> None:
         (pd.DataFrame({"x": [1]}), pd.DataFrame({"x": [2]})),
         (pd.Series([1], ["a"]), pd.Series([1], ["b"])),
         (np.random.default_rng(1), np.random.default_rng(2)),
-        (Node(1), Node(2)), arrays, (Node(1).__init__, Node(2).__init__),
-    ):  # fmt: skip
-        assert facts(one) == facts(copy.deepcopy(one)) != facts(other)
-        json.dumps(facts(one))
+        (Node(1), Node(2)),
+        arrays,
+        (Node(1).__init__, Node(2).__init__),
+    ):
+        assert describe_object(one) == describe_object(copy.deepcopy(one)) != describe_object(other)
+        json.dumps(describe_object(one))
     deep: Any = []
     for _ in range(5000):
         deep = [deep]
     for unknown in (object(), iter([1]), deep, threading.Lock()):
         with pytest.raises(mmdp.InputError, match="plain values"):
-            facts({"x": unknown})
+            describe_object({"x": unknown})
 
 
-def test_several_functions_on_a_line_are_told_apart(tmp_path: Path) -> None:
-    made = written(tmp_path, "a, b = (lambda: 'é', lambda: (lambda: 2))\n")
-    told = [facts(x)[1] for x in (made.a, made.b, made.b())]
-    assert told == ["lambda: 'é'", "lambda: (lambda: 2)", "lambda: 2"]
+def test_several_functions_on_a_line_have_their_own_keys(tmp_path: Path) -> None:
+    made = import_text(tmp_path, "a, b = (lambda: 'é', lambda: (lambda: 2))\n")
+    keys = [describe_object(x)[1] for x in (made.a, made.b, made.b())]
+    assert keys == ["lambda: 'é'", "lambda: (lambda: 2)", "lambda: 2"]
     texts = ["lambda: 1", "lambda: True", "lambda x: 1", "lambda *x: 1", "lambda: 1 + 1"]
-    inside = written(tmp_path, f"def made(): return [{', '.join(texts)}]\n")
-    assert [facts(x)[1] for x in inside.made()] == texts  # Python 3.12 keeps no place of them
+    inside = import_text(tmp_path, f"def made(): return [{', '.join(texts)}]\n")
+    assert [
+        describe_object(x)[1] for x in inside.made()
+    ] == texts  # Python 3.12 keeps no place of them
 
 
 def test_a_source_that_is_not_what_runs_is_refused(tmp_path: Path) -> None:
-    typed: dict[str, Any] = {"small": small, "__name__": "__main__"}
+    typed: dict[str, Any] = {"small": make_small_model, "__name__": "__main__"}
     exec("def made(): return small(1)", typed)  # as typed at a prompt
     with pytest.raises(mmdp.InputError, match="source of __main__.made is not known.*in a file"):
         mmdp.study(typed["made"], 2)
-    module = written(tmp_path, "def made(x):\n    return x + 1\n")
-    facts(module.made)
+    module = import_text(tmp_path, "def made(x):\n    return x + 1\n")
+    describe_object(module.made)
     Path(module.__file__).write_text("def made(x):\n    return x - 1\n")
     with pytest.raises(mmdp.InputError, match="made was edited after it was imported"):
-        facts(module.made)
+        describe_object(module.made)
     with pytest.raises(mmdp.InputError, match="cannot tell <list_iterator"):
-        facts(made_around(iter([1])))  # type: ignore[arg-type]
+        describe_object(make_closure(iter([1])))  # type: ignore[arg-type]
 
 
-def test_objectives_that_are_functions_are_told_apart(tmp_path: Path) -> None:
+def test_objectives_that_are_functions_have_their_own_keys(tmp_path: Path) -> None:
     for _ in range(2):
-        ends = {"min": lambda x, w: x.min(axis=-1), "max": lambda x, w: x.max(axis=-1)}
-        low, high = values(small(1), objectives=ends, out=tmp_path)
-        assert low < mmdp.solve(small(1), 3).value < high
+        objectives = {"min": lambda x, w: x.min(axis=-1), "max": lambda x, w: x.max(axis=-1)}
+        low, high = study_values(make_small_model(1), objectives=objectives, cache_dir=tmp_path)
+        assert low < mmdp.solve(make_small_model(1), 3).value < high
 
 
 CLASS = """
 from dataclasses import dataclass
-from tests.noted import Noted
+from tests.faults import LoggingMethod
 @dataclass(frozen=True)
-class Own(Noted):
+class Own(LoggingMethod):
     more: int = 0
     def run(self, x): return FACTOR, super().run(x)
 """
 
 
-def test_classes_are_told_apart_by_what_is_written_in_them(tmp_path: Path) -> None:
+def test_classes_are_keyed_by_their_source(tmp_path: Path) -> None:
     """What a dataclass adds by itself does not count."""
-    told = []
+    keys = []
     for factor in ("1", "1", "2"):
-        module = written(tmp_path, CLASS.replace("FACTOR", factor))
+        module = import_text(tmp_path, CLASS.replace("FACTOR", factor))
         sys.modules[module.__name__] = module
-        told.append(facts(module.Own(file="a")))
+        keys.append(describe_object(module.Own(file="a")))
         pickle.dumps(module.Own())
-        assert facts(module.Own(file="a")) == told[-1]
-    assert told[0] == told[1] != told[2]
-    json.dumps(told)
-    assert facts(Noted("a")) != facts(Noted("b"))
+        assert describe_object(module.Own(file="a")) == keys[-1]
+    assert keys[0] == keys[1] != keys[2]
+    json.dumps(keys)
+    assert describe_object(LoggingMethod("a")) != describe_object(LoggingMethod("b"))
 
 
-def test_what_cannot_be_told_apart_is_refused() -> None:
+def test_what_has_no_key_is_refused() -> None:
     with pytest.raises(mmdp.InputError, match="two functions make the same models"):
-        mmdp.study({"a": lambda: small(1), "b": lambda: small(1)}, 2)
-    assert len(mmdp.study({"a": partial(pair, 1), "b": partial(pair, 1)}, 2)) == 2
+        mmdp.study({"a": lambda: make_small_model(1), "b": lambda: make_small_model(1)}, 2)
+    assert len(mmdp.study({"a": partial(make_pair, 1), "b": partial(make_pair, 1)}, 2)) == 2
     with pytest.raises(mmdp.InputError, match="give a model, or a function that uses plain"):
-        mmdp.study(partial(pair, iter([1])), 2)
+        mmdp.study(partial(make_pair, iter([1])), 2)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"models": "data"}, "not str; use mmdp.load"),
         ({"models": {}}, "at least one model"),
@@ -477,117 +568,124 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
         ({"methods": "capd"}, "no method is called 'capd'"),
         ({"objectives": "cvr:0.1"}, "no objective is called 'cvr'"),
         ({"seeds": -1}, "seed must be"),
-        ({"jobs": 0}, "jobs must be"),
+        ({"n_jobs": 0}, "n_jobs must be"),
         ({"backend": "fortran"}, "no backend is called 'fortran'"),
         ({"executor": 3}, "pass client.get_executor()"),
         ({"time_limit": -1}, "time_limit must be"),
     ],
 )
 def test_what_every_cell_would_refuse_is_refused_at_once(
-    arguments: dict[str, Any], told: str
+    arguments: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(mmdp.InputError, match=told.replace("(", r"\(").replace(")", r"\)")):
-        mmdp.study(**{"models": small(1), "horizons": 2, **arguments})
+    with pytest.raises(mmdp.InputError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        mmdp.study(**{"models": make_small_model(1), "horizons": 2, **arguments})
 
 
 def test_progress_says_what_is_left(tmp_path: Path) -> None:
-    heard: list[StudyProgress] = []
-    mmdp.study(small(1), [2, 3], "wsu", out=tmp_path, callback=heard.append)
-    assert [(x.done, x.total, x.reused) for x in heard] == [(1, 2, 0), (2, 2, 0)]
-    assert heard[0].left > 0 == heard[1].left
-    heard.clear()
-    mmdp.study(small(1), [2, 3, 4], "wsu", out=tmp_path, callback=heard.append)
-    assert [x.reused for x in heard] == [1, 2, 2]
-    assert math.isnan(heard[1].left)
-    assert heard[-1].row["horizon"] == 4
+    progress: list[StudyProgress] = []
+    mmdp.study(make_small_model(1), [2, 3], "wsu", cache_dir=tmp_path, callback=progress.append)
+    assert [(x.n_done, x.n_total, x.n_reused) for x in progress] == [(1, 2, 0), (2, 2, 0)]
+    assert progress[0].remaining > 0 == progress[1].remaining
+    progress.clear()
+    mmdp.study(make_small_model(1), [2, 3, 4], "wsu", cache_dir=tmp_path, callback=progress.append)
+    assert [x.n_reused for x in progress] == [1, 2, 2]
+    assert math.isnan(progress[1].remaining)
+    assert progress[-1].row["horizon"] == 4
 
 
 # ---------------------------------------------------------------------- Ctrl-C
 def interrupt_at(count: int) -> Callable[[StudyProgress], None]:
     def callback(progress: StudyProgress) -> None:
-        if progress.done == count:
+        if progress.n_done == count:
             signal.raise_signal(signal.SIGINT)
 
     return callback
 
 
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
-    cut = mmdp.study(small(1), range(2, 7), "wsu", out=tmp_path, callback=interrupt_at(2))
-    assert cut["status"].tolist() == 2 * ["COMPLETED"] + 3 * ["INTERRUPTED"]
+    partial_table = mmdp.study(
+        make_small_model(1), range(2, 7), "wsu", cache_dir=tmp_path, callback=interrupt_at(2)
+    )
+    assert partial_table["status"].tolist() == 2 * ["COMPLETED"] + 3 * ["INTERRUPTED"]
     assert len(list((tmp_path / "cells").iterdir())) == 2
-    whole = mmdp.study(small(1), range(2, 7), "wsu", out=tmp_path)
-    assert_frame_equal(steady(whole), steady(mmdp.study(small(1), range(2, 7), "wsu")))
+    full_table = mmdp.study(make_small_model(1), range(2, 7), "wsu", cache_dir=tmp_path)
+    assert_frame_equal(
+        drop_times(full_table), drop_times(mmdp.study(make_small_model(1), range(2, 7), "wsu"))
+    )
 
 
 def test_the_best_so_far_of_an_interrupted_cell_is_no_result(tmp_path: Path) -> None:
     """solve() by itself answers the same Ctrl-C with the best so far."""
-    alone = mmdp.solve(small(1), 2, Noted(harm="interrupt"))
+    alone = mmdp.solve(make_small_model(1), 2, LoggingMethod(fault="interrupt"))
     assert alone.status is mmdp.Status.INTERRUPTED
-    methods = ["wsu", Noted(harm="interrupt"), "cadp"]
-    cut = mmdp.study(small(1), 2, methods, out=tmp_path)
-    assert cut["status"].tolist() == ["COMPLETED", "INTERRUPTED", "INTERRUPTED"]
+    methods = ["wsu", LoggingMethod(fault="interrupt"), "cadp"]
+    table = mmdp.study(make_small_model(1), 2, methods, cache_dir=tmp_path)
+    assert table["status"].tolist() == ["COMPLETED", "INTERRUPTED", "INTERRUPTED"]
     assert len(list((tmp_path / "cells").iterdir())) == 1
     with pytest.raises(KeyboardInterrupt):
-        mmdp.study(small(1), 2, Noted(harm="interrupt"), out=tmp_path)
+        mmdp.study(make_small_model(1), 2, LoggingMethod(fault="interrupt"), cache_dir=tmp_path)
 
 
 # ---------------------------------------------------------------------- processes
 def test_processes_find_the_same_and_one_that_dies_takes_no_other_cell(tmp_path: Path) -> None:
-    models = {"made": partial(pair, 5), "given": small(1)}
+    models = {"made": partial(make_pair, 5), "given": make_small_model(1)}
     axes: Any = (models, 3, ["wsu", "cadp"])
-    here = mmdp.study(*axes, seeds=[0, 1], test={"given": small(7)})
-    good = cells_of(*axes, seeds=[0, 1], test={"given": small(7)})
-    bad = cells_of(small(1), 3, Noted(harm="die"))
-    spread = Run([*good[:3], *bad, *good[3:]], out=tmp_path, jobs=2).frame()
-    assert spread["status"][3] == "FAILED"
+    local_table = mmdp.study(*axes, seeds=[0, 1], test_model={"given": make_small_model(7)})
+    good_cells = make_cells(*axes, seeds=[0, 1], test_model={"given": make_small_model(7)})
+    bad_cells = make_cells(make_small_model(1), 3, LoggingMethod(fault="die"))
+    parallel_table = StudyRunner(
+        [*good_cells[:3], *bad_cells, *good_cells[3:]], cache_dir=tmp_path, n_jobs=2
+    ).to_frame()
+    assert parallel_table["status"][3] == "FAILED"
     assert (
-        spread["error"][3] == "ProcessDied: the process that computed it ended with exit status 9"
+        parallel_table["error"][3]
+        == "ProcessDiedError: the process that computed it ended with exit status 9"
     )
-    assert len(list((tmp_path / "cells").iterdir())) == len(here)
-    kept = spread.drop(index=3).reset_index(drop=True).astype(here.dtypes)
-    assert_frame_equal(steady(kept), steady(here), rtol=1e-12)
+    assert len(list((tmp_path / "cells").iterdir())) == len(local_table)
+    finished = parallel_table.drop(index=3).reset_index(drop=True).astype(local_table.dtypes)
+    assert_frame_equal(drop_times(finished), drop_times(local_table), rtol=1e-12)
 
 
-class Stubborn(Exception):
+class Unpicklable(Exception):
     """Cannot be pickled."""
 
     def __reduce__(self) -> Any:
         raise TypeError("stays here")
 
 
-class TwoParts(Exception):
+class TwoArgumentError(Exception):
     """Pickles by one argument and needs two."""
 
     def __init__(self, one: str, other: str) -> None:
         super().__init__(one + other)
 
 
-def misbehave(how: str) -> int:
-    if how == "stubborn":
-        raise Stubborn("no")
-    if how == "two":
-        raise TwoParts("n", "o")
-    if how == "die":
+def misbehave(fault: str) -> int:
+    if fault == "stubborn":
+        raise Unpicklable("no")
+    if fault == "two":
+        raise TwoArgumentError("n", "o")
+    if fault == "die":
         os._exit(7)
-    if how == "kill":
+    if fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     return os.getpid()
 
 
 def test_calls_that_fail_in_a_process_say_why_and_the_next_ones_are_answered() -> None:
-    processes = workers.Processes(1)
+    processes = workers.ProcessPool(1)
     try:
         pid = processes.submit(misbehave, "").result()
         assert pid != os.getpid()
-        told = {
-            "stubborn": (RuntimeError, "Stubborn: no"),
-            "two": (RuntimeError, "TwoParts: no"),
-            "die": (workers.ProcessDied, "ended with exit status 7"),
-            "kill": (workers.ProcessDied, "was killed by signal 9"),
+        message_by_fault = {
+            "stubborn": (RuntimeError, "Unpicklable: no"),
+            "two": (RuntimeError, "TwoArgumentError: no"),
+            "die": (workers.ProcessDiedError, "ended with exit status 7"),
+            "kill": (workers.ProcessDiedError, "was killed by signal 9"),
         }
-        for how, (error, message) in told.items():
+        for fault, (error, message) in message_by_fault.items():
             with pytest.raises(error, match=message):
-                processes.submit(misbehave, how).result()
+                processes.submit(misbehave, fault).result()
         with pytest.raises((AttributeError, pickle.PicklingError)):
             processes.submit(lambda: 1).result()
         replaced = processes.submit(misbehave, "").result()
@@ -611,106 +709,113 @@ def work():
     time.sleep(600)
 
 if __name__ == "__main__":
-    workers.Processes(1).submit(work).result()
+    workers.ProcessPool(1).submit(work).result()
 """
 
 
 def test_a_process_ends_with_its_program_even_in_the_middle_of_a_call(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(LONG_CALL)
-    with running(sys.executable, script) as process:
+    with run_process(sys.executable, script) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.kill()
         # waits for all who could write there
-        assert process.communicate(timeout=PATIENCE) == ("", "")
+        assert process.communicate(timeout=TIMEOUT) == ("", "")
 
 
 def test_a_horizon_that_is_none_fails_as_a_cell_of_its_own() -> None:
-    found = mmdp.study(small(3), [2, "x"], "wsu", jobs=2)  # type: ignore[list-item]
-    assert found["status"].tolist() == ["COMPLETED", "FAILED"]
+    table = mmdp.study(make_small_model(3), [2, "x"], "wsu", n_jobs=2)  # type: ignore[list-item]
+    assert table["status"].tolist() == ["COMPLETED", "FAILED"]
 
 
 def test_long_horizons_are_handed_out_first(tmp_path: Path) -> None:
     """Model by model; the table is in the order given."""
-    heard: list[tuple[str, Any]] = []
+    order: list[tuple[str, Any]] = []
 
     def note(progress: StudyProgress) -> None:
-        heard.append((progress.row["model"], progress.row["horizon"]))
+        order.append((progress.row["model"], progress.row["horizon"]))
 
-    models = {"b": small(1), "a": small(2)}
+    models = {"b": make_small_model(1), "a": make_small_model(2)}
     with ThreadPoolExecutor(1) as executor:
         table = mmdp.study(models, [2, math.inf, 4], executor=executor, callback=note)
-    assert heard == [(name, T) for name in "ba" for T in (math.inf, 4, 2)]
+    assert order == [(name, T) for name in "ba" for T in (math.inf, 4, 2)]
     assert table["horizon"].tolist() == [2, math.inf, 4] * 2
 
 
 def test_any_executor(tmp_path: Path) -> None:
     with ThreadPoolExecutor(3) as executor:
-        spread = mmdp.study(small(1), range(2, 9), "cadp", out=tmp_path, executor=executor)
-    assert_frame_equal(steady(spread), steady(mmdp.study(small(1), range(2, 9), "cadp")))
+        table = mmdp.study(
+            make_small_model(1), range(2, 9), "cadp", cache_dir=tmp_path, executor=executor
+        )
+    assert_frame_equal(
+        drop_times(table), drop_times(mmdp.study(make_small_model(1), range(2, 9), "cadp"))
+    )
     assert not [x for x in (tmp_path / "cells").iterdir() if x.suffix != ".json"]
 
 
 def test_an_executor_that_is_broken_fails_every_cell_and_says_so() -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
-    table = mmdp.study(small(1), [2, 3], executor=executor)
+    table = mmdp.study(make_small_model(1), [2, 3], executor=executor)
     assert table["error"].str.contains("after shutdown").all()
 
 
-def test_models_travel_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_are_sent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell is small whatever its models are, and a model is one file for all of its cells."""
-    model = random_model(1, n_models=40, n_states=30, n_actions=2, horizon=0)
-    written: list[int] = []
-    plain = workers.store
+    model = make_random_model(1, n_models=40, n_states=30, n_actions=2, horizon=0)
+    sizes: list[int] = []
+    original = workers.dump_object
 
     def store(thing: Any, path: Path) -> None:
-        plain(thing, path)
-        written.append(path.stat().st_size)
+        original(thing, path)
+        sizes.append(path.stat().st_size)
 
-    monkeypatch.setattr(workers, "store", store)
-    cells = cells_of(model, range(2, 52), "wsu", test=model)
+    monkeypatch.setattr(workers, "dump_object", store)
+    cells = make_cells(model, range(2, 52), "wsu", test_model=model)
     assert max(len(pickle.dumps(cell)) for cell in cells) < 2000
     with ThreadPoolExecutor(2) as executor:
-        mmdp.study(model, range(2, 52), "wsu", test=model, executor=executor)
-    assert len(written) == 1
-    assert model.memory < written[0] < 1.1 * model.memory + 10_000
+        mmdp.study(model, range(2, 52), "wsu", test_model=model, executor=executor)
+    assert len(sizes) == 1
+    assert model.nbytes < sizes[0] < 1.1 * model.nbytes + 10_000
 
 
 def test_a_mapped_model_is_the_same_model(tmp_path: Path) -> None:
-    model = small(1).replace(models=list("abcd"), parameters={"x": [1.0, 2.0, 3.0, 4.0]})
-    workers.store(model, tmp_path / "model")
-    again = workers.opened(str(tmp_path / "model"))
-    assert again.fingerprint() == model.fingerprint()
-    assert (again.model_labels, again.storage) == (model.model_labels, model.storage)
-    assert not again.problem.p.flags.owndata
-    assert again.problem.p.ctypes.data % workers.ALIGNED == 0
+    model = make_small_model(1).replace(models=list("abcd"), parameters={"x": [1.0, 2.0, 3.0, 4.0]})
+    workers.dump_object(model, tmp_path / "model")
+    mapped = workers.load_object(str(tmp_path / "model"))
+    assert mapped.fingerprint() == model.fingerprint()
+    assert (mapped.model_labels, mapped.storage) == (model.model_labels, model.storage)
+    assert not mapped.problem.p.flags.owndata
+    assert mapped.problem.p.ctypes.data % workers.ALIGNMENT == 0
     with pytest.raises(mmdp.InputError, match="does not see the file"):
-        workers.opened(str(tmp_path / "elsewhere"))
+        workers.load_object(str(tmp_path / "elsewhere"))
 
 
 def test_processes_share_the_cores() -> None:
-    assert workers.Processes(10_000).threads == 1
-    assert workers.Processes(1).threads == default_threads()
-    told = dict(workers.spread(_threads, [(0, [])], {}, executor=ThreadPoolExecutor(1)))
-    assert told == {0: 1}
+    assert workers.ProcessPool(10_000).n_threads == 1
+    assert workers.ProcessPool(1).n_threads == default_n_threads()
+    threads_by_task = dict(
+        workers.map_tasks(_count_threads, [(0, [])], {}, executor=ThreadPoolExecutor(1))
+    )
+    assert threads_by_task == {0: 1}
 
 
-def _threads(task: int) -> int:
-    return default_threads()
+def _count_threads(task: int) -> int:
+    return default_n_threads()
 
 
 # ---------------------------------------------------------------------- killed and run again
 SCRIPT = """
 import sys
 import mmdp
-from tests.noted import Noted, small
+from tests.faults import LoggingMethod, make_small_model
 
 if __name__ == "__main__":
     out, go, log, jobs = sys.argv[1:]
-    table = mmdp.study(small(1), [2, 3], Noted(log, go=go), seeds=range(6), out=out,
-                       jobs=int(jobs), test=small(2))
+    table = mmdp.study(make_small_model(1), [2, 3], LoggingMethod(log, go_file=go),
+                       seeds=range(6), cache_dir=out, n_jobs=int(jobs),
+                       test_model=make_small_model(2))
     table.to_csv(out + "/table.csv", index=False)
 """
 
@@ -719,17 +824,19 @@ if __name__ == "__main__":
 def test_killed_at_a_third_and_started_again(tmp_path: Path, jobs: int) -> None:
     script, out, log = tmp_path / "script.py", tmp_path / "out", tmp_path / "log"
     script.write_text(SCRIPT)
-    before = killed_and_started_again(script, out, tmp_path / "go", log, jobs, silent=True)
+    before = kill_and_restart(script, out, tmp_path / "go", log, jobs, silent=True)
     assert {file: file.read_bytes() for file in before} == before
     finished = log.read_text().split()
     assert 12 <= len(finished) < 12 + jobs  # two that began as the fourth end in the kill
     table = pd.read_csv(out / "table.csv")
-    expected = mmdp.study(small(1), [2, 3], "wsu", seeds=range(6), test=small(2))
+    expected = mmdp.study(
+        make_small_model(1), [2, 3], "wsu", seeds=range(6), test_model=make_small_model(2)
+    )
     columns = ["horizon", "seed", "value", "test_mean", "status"]
     assert_frame_equal(table[columns], expected[columns])
     assert not [x for x in (out / "cells").iterdir() if x.suffix != ".json"]
 
 
-def test_sources_leave_their_models_behind() -> None:
-    source = Source.of(small(1))
-    assert pickle.loads(pickle.dumps(source)).given is None
+def test_sources_are_pickled_without_models() -> None:
+    source = ModelSource.from_models(make_small_model(1))
+    assert pickle.loads(pickle.dumps(source)).models_or_factory is None

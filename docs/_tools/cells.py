@@ -19,25 +19,26 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs"
-PLACE = re.compile(r"(<!-- cell (\S+): ([^>]+?) -->\n).*?(<!-- end -->)", re.S)
+CELL_PATTERN = re.compile(r"(<!-- cell (\S+): ([^>]+?) -->\n).*?(<!-- end -->)", re.S)
 
 
-def cells(script: Path) -> dict[str, str]:
-    """Code by the name of its cell; what stands before the first is left out."""
+def read_cells(script: Path) -> dict[str, str]:
+    """Read the code of each cell of a script, by name; code before the first cell is left out."""
     parts = re.split(r"^# %% (.+)\n", script.read_text(encoding="utf-8"), flags=re.M)
     return dict(zip(parts[1::2], (part.strip("\n") for part in parts[2::2]), strict=True))
 
 
-def run(script: Path, out: Path, last: str = "") -> tuple[dict[str, str], dict[str, Any]]:
-    """What each cell prints when the script runs with the folder ``out`` as its argument.
+def run_script(script: Path, out: Path, last: str = "") -> tuple[dict[str, str], dict[str, Any]]:
+    """Run a script with the folder ``out`` as its argument, up to the cell ``last``.
 
-    Also the names it leaves behind. It stops after the cell ``last``.
+    Returns:
+        The output of each cell by name, and the global variables of the script.
     """
     printed: dict[str, str] = {}
     names: dict[str, Any] = {"__name__": "__main__", "__file__": str(script)}
     before, sys.argv = sys.argv, [script.name, str(out)]
     try:
-        for name, code in cells(script).items():
+        for name, code in read_cells(script).items():
             text = io.StringIO()
             with contextlib.redirect_stdout(text):
                 exec(compile(code, f"{script.name}, cell {name}", "exec", dont_inherit=True), names)
@@ -49,15 +50,17 @@ def run(script: Path, out: Path, last: str = "") -> tuple[dict[str, str], dict[s
     return printed, names
 
 
-def scripts(page: Path) -> list[str]:
-    """The scripts that a page shows."""
-    return list(dict.fromkeys(x[1] for x in PLACE.findall(page.read_text(encoding="utf-8"))))
+def list_scripts(page: Path) -> list[str]:
+    """List the scripts that a page shows."""
+    return list(dict.fromkeys(x[1] for x in CELL_PATTERN.findall(page.read_text(encoding="utf-8"))))
 
 
-def refreshed(page: Path, out: Path) -> str:
-    """The page as it should be: every cell as the script has it and prints it now."""
-    code = {name: cells(ROOT / name) for name in scripts(page)}
-    printed = {name: run(ROOT / name, out / Path(name).stem)[0] for name in scripts(page)}
+def refresh_page(page: Path, out: Path) -> str:
+    """Return the text of a page with the current code and output of every cell."""
+    code = {name: read_cells(ROOT / name) for name in list_scripts(page)}
+    printed = {
+        name: run_script(ROOT / name, out / Path(name).stem)[0] for name in list_scripts(page)
+    }
 
     def fill(found: re.Match[str]) -> str:
         head, script, cell, end = found.groups()
@@ -65,16 +68,16 @@ def refreshed(page: Path, out: Path) -> str:
         output = printed[script][cell]
         return text + (f"\n```text\n{output}\n```\n" if output else "") + end
 
-    return PLACE.sub(fill, page.read_text(encoding="utf-8"))
+    return CELL_PATTERN.sub(fill, page.read_text(encoding="utf-8"))
 
 
 def main(check: bool) -> int:
     stale = 0
     for page in sorted(PAGES.glob("*.md")):
-        if not scripts(page):
+        if not list_scripts(page):
             continue
         with tempfile.TemporaryDirectory() as out:
-            text = refreshed(page, Path(out))
+            text = refresh_page(page, Path(out))
         if text != page.read_text(encoding="utf-8"):
             stale += 1
             print(f"{page.name}: {'differs from its script' if check else 'refreshed'}")

@@ -83,11 +83,11 @@ def acceptability() -> bytes:
     from mmdp import plots
 
     sys.path.insert(0, str(Path(__file__).parent))
-    from cells import run
+    from cells import run_script
 
     with tempfile.TemporaryDirectory() as out:
-        names = run(EXAMPLES / "cost_effectiveness.py", Path(out), last="frontier")[1]
-    return plots.svg(names["picture"]).encode()
+        names = run_script(EXAMPLES / "cost_effectiveness.py", Path(out), last="frontier")[1]
+    return plots.to_svg(names["picture"]).encode()
 
 
 def frontiers() -> bytes:
@@ -99,8 +99,8 @@ def frontiers() -> bytes:
 
     domains = mmdp.domains
     cases = {
-        "riverswim, 50 decisions": (domains.published("riverswim"), 50),
-        "HIV, 15 decisions": (domains.published("hiv"), 15),
+        "riverswim, 50 decisions": (domains.load_published("riverswim"), 50),
+        "HIV, 15 decisions": (domains.load_published("hiv"), 15),
         "inventory, 20 decisions": (domains.inventory(), 20),
         "population, 20 decisions": (domains.population_small(n_train=50, n_test=50), 20),
     }
@@ -110,7 +110,7 @@ def frontiers() -> bytes:
         figure.subplots(2, 2).flat, cases.items(), strict=True
     ):
         axis.set_title(title, fontsize=10)
-        mmdp.frontier(train, horizon, test=test).plot(axis)
+        mmdp.measures.risk_frontier(train, horizon, test_model=test).plot(axis)
     data = io.BytesIO()
     figure.savefig(data, format="svg", metadata={"Date": None})
     return data.getvalue()

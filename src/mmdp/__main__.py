@@ -6,15 +6,15 @@ import sys
 def main() -> None:
     """Run the command line; Ctrl-C while something is still being imported ends it quietly."""
     try:
-        from mmdp.clock import CtrlC
+        from mmdp.timing import InterruptFlag
 
-        with CtrlC() as keys:
+        with InterruptFlag() as interrupt_flag:
             try:
                 from mmdp.cli import main as run
 
                 run()
             except (ImportError, SystemError):  # what compiled modules make of Ctrl-C
-                if not keys.pressed:
+                if not interrupt_flag.is_set:
                     raise
                 sys.exit(130)
     except KeyboardInterrupt:

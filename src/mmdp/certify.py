@@ -1,4 +1,4 @@
-"""Certificates: a solution with what was proven about it."""
+"""Certificates: prove an upper bound on the value of the best policy for a solution."""
 
 from __future__ import annotations
 
@@ -9,203 +9,289 @@ from typing import Any
 import numpy as np
 
 from mmdp import kernels
-from mmdp.bounds import closed
-from mmdp.bounds.front import SECONDS, check_ask, searched
-from mmdp.bounds.portfolio import for_every_policy
-from mmdp.clock import Callback, Progress, Stop, Stopwatch, answer, ending
+from mmdp.bounds import closed_form
+from mmdp.bounds.api import check_request, search_bound
+from mmdp.bounds.portfolio import choose_history_method
 from mmdp.errors import InputError
-from mmdp.kernels import Kernel
-from mmdp.kernels.ascent import randomised
-from mmdp.methods import Context, Method
+from mmdp.kernels import Backend
+from mmdp.kernels.ascent import is_randomized
+from mmdp.methods import Method, SolveContext
 from mmdp.methods.exact import Exact
-from mmdp.methods.question import Question
-from mmdp.methods.table import need_table
+from mmdp.methods.registry import require_markov_method
+from mmdp.methods.spec import ProblemSpec
 from mmdp.model import MMDP
-from mmdp.objective import KINDS, Objective
-from mmdp.solution import PROVEN, Bound, Solution, Status
-from mmdp.validate import check_whole_model
+from mmdp.objectives import OBJECTIVES, Objective
+from mmdp.solution import OPTIMALITY_GAP, Bound, Solution, Status
+from mmdp.timing import Callback, Progress, Stopwatch, TimeUp, accept_interrupt, allow_stop
+from mmdp.validate import check_not_sharded
 
-TREE = 0.8  # share of a proof's time for the tree of exact if the horizon is infinite
+EXACT_TIME_SHARE = 0.8  # share of certify_time for ``exact`` if the horizon is infinite
 
 
-def check_certify(
-    certify: bool | float, method: Method, objective: Objective, model: MMDP, steps: int
+def check_certifiable(
+    certify_time: float | None, method: Method, objective: Objective, model: MMDP, horizon: int
 ) -> None:
-    """Refuse what cannot be proven, before anything is solved."""
-    yes_or_no = isinstance(certify, (bool, np.bool_))
-    if not (yes_or_no or (isinstance(certify, (int, float, np.number)) and certify > 0)):
-        raise InputError(f"certify must be True or a positive number of seconds, not {certify!r}")
-    if certify:
-        oracle = 'use mmdp.bound(model, horizon, "oracle")'
-        check_whole_model(model.problem, "certify", [oracle])
-        every = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
-        need_table(type(method), "certify bounds", every)
-        check_ask(model.problem, steps, "best", objective)
+    """Refuse a certificate that cannot be computed for this problem, before it is solved."""
+    if certify_time is None:
+        return
+    is_number = isinstance(certify_time, (int, float, np.number))
+    if isinstance(certify_time, bool) or not (is_number and certify_time > 0):
+        raise InputError(
+            f"certify_time={certify_time!r} is not a number > 0 (seconds); "
+            "pass None to compute no bound"
+        )
+    oracle_hint = 'use mmdp.bound(model, horizon, "oracle")'
+    check_not_sharded(model.problem, "certify_time", [oracle_hint])
+    pairs_hint = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
+    require_markov_method(type(method), "certify_time bounds", pairs_hint)
+    check_request(model.problem, horizon, "best", objective)
 
 
-def certified(
-    solution: Solution, context: Context, certify: bool | float, backend: str | Kernel,
+def certify_solution(
+    solution: Solution,
+    context: SolveContext,
+    certify_time: float | None,
+    backend: str | Backend,
     callback: Callback | None,
-) -> Solution:  # fmt: skip
-    """The solution with what is known of it, and what ``certify`` seconds prove.
+) -> Solution:
+    """Add a certificate to a solution, searching a bound for ``certify_time`` seconds if given.
 
-    ``context`` is the one that found it: its problem is laid out already.
+    ``context`` is the one of the solve: its problem is prepared already.
     """
-    solution = _of_one_model(solution, context)
-    if certify and solution.status is not Status.INTERRUPTED:
-        seconds = SECONDS if isinstance(certify, (bool, np.bool_)) else float(certify)
-        solution = _proven(solution, Proof(solution, context, seconds, backend, callback))
+    solution = _mark_single_model_optimum(solution, context)
+    if certify_time is not None and solution.status is not Status.INTERRUPTED:
+        search = CertificateSearch(solution, context, float(certify_time), backend, callback)
+        solution = _add_certificate(solution, search)
     if solution.certificate is None:
         return solution
-    signed = dataclasses.replace(solution.certificate, model=context.model.fingerprint())
-    return dataclasses.replace(solution, certificate=signed)
+    certificate = dataclasses.replace(
+        solution.certificate, model_fingerprint=context.model.fingerprint()
+    )
+    return dataclasses.replace(solution, certificate=certificate)
 
 
-def _of_one_model(solution: Solution, context: Context) -> Solution:
-    """Proven optimal if it is the optimum of the only model: then no objective has a better one."""
-    F: Any = solution.objective
-    plain = getattr(F, "inner", F).kind in KINDS
-    if context.model.n_models > 1 or solution.status is not Status.LOCAL_OPTIMUM or not plain:
+def _mark_single_model_optimum(solution: Solution, context: SolveContext) -> Solution:
+    """Mark a solution as OPTIMAL if it is the optimum of the only model, under any objective."""
+    objective = solution.objective
+    inner_objective: Objective = getattr(objective, "inner", objective)
+    is_builtin = inner_objective.key in OBJECTIVES
+    if context.model.n_models > 1 or solution.status is not Status.LOCAL_OPTIMUM or not is_builtin:
         return solution
-    if float(solution.evaluation.regret[0]) > 2 * context.rounding(solution.returns):
+    if float(solution.evaluation.regret[0]) > 2 * context.estimate_rounding(solution.returns):
         return solution
     return dataclasses.replace(solution, status=Status.OPTIMAL)
 
 
-def _proven(solution: Solution, proof: Proof) -> Solution:
-    """The solution with the least bound of its own and a searched one."""
-    own = solution.certificate
-    if solution.status is Status.OPTIMAL and own is not None:
+def _add_certificate(solution: Solution, search: CertificateSearch) -> Solution:
+    """Add the lower of two bounds to a solution: the one of its method and a searched one."""
+    own_bound = solution.certificate
+    if solution.status is Status.OPTIMAL and own_bound is not None:
         return solution
-    with ending(answered=True) as end:
-        found = proof.searched()
-    if end.stop is not None:  # before any bound was found: the policy is kept
+    with allow_stop(accept_interrupts=True) as stop_state:
+        new_bound = search.find_bound()
+    if stop_state.exception is not None:  # before any bound was found: the policy is kept
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
-    least = found if own is None or found.value < own.value else own
-    _check_above(least, solution)
+    best_bound = new_bound if own_bound is None or new_bound.value < own_bound.value else own_bound
+    _check_below_bound(best_bound, solution)
     status: Status = solution.status
-    if least.value - solution.value <= proof.near(found, least):
+    if best_bound.value - solution.value <= search.compute_tolerance(new_bound, best_bound):
         status = Status.OPTIMAL
-    elif "interrupted" in found.details and status is not Status.OPTIMAL:
+    elif "is_interrupted" in new_bound.details and status is not Status.OPTIMAL:
         status = Status.INTERRUPTED
-    seconds = solution.seconds + found.seconds
+    seconds = solution.seconds + new_bound.seconds
     return dataclasses.replace(
-        solution, certificate=least, status=status,
+        solution,
+        certificate=best_bound,
+        status=status,
         provenance=dataclasses.replace(solution.provenance, seconds=seconds),
-    )  # fmt: skip
+    )
 
 
-def _check_above(bound: Bound, solution: Solution) -> None:
-    """Refuse a function of the user that is above its bound: it is not monotone."""
-    F, scale = solution.objective, max(abs(bound.value), abs(solution.value))
-    if F.kind == "custom" and solution.value - bound.value > PROVEN * scale:
+def _check_below_bound(bound: Bound, solution: Solution) -> None:
+    """Refuse a custom objective whose value exceeds its bound: it is not monotone."""
+    objective, scale = solution.objective, max(abs(bound.value), abs(solution.value))
+    if objective.key == "custom" and solution.value - bound.value > OPTIMALITY_GAP * scale:
         raise InputError(
-            f"{F} is {solution.value:.6g}, above its bound {bound.value:.6g}, so it is not "
-            "monotone: its value falls when a return rises; solve without certify"
+            f"{objective} is {solution.value:.6g}, above its bound {bound.value:.6g}, so it is not "
+            "monotone: its value falls when a return rises; solve without certify_time"
         )
 
 
 @dataclasses.dataclass
-class Proof:
-    """The searches for a bound on how much better a solution could be."""
+class CertificateSearch:
+    """Search for an upper bound on the value of every policy of a solution's class."""
 
     solution: Solution
-    context: Context
-    seconds: float
-    backend: str | Kernel
+    context: SolveContext
+    time_limit: float
+    backend: str | Backend
     callback: Callback | None
 
     @property
-    def has_tree(self) -> bool:
-        """Whether ``exact`` bounds every policy that this one is compared with."""
-        context, kind = self.context, self.context.kind
-        if self.solution.policy.memory or (kind.endless and kind.randomised):
+    def can_use_exact(self) -> bool:
+        """Whether ``exact`` supports this problem and bounds the policies of this class."""
+        context, policy_class = self.context, self.context.policy_class
+        if self.solution.policy.memory_note or (
+            policy_class.is_infinite_horizon and policy_class.randomized
+        ):
             return False
-        free = context.free()
-        horizon = math.inf if kind.endless else context.horizon
-        question = Question(context.model, horizon, context.objective, free.kind)
-        return Exact().lacks(question) is None
+        unrestricted_context = context.unrestricted_context()
+        horizon = math.inf if policy_class.is_infinite_horizon else context.horizon
+        spec = ProblemSpec(
+            context.model, horizon, context.objective, unrestricted_context.policy_class
+        )
+        return Exact().unsupported_reason(spec) is None
 
-    def searched(self) -> Bound:
-        """What ``exact`` proves, or a search; both if the horizon is infinite.
+    def find_bound(self) -> Bound:
+        """Compute a bound by ``exact`` or by the portfolio; by both if the horizon is infinite.
 
-        ``details["bounds"]`` has what was proven about every Markov policy.
+        ``details["bounds_by_method"]`` has the bounds on every Markov policy.
         """
-        tree = self._by_tree() if self.has_tree else None
-        if tree is None:
-            return self._by_search(self.seconds)
-        if "interrupted" in tree.details or not self.context.kind.endless:
-            return tree
+        exact_bound = self._find_exact_bound() if self.can_use_exact else None
+        if exact_bound is None:
+            return self._find_portfolio_bound(self.time_limit)
+        if (
+            "is_interrupted" in exact_bound.details
+            or not self.context.policy_class.is_infinite_horizon
+        ):
+            return exact_bound
         # a bound on every policy is worth some time in any case
-        done = tree.gap(self.solution.value) <= PROVEN
-        left = max((1 - TREE) * self.seconds, 0.0 if done else self.seconds - tree.seconds)
-        found = self._by_search(left, tree)
-        if found.value < tree.value:
-            return found
-        bounds = {"oracle": found.details["bounds"]["oracle"], found.method: found.value}
+        is_closed = exact_bound.gap(self.solution.value) <= OPTIMALITY_GAP
+        time_left = max(
+            (1 - EXACT_TIME_SHARE) * self.time_limit,
+            0.0 if is_closed else self.time_limit - exact_bound.seconds,
+        )
+        portfolio_bound = self._find_portfolio_bound(time_left, exact_bound)
+        if portfolio_bound.value < exact_bound.value:
+            return portfolio_bound
+        bounds = {
+            "oracle": portfolio_bound.details["bounds_by_method"]["oracle"],
+            portfolio_bound.method: portfolio_bound.value,
+        }
         return dataclasses.replace(
-            tree, details={**found.details, "bounds": bounds}, seconds=tree.seconds + found.seconds
+            exact_bound,
+            details={**portfolio_bound.details, "bounds_by_method": bounds},
+            seconds=exact_bound.seconds + portfolio_bound.seconds,
         )
 
-    def _by_search(self, seconds: float, tree: Bound | None = None) -> Bound:
-        """A bound on all policies of time and state, or on all if this one has a memory."""
+    def _find_portfolio_bound(self, time_limit: float, exact_bound: Bound | None = None) -> Bound:
+        """Search a bound on all Markov policies, or on all policies if this one has a memory."""
         solution, context = self.solution, self.context
-        F, method = solution.objective, "best"
-        if solution.policy.memory:
-            method = for_every_policy(context.model.problem, F)
-        return searched(
-            context.model, None if context.kind.endless else context.horizon, method, F, seconds,
-            solution, self.backend, solve=context,
-            callback=None if self.callback is None else self._relay(tree),
-        )  # fmt: skip
+        objective, method = solution.objective, "best"
+        if solution.policy.memory_note:
+            method = choose_history_method(context.model.problem, objective)
+        return search_bound(
+            context.model,
+            None if context.policy_class.is_infinite_horizon else context.horizon,
+            method,
+            objective,
+            time_limit,
+            solution,
+            self.backend,
+            solve_context=context,
+            callback=None if self.callback is None else self._make_callback(exact_bound),
+        )
 
-    def _by_tree(self) -> Bound | None:
-        """What ``exact`` proves from here on; None if it cannot."""
+    def _find_exact_bound(self) -> Bound | None:
+        """Compute a bound by ``exact`` from the solution on; None if the problem is too large."""
         context, solution = self.context, self.solution
-        inner, policy = context.free(), context.best_policy
-        passes = Exact.least_passes
-        inner.use(kernels.get(self.backend, inner.problem, inner.horizon, passes=passes))
-        inner.time = Stopwatch((TREE if context.kind.endless else 1.0) * self.seconds)
-        if type(context.kind) is type(inner.kind) and not (policy is None or randomised(policy)):
-            inner.best_policy, inner.best_value = policy, context.best_value
-        inner.callback = None if self.callback is None else self._relay()
-        starts: Any = "auto" if inner.best_policy is None else 1
-        try:
-            found = Exact(gap=PROVEN, starts=starts, polish=0.0).run(inner)
-        except (InputError, Stop):  # too large for it, or for the time
-            return None
-        rho = solution.evaluation
-        bounds = found.details.get("root", {"oracle": float(rho.oracle @ rho.weights)})
-        details: dict[str, Any] = {"bounds": bounds, "nodes": found.details["nodes"]}
-        if found.status is Status.INTERRUPTED:
-            answer()
-            details["interrupted"] = True
-        # no policy at hand is above what is proven
-        most = max(found.details["bound"], solution.value + self.context.rounding(solution.returns))
-        return Bound(most, Exact.name, found.details["bounds"], details, inner.time.seconds)
-
-    def near(self, found: Bound, least: Bound) -> float:
-        """How close a bound must come to the value to prove that it is the best."""
-        solution, context = self.solution, self.context
-        oracle, F = found.details.get("bounds", {}).get("oracle", least.value), context.objective
-        rho = F.counted(solution.returns, lambda: solution.evaluation.oracle)
-        weights = context.model.weights
-        closing = closed.Closing(context.model.problem, context.decisions)
-        near = closing(
-            PROVEN, solution.value, oracle, lambda error: float(F.value(rho + error, weights))
+        unrestricted_context, policy = context.unrestricted_context(), context.best_policy
+        passes = Exact.min_passes
+        unrestricted_context.use_backend(
+            kernels.get_backend(
+                self.backend,
+                unrestricted_context.problem,
+                unrestricted_context.horizon,
+                n_passes=passes,
+            )
         )
-        return max(near, 3 * context.rounding(solution.returns)) if self.has_tree else near
+        unrestricted_context.stopwatch = Stopwatch(
+            (EXACT_TIME_SHARE if context.policy_class.is_infinite_horizon else 1.0)
+            * self.time_limit
+        )
+        if type(context.policy_class) is type(unrestricted_context.policy_class) and not (
+            policy is None or is_randomized(policy)
+        ):
+            unrestricted_context.best_policy, unrestricted_context.best_value = (
+                policy,
+                context.best_value,
+            )
+        unrestricted_context.callback = None if self.callback is None else self._make_callback()
+        n_init: Any = "auto" if unrestricted_context.best_policy is None else 1
+        try:
+            result = Exact(rel_gap=OPTIMALITY_GAP, n_init=n_init, polish_time=0.0).run(
+                unrestricted_context
+            )
+        except (InputError, TimeUp):  # too large for it, or for the time
+            return None
+        evaluation = solution.evaluation
+        bounds = result.details.get(
+            "root_bounds", {"oracle": float(evaluation.oracle @ evaluation.weights)}
+        )
+        details: dict[str, Any] = {"bounds_by_method": bounds, "n_nodes": result.details["n_nodes"]}
+        if result.status is Status.INTERRUPTED:
+            accept_interrupt()
+            details["is_interrupted"] = True
+        # the bound is at least the value of the solution
+        bound_value = max(
+            result.details["bound"],
+            solution.value + self.context.estimate_rounding(solution.returns),
+        )
+        return Bound(
+            bound_value,
+            Exact.name,
+            result.details["scope"],
+            details,
+            unrestricted_context.stopwatch.elapsed,
+        )
 
-    def _relay(self, known: Bound | None = None) -> Callback:
-        """A callback for a search, or for exact, that calls the one of solve()."""
+    def compute_tolerance(self, new_bound: Bound, best_bound: Bound) -> float:
+        """Compute the difference of bound and value at which the solution counts as optimal."""
+        solution, context = self.solution, self.context
+        oracle, objective = (
+            new_bound.details.get("bounds_by_method", {}).get("oracle", best_bound.value),
+            context.objective,
+        )
+        relative_returns = objective.relative_returns(
+            solution.returns, lambda: solution.evaluation.oracle
+        )
+        weights = context.model.weights
+        gap_tolerance = closed_form.GapTolerance(context.model.problem, context.effective_horizon)
+        tolerance = gap_tolerance(
+            OPTIMALITY_GAP,
+            solution.value,
+            oracle,
+            lambda error: float(objective.value(relative_returns + error, weights)),
+        )
+        return (
+            max(tolerance, 3 * context.estimate_rounding(solution.returns))
+            if self.can_use_exact
+            else tolerance
+        )
+
+    def _make_callback(self, earlier_bound: Bound | None = None) -> Callback:
+        """Make the callback of a bound search that calls the callback of solve() with the bound."""
         solution, callback = self.solution, self.callback
         assert callback is not None
-        value, count = solution.value, solution.iterations
-        most, spent = (math.inf, 0.0) if known is None else (known.value, known.seconds)
+        value, iterations = solution.value, solution.iterations
+        earlier_value, earlier_seconds = (
+            (math.inf, 0.0)
+            if earlier_bound is None
+            else (earlier_bound.value, earlier_bound.seconds)
+        )
 
-        def relay(p: Progress) -> None:
-            bound = min(p.bound, most)
-            seconds = solution.seconds + spent + p.seconds
-            callback(Progress(solution.method, count, value, value, seconds, bound))
+        def report_progress(progress: Progress) -> None:
+            bound = min(progress.bound, earlier_value)
+            elapsed = solution.seconds + earlier_seconds + progress.elapsed
+            callback(
+                Progress(
+                    stage=solution.method,
+                    iteration=iterations,
+                    value=value,
+                    best_value=value,
+                    bound=bound,
+                    elapsed=elapsed,
+                )
+            )
 
-        return relay
+        return report_progress

@@ -1,4 +1,4 @@
-"""Checkpoints: the best policy of a long solve in a file, from which the next solve goes on.
+"""Checkpoints: the best policy of a long solve in a file, from which the next solve resumes.
 
 A checkpoint is a policy file (:func:`mmdp.load_policy` reads it) that also says which problem it
 belongs to.
@@ -12,119 +12,140 @@ import os
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
-from mmdp.errors import InputError, NotWritten, Remedy
-from mmdp.kernels.problem import TIE
-from mmdp.methods import METHODS, Callback, Context, Method, Outcome, Progress
+from mmdp.errors import FileNotWrittenWarning, InputError, Remedy
+from mmdp.kernels.problem import TIE_RTOL
+from mmdp.methods import METHODS, Callback, Method, MethodResult, Progress, SolveContext
+from mmdp.policies import Policy
 from mmdp.solution import Status
 
-EVERY = 10.0  # seconds between two writes
-SHARE = 20.0  # and at least this many times as long as a write takes
+WRITE_INTERVAL = 10.0  # seconds between two writes
+WRITE_TIME_FACTOR = 20.0  # and at least this many times as long as a write takes
 
 
 class Checkpoint:
-    """The file of one solve. ``resume`` it first, then give ``watch`` as the callback."""
+    """The file with the best policy of one solve: ``resume`` first, then ``make_callback``."""
 
-    def __init__(self, path: str | os.PathLike[str], context: Context, method: Method) -> None:
+    def __init__(self, path: str | os.PathLike[str], context: SolveContext, method: Method) -> None:
         from mmdp.io.writing import check_writable
 
-        if not context.kind.starts:
-            kind = context.kind.name
-            raise InputError(f"a solve cannot go on from a {kind} policy; leave out checkpoint")
-        if not method.resumes:
-            able = [name for name, other in METHODS.items() if other.resumes]
+        if not context.policy_class.can_initialize:
+            class_name = context.policy_class.name
             raise InputError(
-                f"{method.name} cannot go on from a checkpoint",
-                ["leave it out", Remedy("method", *able, do="choose")],
+                f"a solve cannot resume from a {class_name} policy; leave out checkpoint"
+            )
+        if not method.can_resume:
+            resumable_names = [
+                name for name, method_class in METHODS.items() if method_class.can_resume
+            ]
+            raise InputError(
+                f"{method.name} cannot resume from a checkpoint",
+                ["leave out checkpoint", Remedy("method", *resumable_names, verb="choose")],
             )
         self.path, self.context = Path(path), context
         if self.path.suffix.lower() != ".json":
-            raise InputError(f"{self.path}: choose a name for the checkpoint that ends in .json")
+            raise InputError(f"{self.path}: the name of a checkpoint must end in .json")
         check_writable(self.path)
-        self.problem = {
+        self.problem_key = {
             "model": context.model.fingerprint(),
-            "horizon": None if context.kind.endless else context.horizon,
-            "objective": str(context.objective), "policy": context.kind.name,
-            "restriction": context.kind.settings(context.model, context.horizon),
-        }  # fmt: skip
-        self._value, self._next = -math.inf, 0.0
-        self._failed = False
+            "horizon": None if context.policy_class.is_infinite_horizon else context.horizon,
+            "objective": str(context.objective),
+            "policy_class": context.policy_class.name,
+            "restriction": context.policy_class.to_settings(context.model, context.horizon),
+        }
+        self._saved_value, self._next_write_time = -math.inf, 0.0
+        self._has_failed = False
 
     def resume(self) -> None:
-        """Record the policy in the file, if there is one: searches start from it."""
+        """Read the policy in the file, if there is one, and make it the incumbent of the search."""
         if not self.path.exists():
             return
-        policy, known = self._read(), self.context
-        self._value = self._worth(policy)
-        known.keep(known.kind.table_of(policy, known.model), self._value)
+        policy, context = self._read_policy(), self.context
+        self._saved_value = self._compute_value(policy)
+        context.keep_best(
+            context.policy_class.policy_to_table(policy, context.model), self._saved_value
+        )
 
-    def at_least(self, outcome: Outcome) -> Outcome:
-        """The outcome, recorded; or the best policy so far if the one in the file is better.
+    def keep_better(self, result: MethodResult) -> MethodResult:
+        """Return the result of the method, or the policy of the file if that is better.
 
-        A search may go down from where it starts, or end before it comes back to it.
+        A search may end below the policy that it starts from.
         """
-        known = self.context
-        value = self._worth(known.kind.policy_of(known.model, outcome.policy))
-        known.keep(outcome.policy, value)
-        if value >= self._value - TIE * abs(self._value):
-            return outcome
-        ended = outcome.status in (Status.OPTIMAL, Status.LOCAL_OPTIMUM)
-        return Outcome(
-            known.best_policy, Status.COMPLETED if ended else outcome.status, outcome.iterations,
-            trace=[known.best_value],
-            details={k: x for k, x in outcome.details.items() if k == "unrestricted"},
-        )  # fmt: skip
+        context = self.context
+        value = self._compute_value(context.policy_class.make_policy(context.model, result.policy))
+        context.keep_best(result.policy, value)
+        if value >= self._saved_value - TIE_RTOL * abs(self._saved_value):
+            return result
+        is_finished = result.status in (Status.OPTIMAL, Status.LOCAL_OPTIMUM)
+        return MethodResult(
+            context.best_policy,
+            Status.COMPLETED if is_finished else result.status,
+            result.n_iterations,
+            trace=[context.best_value],
+            details={
+                key: detail for key, detail in result.details.items() if key == "unrestricted_value"
+            },
+        )
 
-    def _worth(self, policy: Any) -> float:
-        return self.context.worth(policy.returns(self.context.model, self.context.kernel))
+    def _compute_value(self, policy: Policy) -> float:
+        """Compute the objective value of a policy."""
+        returns = policy.compute_returns(self.context.model, self.context.backend)
+        return self.context.objective_value(returns)
 
-    def _read(self) -> Any:
+    def _read_policy(self) -> Policy:
+        """Read the policy of the file; refuse a file of another problem."""
         from mmdp.io import load_policy
 
-        again = "name another file, or remove this one"
+        remedy = "name another file, or remove this one"
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8")).get("checkpoint")
+            stored_key = json.loads(self.path.read_text(encoding="utf-8")).get("checkpoint")
         except (OSError, ValueError, AttributeError):
-            found = None
-        if not isinstance(found, dict):
-            raise InputError(f"{self.path}: not a checkpoint; {again}")
-        other = [name for name, value in self.problem.items() if found.get(name) != value]
-        if other:
+            stored_key = None
+        if not isinstance(stored_key, dict):
+            raise InputError(f"{self.path}: not a checkpoint; {remedy}")
+        differing_fields = [
+            name for name, value in self.problem_key.items() if stored_key.get(name) != value
+        ]
+        if differing_fields:
             raise InputError(
-                f"{self.path}: the checkpoint of another problem (another {other[0]}); {again}"
+                f"{self.path}: the checkpoint of another problem "
+                f"(another {differing_fields[0]}); {remedy}"
             )
         return load_policy(self.path, self.context.model)
 
-    def watch(self, callback: Callback | None) -> Callback:
-        """A callback that also writes the file every so often."""
+    def make_callback(self, callback: Callback | None) -> Callback:
+        """Make a callback that writes the file at intervals, and then calls ``callback``."""
 
-        def called(progress: Progress) -> None:
-            if time.monotonic() >= self._next:
+        def write_and_report(progress: Progress) -> None:
+            if time.monotonic() >= self._next_write_time:
                 self.write()
             if callback is not None:
                 callback(progress)
 
-        return called
+        return write_and_report
 
     def write(self) -> None:
-        """Keep the best policy so far, if it is better than what is kept.
+        """Write the best policy so far, if it is better than that of the file.
 
-        A file that cannot be written does not end the solve: the first time there is a warning.
+        A file that cannot be written does not end the solve; the first failure is a warning.
         """
-        from mmdp.io.policies import policy_document
-        from mmdp.io.writing import write_whole
+        from mmdp.io.policies import policy_to_dict
+        from mmdp.io.writing import write_atomic
 
-        best, started = self.context, time.monotonic()
-        if best.best_policy is None or not best.best_value > self._value:
+        context, start_time = self.context, time.monotonic()
+        if context.best_policy is None or not context.best_value > self._saved_value:
             return
-        policy: Any = best.kind.policy_of(best.model, best.best_policy)
-        document = policy_document(policy, checkpoint=self.problem, value=best.best_value)
+        policy = context.policy_class.make_policy(context.model, context.best_policy)
+        document = policy_to_dict(policy, checkpoint=self.problem_key, value=context.best_value)
         try:
-            write_whole(self.path, json.dumps(document) + "\n")
-            self._value = best.best_value
+            write_atomic(self.path, json.dumps(document) + "\n")
+            self._saved_value = context.best_value
         except InputError as error:
-            if not self._failed:
-                warnings.warn(f"{error}; the best policy is not kept", NotWritten, stacklevel=2)
-            self._failed = True
-        self._next = time.monotonic() + max(EVERY, SHARE * (time.monotonic() - started))
+            if not self._has_failed:
+                warnings.warn(
+                    f"{error}; the best policy is not saved", FileNotWrittenWarning, stacklevel=2
+                )
+            self._has_failed = True
+        self._next_write_time = time.monotonic() + max(
+            WRITE_INTERVAL, WRITE_TIME_FACTOR * (time.monotonic() - start_time)
+        )

@@ -1,11 +1,11 @@
-"""The one error type for bad input: what is wrong, where, and what helps."""
+"""Errors and warnings: InputError says what is wrong and how to correct it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Self
 
-from mmdp.words import clipped, either
+from mmdp.text import clip_middle, join_or
 
 
 class Remedy:
@@ -14,17 +14,17 @@ class Remedy:
     Python words it as below. The command line names its own option, or leaves the remedy out
     if the command has none.
 
-    >>> print(Remedy("normalize", True, do="load with"))
+    >>> print(Remedy("normalize", True, verb="load with"))
     load with normalize=True
     >>> print(Remedy("duplicates", "last", "sum"))
     pass duplicates='last' or 'sum'
     """
 
-    def __init__(self, argument: str, *values: object, do: str = "pass") -> None:
-        self.argument, self.values, self.do = argument, values, do
+    def __init__(self, argument: str, *values: object, verb: str = "pass") -> None:
+        self.argument, self.values, self.verb = argument, values, verb
 
     def __str__(self) -> str:
-        return f"{self.do} {self.argument}={either(map(repr, self.values))}"
+        return f"{self.verb} {self.argument}={join_or(map(repr, self.values))}"
 
 
 class InputError(ValueError):
@@ -36,38 +36,38 @@ class InputError(ValueError):
     rows sum to 0.9; correct them, or pass normalize=True
     """
 
-    def __init__(self, problem: str, remedies: Iterable[str | Remedy] = ()) -> None:
-        super().__init__(problem)
-        self.problem, self.remedies = problem, tuple(remedies)
+    def __init__(self, message: str, remedies: Iterable[str | Remedy] = ()) -> None:
+        super().__init__(message)
+        self.message, self.remedies = message, tuple(remedies)
 
-    def text(self, phrase: Callable[[Remedy], str | None] = str) -> str:
-        """The message; ``phrase`` words a remedy, or returns None to leave it out."""
-        found = [x if isinstance(x, str) else phrase(x) for x in self.remedies]
-        remedies = either(filter(None, found), ", or ")
-        lines = filter(None, [clipped(self.problem), clipped(remedies)])
-        return " ".join("; ".join(lines).splitlines())
+    def format_message(self, format_remedy: Callable[[Remedy], str | None] = str) -> str:
+        """Format the message; ``format_remedy`` returns a text, or None to leave a remedy out."""
+        phrases = [x if isinstance(x, str) else format_remedy(x) for x in self.remedies]
+        remedy_text = join_or(filter(None, phrases), ", or ")
+        parts = filter(None, [clip_middle(self.message), clip_middle(remedy_text)])
+        return " ".join("; ".join(parts).splitlines())
 
-    def at(self, place: object) -> Self:
-        """The same error with the place in front."""
-        return type(self)(f"{place}: {self.problem}", self.remedies)
+    def with_location(self, location: object) -> Self:
+        """Return the same error with a location, such as a file, in front."""
+        return type(self)(f"{location}: {self.message}", self.remedies)
 
     def __str__(self) -> str:
-        return self.text()
+        return self.format_message()
 
 
 class MMDPWarning(UserWarning):
-    """A result is at hand, and something about it should be known."""
+    """Base class of the warnings of mmdp."""
 
 
-class UnlikelyData(MMDPWarning):
-    """What was seen had almost no chance in any model."""
+class UnlikelyDataWarning(MMDPWarning):
+    """The observations have almost no probability in any model."""
 
 
-class NotWritten(MMDPWarning):
-    """A result is at hand, but the file that was to keep it has not all of it, or none."""
+class FileNotWrittenWarning(MMDPWarning):
+    """The result is computed, but its file could not be written in full."""
 
 
-class LostProcess(RuntimeError):
+class LostProcessError(RuntimeError):
     """Another process of a distributed solve has ended, so this one cannot go on."""
 
 

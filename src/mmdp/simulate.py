@@ -1,4 +1,4 @@
-"""Episodes: the return of any policy with error bars.
+"""Simulate episodes: estimate the return of any policy, with standard errors.
 
 Models and their first states are strata, the same random numbers serve every policy, and CADP's
 Markov policy, whose return is known exactly, is the control variate. Errors are such that two of
@@ -16,356 +16,460 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import kernels
-from mmdp.arguments import Read, Seed, checked
-from mmdp.clock import Ending, clock, ending
+from mmdp.arguments import Seed, Unchecked, check_arguments
 from mmdp.errors import InputError
-from mmdp.kernels import Kernel, Plan
-from mmdp.kernels.endless import check_endless, decisions
-from mmdp.kernels.numpy.episodes import first_states
+from mmdp.kernels import Backend, PreparedProblem
+from mmdp.kernels.infinite import check_infinite_horizon, find_truncation_horizon
+from mmdp.kernels.numpy.episodes import sample_initial_states
 from mmdp.kernels.planner import PlannerTables
-from mmdp.kernels.rewards import sizes
-from mmdp.methods.belief import EPISODES, passes_of
+from mmdp.kernels.rewards import max_abs_rewards
+from mmdp.memory import check_memory
+from mmdp.methods.belief import DEFAULT_TOTAL_EPISODES, estimate_planning_passes
 from mmdp.model import MMDP
-from mmdp.policy import Planner, Policy, followed
-from mmdp.solution import Evaluation, Solution, widened
-from mmdp.support import check_memory
-from mmdp.validate import check_seed, check_whole, check_whole_model
+from mmdp.policies import Planner, Policy, as_policy
+from mmdp.solution import Evaluation, Solution, compute_t_factor
+from mmdp.timing import StopState, allow_stop, solver_clock
+from mmdp.validate import check_int, check_not_sharded, check_seed
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-SEARCHES_IN_ALL = 2_000_000  # tree queries that a simulation makes by default, over all episodes
+MAX_TREE_QUERIES = 2_000_000  # tree searches of a simulation by default, over all episodes
 MIN_EPISODES = 4  # least number per model, however many queries they take
-LEFT_OUT = 1e-6  # weight of the decisions of an infinite horizon that are not simulated
-QUICK = 0.2  # seconds that a part of the episodes should take
-CONTROLLED = 500  # episodes in all before a control is used: a few may not differ from it
-CHAINS = 2  # runs of episodes that carry a belief on
-EXPECTED = 4  # episodes that begin in a stratum, on average
-FASTER = 16  # a part has at most this many times the episodes of the one before
+MAX_TRUNCATED_WEIGHT = 1e-6  # weight of the decisions of an infinite horizon that are not simulated
+BATCH_SECONDS = 0.2  # seconds that a batch of episodes should take
+MIN_CONTROL_EPISODES = 500  # episodes in all before a control is used: a few may not differ from it
+N_CHAINS = 2  # chains of episodes in which the belief is carried from one to the next
+EPISODES_PER_STRATUM = 4  # episodes that begin in a stratum, on average
+MAX_BATCH_GROWTH = 16  # a batch has at most this many times the episodes of the one before
 
 
-@checked
+@check_arguments
 def simulate(
-    policy: Read[Planner | Solution],
     model: MMDP,
+    policy: Unchecked[Planner | Solution],
     *,
-    episodes: int | None = None,
+    n_episodes: int | None = None,
     seed: Seed = 0,
-    control: bool = True,
-    threads: int | None = None,
-    backend: str | Kernel = "auto",
-    check_time: Callable[[], None] | None = None,
+    control_variate: bool = True,
+    n_threads: int | None = None,
+    backend: str | Backend = "auto",
     off_grid: bool = False,
 ) -> Evaluation:
-    """Simulate ``episodes`` per model; returns with standard errors.
+    """Simulate ``n_episodes`` of a policy per model; return the mean returns and standard errors.
 
-    For a planner, ``details`` holds the paired ``difference`` to CADP (with the same random
-    numbers) and its ``difference_stderr``, ``impossible`` (the transitions that no model of
-    the planner explains) and ``episode_sd`` (over models and episodes). With ``control`` the
-    return of CADP's policy, which is known exactly, is a control variate unless there are few
-    episodes. ``backend``: as for
-    :func:`mmdp.solve`; ``threads`` (all by default) are numba's.
+    For a belief policy, ``details`` holds the paired ``difference`` to CADP (with the same random
+    numbers) and its ``difference_stderr``, ``n_impossible`` (the number of transitions that no
+    model of the policy explains) and ``episode_sd`` (over models and episodes). With
+    ``control_variate`` the return of CADP's policy, which is known exactly, is a control variate
+    unless there are few episodes. ``backend``: as for :func:`mmdp.solve`; ``n_threads`` (all by
+    default) are numba's.
 
-    Over an infinite horizon, decisions are simulated until the rest weighs at most a millionth.
-    ``details`` then has their number, ``horizon``, and ``left_out``, the most that the others can
-    add to a return or take from it.
+    An infinite horizon is truncated at the time whose discount factor is at most a millionth.
+    ``details`` then has ``horizon``, the number of decisions, and ``truncation_error``, an upper
+    bound on the effect of the later decisions on a return.
 
-    ``check_time`` is called after every few episodes per model and may raise
-    ``mmdp.clock.Stop`` to end early with what is done. Ctrl-C does the same then, and
-    ``details`` has ``interrupted``. Episodes do not depend on how many of them are simulated at
-    a time. A planner that carries its belief from one episode to the next runs them all at once,
-    and twice: its episodes depend on each other, so the error is that between the two runs.
+    Episodes do not depend on the size of the batches in which they are simulated. A policy that
+    carries its belief from one episode to the next runs them all at once, and twice: its episodes
+    depend on each other, so the standard error is that between the two runs.
 
-    ``off_grid`` plays the function of a model from :func:`mmdp.from_step` as it is, without
-    rounding states to its grid: the policy decides by the nearest point, and the result is what it
-    is worth outside the model. It takes policies of time and state.
+    ``off_grid`` simulates the function of a model from :func:`mmdp.from_step` without rounding
+    states to its grid: the policy decides by the nearest grid point. It takes Markov policies.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[0.5, 0.5]], [[0.5, 0.5]]]] * 2, [[1.0], [0.0]], initial=[1, 0])
-    >>> report = mmdp.simulate(mmdp.MarkovPolicy([[0, 0]] * 3), two, episodes=400, seed=1)
-    >>> abs(report.mean - 2.0) < 4 * report.stderr
+    >>> policy = mmdp.policies.MarkovPolicy([[0, 0]] * 3)
+    >>> evaluation = mmdp.simulate(two, policy, n_episodes=400, seed=1)
+    >>> abs(evaluation.mean - 2.0) < 4 * evaluation.stderr
     True
     """
-    check_whole_model(model.problem, "a simulation")
-    known = followed(policy, "simulate() takes a policy or a planner from solve()")
-    known.check(model)
-    horizon, cut = _simulated(known.horizon, model)
-    if off_grid:
-        return _off_grid(known, model, horizon, episodes, seed, cut)
-    made = known.tables_for(model, horizon)
-    if made is None:
-        return _simulate_plainly(known, model, horizon, episodes, seed, cut)
-    count, number = _episodes_of(made, model, horizon, episodes), _seed_of(seed)
-    if threads is not None:
-        check_whole(threads, "threads")
-    passes = math.inf if made.queries else passes_of(made.problem, count, carry=made.carry)
-    kernel = kernels.get(backend, model.problem, horizon, passes=passes, threads=threads)
-    plan = kernel.plan(model.problem, horizon)
-    if cut:  # what comes at the end of a finite horizon plays no part
-        plan = plan.but(terminal=np.zeros_like(model.problem.terminal))
-    run = _Episodes(plan, made, model, number)
-    end = run.simulate(count, check_time)
-    returns = apart = run.returns
-    details: dict[str, Any] = {
-        "episodes_wanted": count, "impossible": int(run.impossible.sum()), **cut,
-    }  # fmt: skip
-    if end.interrupted:
-        details["interrupted"] = True
-    if known.baseline is not None and control:
-        paired = _paired(run, known.baseline)
-        difference = run.apart(returns - paired)
-        details["difference"] = float(model.weights @ run.strata.means(difference))
-        between = run.strata.errors(difference, model.weights)
-        details["difference_stderr"] = float(np.linalg.norm(model.weights * between))
-        if returns.size >= CONTROLLED:
-            slope = details["control_slope"] = _slope(returns, paired)
-            exact = known.baseline.returns(model, kernel)  # for ever: it differs by ``left_out``
-            apart = returns - slope * (paired - exact[:, None])
-    return _evaluation(returns, model, details, run.apart(apart), run.strata)
-
-
-def _simulated(horizon: float, model: MMDP) -> tuple[int, dict[str, Any]]:
-    """How many decisions are simulated, and what is left out after them if any is."""
-    if horizon < math.inf:
-        return int(horizon), {}
-    check_endless(model.problem, model.horizon, model.state_labels)
-    steps, left = decisions(model.problem, LEFT_OUT)
-    return steps, {"horizon": steps, "left_out": left * float(sizes(model.problem.r).max())}
-
-
-def _evaluation(
-    returns: Array, model: MMDP, details: Mapping[str, Any], apart: Array | None = None,
-    strata: _Strata | None = None,
-) -> Evaluation:  # fmt: skip
-    """Means and errors of the returns (M, episodes), or of independent ones in place of them."""
-    known = {"episodes": returns.shape[1], "episode_sd": _overall_sd(returns, model.weights)}
-    independent = returns if apart is None else apart
-    strata = strata or _Strata(independent.shape)
-    return Evaluation(
-        returns=strata.means(independent),
-        weights=model.weights,
-        errors=strata.errors(independent, model.weights),
-        model_labels=model.model_labels if model.labelled["model"] else None,
-        details={**known, **details},
+    return run_simulation(
+        model,
+        policy,
+        n_episodes=n_episodes,
+        seed=seed,
+        control_variate=control_variate,
+        n_threads=n_threads,
+        backend=backend,
+        off_grid=off_grid,
     )
 
 
-def _simulate_plainly(
-    planner: Policy, model: MMDP, horizon: int, episodes: int | None, seed: int | None,
-    cut: dict[str, Any],
-) -> Evaluation:  # fmt: skip
-    """Any policy, step by step in Python."""
-    count = _episodes_of(None, model, horizon, episodes or max(2, 200 // model.n_models))
-    number, end = _seed_of(seed), model.problem.terminal * (not cut)
+def run_simulation(
+    model: MMDP,
+    policy: Planner | Solution,
+    *,
+    n_episodes: int | None = None,
+    seed: int | None = 0,
+    control_variate: bool = True,
+    n_threads: int | None = None,
+    backend: str | Backend = "auto",
+    off_grid: bool = False,
+    check_time: Callable[[], None] | None = None,
+) -> Evaluation:
+    """Simulate a policy as :func:`simulate` does, until ``check_time`` raises.
+
+    ``check_time`` is called after every few episodes per model and may raise
+    ``mmdp.timing.TimeUp`` to end early with the episodes so far. Ctrl-C does the same then, and
+    ``details`` has ``is_interrupted``.
+    """
+    check_not_sharded(model.problem, "a simulation")
+    resolved_policy = as_policy(policy, "simulate() takes a policy or a planner from solve()")
+    resolved_policy.check(model)
+    horizon, truncation = _truncate_horizon(resolved_policy.horizon, model)
+    if off_grid:
+        return _simulate_off_grid(resolved_policy, model, horizon, n_episodes, seed, truncation)
+    tables = resolved_policy.make_simulation_tables(model, horizon)
+    if tables is None:
+        return _simulate_in_python(resolved_policy, model, horizon, n_episodes, seed, truncation)
+    n_per_model, int_seed = (
+        _choose_n_episodes(tables, model, horizon, n_episodes),
+        _make_int_seed(seed),
+    )
+    if n_threads is not None:
+        check_int(n_threads, "n_threads")
+    passes = (
+        math.inf
+        if tables.n_queries
+        else estimate_planning_passes(
+            tables.problem, n_per_model, carry_belief=tables.carries_belief
+        )
+    )
+    resolved_backend = kernels.get_backend(
+        backend, model.problem, horizon, n_passes=passes, n_threads=n_threads
+    )
+    prepared = resolved_backend.prepare(model.problem, horizon)
+    if truncation:  # the terminal values of a finite horizon do not count
+        prepared = prepared.replace(terminal=np.zeros_like(model.problem.terminal))
+    runner = _EpisodeRunner(prepared, tables, model, int_seed)
+    stop_state = runner.simulate(n_per_model, check_time)
+    returns = controlled_returns = runner.returns
+    details: dict[str, Any] = {
+        "n_episodes_requested": n_per_model,
+        "n_impossible": int(runner.n_impossible.sum()),
+        **truncation,
+    }
+    if stop_state.is_interrupted:
+        details["is_interrupted"] = True
+    if resolved_policy.control_variate is not None and control_variate:
+        baseline_returns = _simulate_baseline(runner, resolved_policy.control_variate)
+        difference = runner.average_chains(returns - baseline_returns)
+        details["difference"] = float(model.weights @ runner.strata.estimate_means(difference))
+        difference_stderrs = runner.strata.estimate_stderrs(difference, model.weights)
+        details["difference_stderr"] = float(np.linalg.norm(model.weights * difference_stderrs))
+        if returns.size >= MIN_CONTROL_EPISODES:
+            slope = details["control_slope"] = _fit_slope(returns, baseline_returns)
+            # over an infinite horizon it differs by at most ``truncation_error``
+            exact_returns = resolved_policy.control_variate.compute_returns(model, resolved_backend)
+            controlled_returns = returns - slope * (baseline_returns - exact_returns[:, None])
+    return _make_evaluation(
+        returns, model, details, runner.average_chains(controlled_returns), runner.strata
+    )
+
+
+def _truncate_horizon(horizon: float, model: MMDP) -> tuple[int, dict[str, Any]]:
+    """Choose the number of decisions to simulate, and the details of an infinite horizon."""
+    if horizon < math.inf:
+        return int(horizon), {}
+    check_infinite_horizon(model.problem, model.horizon, model.state_labels)
+    n_steps, weight_left = find_truncation_horizon(model.problem, MAX_TRUNCATED_WEIGHT)
+    return n_steps, {
+        "horizon": n_steps,
+        "truncation_error": weight_left * float(max_abs_rewards(model.problem.r).max()),
+    }
+
+
+def _make_evaluation(
+    returns: Array,
+    model: MMDP,
+    details: Mapping[str, Any],
+    independent_returns: Array | None = None,
+    strata: _Strata | None = None,
+) -> Evaluation:
+    """Make the Evaluation of simulated returns (M, episodes), with their standard errors."""
+    common_details = {
+        "n_episodes": returns.shape[1],
+        "episode_sd": _compute_episode_sd(returns, model.weights),
+    }
+    samples = returns if independent_returns is None else independent_returns
+    strata = strata or _Strata(samples.shape)
+    return Evaluation(
+        returns=strata.estimate_means(samples),
+        weights=model.weights,
+        standard_errors=strata.estimate_stderrs(samples, model.weights),
+        model_labels=model.model_labels if model.has_labels["model"] else None,
+        unit=model.unit,
+        details={**common_details, **details},
+    )
+
+
+def _simulate_in_python(
+    planner: Policy,
+    model: MMDP,
+    horizon: int,
+    n_episodes: int | None,
+    seed: int | None,
+    truncation: dict[str, Any],
+) -> Evaluation:
+    """Simulate a policy of any class, decision by decision in Python."""
+    n_per_model = _choose_n_episodes(
+        None, model, horizon, n_episodes or max(2, 200 // model.n_models)
+    )
+    int_seed, terminal = _make_int_seed(seed), model.problem.terminal * (not truncation)
     returns = np.array(
-        [[_one_episode(planner, model, horizon, end, m, number, e) for e in range(count)]
-         for m in range(model.n_models)]
-    )  # fmt: skip
-    return _evaluation(returns, model, cut)
+        [
+            [
+                _simulate_episode(planner, model, horizon, terminal, m, int_seed, e)
+                for e in range(n_per_model)
+            ]
+            for m in range(model.n_models)
+        ]
+    )
+    return _make_evaluation(returns, model, truncation)
 
 
-def _off_grid(
-    policy: Policy, model: MMDP, horizon: int, episodes: int | None, seed: int | None,
-    cut: dict[str, Any],
-) -> Evaluation:  # fmt: skip
-    """Episodes of the function that the model was built from."""
-    if model.function is None:
+def _simulate_off_grid(
+    policy: Policy,
+    model: MMDP,
+    horizon: int,
+    n_episodes: int | None,
+    seed: int | None,
+    truncation: dict[str, Any],
+) -> Evaluation:
+    """Simulate episodes of the step function that the model was built from."""
+    if model.step_spec is None:
         raise InputError(
-            "off_grid plays a function, and this model has none (files do not keep it)",
+            "off_grid=True needs a step function, and this model has none (files do not keep it)",
             ["build the model with mmdp.from_step in this session"],
         )
-    if reason := model.problem.not_still("off_grid plays models that stay as they are"):
+    if reason := model.problem.reason_if_switching("off_grid=True needs models that do not switch"):
         raise InputError(reason)
-    count = _episodes_of(None, model, horizon, episodes)
-    returns = model.function.play(model, policy.over(horizon).table, count, _seed_of(seed), not cut)
-    return _evaluation(returns, model, {"off_grid": True, **cut})
+    n_per_model = _choose_n_episodes(None, model, horizon, n_episodes)
+    returns = model.step_spec.simulate_off_grid(
+        model, policy.to_markov(horizon).table, n_per_model, _make_int_seed(seed), not truncation
+    )
+    return _make_evaluation(returns, model, {"off_grid": True, **truncation})
 
 
-def _one_episode(
+def _simulate_episode(
     planner: Policy, model: MMDP, horizon: int, terminal: Array, m: int, seed: int, episode: int
 ) -> float:
+    """Simulate one episode that starts in model m; return its discounted sum of rewards."""
     rng = np.random.default_rng([seed, m, episode])
-    x, total, factor = model.problem, 0.0, 1.0
-    memory = planner.start(int(rng.integers(2**31)))
-    s = int(rng.choice(model.n_states, p=x.begins(m)))
+    problem, total, factor = model.problem, 0.0, 1.0
+    memory = planner.initial_memory(int(rng.integers(2**31)))
+    s = int(rng.choice(model.n_states, p=problem.get_initial(m)))
     for t in range(horizon):
         a = int(planner.act(memory, t, s))
         if not (0 <= a < model.n_actions and model.allowed[s, a]):
             raise InputError(
-                f"the planner takes action {a} in state {model.state_labels[s]!r} at time {t}, "
+                f"the policy takes action {a} in state {model.state_labels[s]!r} at time {t}, "
                 "which the model does not allow"
             )
-        row = x.storage.row(t, s * model.n_actions + a)
-        chances = row.p[:, m]
-        reward = float(x.paid(t, s, a, m))
+        row = problem.storage.get_row(t, s * model.n_actions + a)
+        probs = row.p[:, m]
+        reward = float(problem.get_rewards(t, s, a, m))
         total += factor * reward
-        if not chances.sum() > 0:  # an action missing in this model ends the episode
+        if not probs.sum() > 0:  # an action missing in this model ends the episode
             return total
-        after = int(rng.choice(row.after, p=chances / chances.sum()))
-        memory = planner.update(memory, t, s, a, after, reward)
-        s, m, factor = after, x.next_model(m, rng), factor * model.discount
+        next_state = int(rng.choice(row.next_states, p=probs / probs.sum()))
+        memory = planner.update(memory, t, s, a, next_state, reward)
+        s, m, factor = next_state, problem.sample_next_model(m, rng), factor * model.discount
     return total + factor * float(terminal[s, m])
 
 
-def _episodes_of(
-    made: PlannerTables | None, model: MMDP, horizon: int, episodes: int | None
+def _choose_n_episodes(
+    tables: PlannerTables | None, model: MMDP, horizon: int, n_episodes: int | None
 ) -> int:
-    if episodes is None:
-        searches = 0 if made is None else made.queries * horizon
-        total = SEARCHES_IN_ALL // searches if searches else EPISODES
+    """Check the number of episodes per model, or choose it by the cost of the policy."""
+    if n_episodes is None:
+        n_queries = 0 if tables is None else tables.n_queries * horizon
+        total = MAX_TREE_QUERIES // n_queries if n_queries else DEFAULT_TOTAL_EPISODES
         return max(MIN_EPISODES, total // model.n_models)
-    if not isinstance(episodes, (int, np.integer)) or episodes < 2:
+    if not isinstance(n_episodes, (int, np.integer)) or n_episodes < 2:
         raise InputError(
-            f"episodes must be a whole number of at least 2 (for an error bar), not {episodes!r}"
+            f"n_episodes={n_episodes!r} is not a whole number of at least 2 (for a standard error)"
         )
-    check_memory(16 * int(episodes) * model.n_models, f"{episodes:,} episodes per model")
-    return int(episodes)
+    check_memory(16 * int(n_episodes) * model.n_models, f"{n_episodes:,} episodes per model")
+    return int(n_episodes)
 
 
-def _seed_of(seed: int | None) -> int:
+def _make_int_seed(seed: int | None) -> int:
+    """Convert a seed, or None for a random one, to an integer below 2**62."""
     check_seed(seed)
     return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(2))
 
 
-class _Episodes:
-    """Episodes of one planner in every model, simulated part by part."""
+class _EpisodeRunner:
+    """Batches of simulated episodes of one policy in every model."""
 
-    def __init__(self, plan: Plan, made: PlannerTables, model: MMDP, seed: int) -> None:
-        self.plan, self.made, self.model, self.seed = plan, made, model, seed
-        self.impossible = np.zeros(model.n_models, dtype=np.int64)
-        self._parts: list[Array] = []
+    def __init__(
+        self, prepared: PreparedProblem, tables: PlannerTables, model: MMDP, seed: int
+    ) -> None:
+        self.prepared, self.tables, self.model, self.seed = prepared, tables, model, seed
+        self.n_impossible = np.zeros(model.n_models, dtype=np.int64)
+        self._batches: list[Array] = []
 
     @property
     def returns(self) -> Array:
-        """(M, episodes so far)."""
-        return np.concatenate(self._parts, axis=1)
+        """Returns (M, n) of the episodes so far."""
+        return np.concatenate(self._batches, axis=1)
 
-    def apart(self, returns: Array) -> Array:
-        """(M, n) what is independent: each return, or the means of chains of carried episodes."""
-        if not self.made.carry:
+    def average_chains(self, returns: Array) -> Array:
+        """Reduce returns (M, n) to independent samples: unchanged, or means (M, 2) of chains."""
+        if not self.tables.carries_belief:
             return returns
-        return returns.reshape(len(returns), CHAINS, -1).mean(axis=2)
+        return returns.reshape(len(returns), N_CHAINS, -1).mean(axis=2)
 
     @cached_property
     def strata(self) -> _Strata:
-        """The strata of what is independent, when all episodes are done."""
-        M, n = self.model.n_models, self.done
-        if self.made.carry:
-            return _Strata((M, CHAINS))
-        models, episodes = np.indices((M, n)).reshape(2, -1)
-        first = first_states(self.plan.problem, self.seed, models, episodes)
-        return _Strata((M, n), first.reshape(M, n), self.plan.problem.initial)
+        """Strata of the independent samples, when all episodes are done."""
+        M, n = self.model.n_models, self.n_done
+        if self.tables.carries_belief:
+            return _Strata((M, N_CHAINS))
+        model_ids, episode_ids = np.indices((M, n)).reshape(2, -1)
+        initial_states = sample_initial_states(
+            self.prepared.problem, self.seed, model_ids, episode_ids
+        )
+        return _Strata((M, n), initial_states.reshape(M, n), self.prepared.problem.initial)
 
     @property
-    def done(self) -> int:
-        return sum(part.shape[1] for part in self._parts)
+    def n_done(self) -> int:
+        """Number of episodes per model so far."""
+        return sum(batch.shape[1] for batch in self._batches)
 
-    def simulate(self, count: int, check_time: Callable[[], None] | None = None) -> Ending:
-        """``count`` episodes; with ``check_time`` they may end early."""
-        with ending(lambda: check_time is not None and self._parts, answered=True) as end:
-            for size in [count] * CHAINS if self.made.carry else _sizes(count):
-                returns, unexplained = self.plan.simulate(
-                    self.model.pattern_rewards, self.made, size, self.seed, first=self.done
+    def simulate(self, n_episodes: int, check_time: Callable[[], None] | None = None) -> StopState:
+        """Simulate ``n_episodes`` per model in batches; ``check_time`` may raise to end early."""
+        with allow_stop(
+            lambda: check_time is not None and self._batches, accept_interrupts=True
+        ) as stop_state:
+            for size in (
+                [n_episodes] * N_CHAINS
+                if self.tables.carries_belief
+                else _iter_batch_sizes(n_episodes)
+            ):
+                returns, n_unexplained = self.prepared.simulate(
+                    self.model.pattern_rewards,
+                    self.tables,
+                    size,
+                    self.seed,
+                    first_episode=self.n_done,
                 )
-                self._parts.append(returns)
-                self.impossible += unexplained
-                if check_time is not None and self.done < count:
+                self._batches.append(returns)
+                self.n_impossible += n_unexplained
+                if check_time is not None and self.n_done < n_episodes:
                     check_time()
-        return end
+        return stop_state
 
 
-def _sizes(count: int) -> Iterator[int]:
-    """All episodes in parts of about ``QUICK`` seconds each, two episodes if they are slow."""
+def _iter_batch_sizes(n_episodes: int) -> Iterator[int]:
+    """Yield batch sizes that take about ``BATCH_SECONDS`` each, at least two episodes."""
     size = 2
-    while count:
-        started = clock()
-        part = min(size, count)
-        yield part
-        count -= part
-        quicker = QUICK / max(clock() - started, 1e-9)
-        size = max(2, int(size * min(quicker, FASTER)))
+    while n_episodes:
+        start_time = solver_clock()
+        batch_size = min(size, n_episodes)
+        yield batch_size
+        n_episodes -= batch_size
+        speedup = BATCH_SECONDS / max(solver_clock() - start_time, 1e-9)
+        size = max(2, int(size * min(speedup, MAX_BATCH_GROWTH)))
 
 
-def _paired(run: _Episodes, baseline: Policy) -> Array:
-    """(M, episodes) simulated returns of the control variate."""
-    baseline.check(run.model)
-    made = baseline.tables_for(run.model, run.plan.horizon)
-    assert made is not None
-    same = _Episodes(run.plan, made, run.model, run.seed)
-    same.simulate(run.done)
-    return same.returns
+def _simulate_baseline(runner: _EpisodeRunner, baseline: Policy) -> Array:
+    """Simulate the returns (M, episodes) of the control variate with the same random numbers."""
+    baseline.check(runner.model)
+    tables = baseline.make_simulation_tables(runner.model, runner.prepared.horizon)
+    assert tables is not None
+    baseline_runner = _EpisodeRunner(runner.prepared, tables, runner.model, runner.seed)
+    baseline_runner.simulate(runner.n_done)
+    return baseline_runner.returns
 
 
-def _slope(x: Array, y: Array) -> float:
-    """Regression slope of x on y within models; 0 if y does not vary."""
+def _fit_slope(x: Array, y: Array) -> float:
+    """Compute the regression slope of x on y (M, n) within models; 0 if y does not vary."""
     dx, dy = (z - z.mean(axis=1, keepdims=True) for z in (x, y))
     variance = float((dy * dy).sum())
     return float((dx * dy).sum()) / variance if variance > 0 else 0.0
 
 
 class _Strata:
-    """Groups of first states in every model, as episodes are spread over them.
+    """Strata of the episodes of every model: groups of initial states.
 
-    A group has successive states that ``EXPECTED`` episodes begin in on average, or is a single
-    state with more. Without first states, or if a group has fewer than two episodes, a model is one
-    group.
+    A group has successive states that ``EPISODES_PER_STRATUM`` episodes begin in on average, or is
+    a single state with more. Without initial states, or if a group has fewer than two episodes, a
+    model is one group.
     """
 
     def __init__(
-        self, shape: tuple[int, int], first: Ints | tuple[()] = (), initial: Array | None = None
+        self,
+        shape: tuple[int, int],
+        initial_states: Ints | tuple[()] = (),
+        initial: Array | None = None,
     ) -> None:
-        self.group, shares = np.zeros(shape, np.int64), [np.ones(1)] * shape[0]
-        made = [] if initial is None else [_groups(x, EXPECTED / shape[1]) for x in initial.T]
-        for m, states in enumerate(first):
-            last, share = made[m % len(made)]  # one for all models if they begin alike
-            group = np.searchsorted(last, states)
-            if np.bincount(group, minlength=len(share)).min() > 1:
-                self.group[m], shares[m] = group, share
-        size = max(map(len, shares))
-        self.shares = np.array([np.pad(share, (0, size - len(share))) for share in shares])
-        self.counts = np.maximum(self._sums(np.ones(shape)), 1)
+        self.group_ids, group_probs = np.zeros(shape, np.int64), [np.ones(1)] * shape[0]
+        groups = (
+            []
+            if initial is None
+            else [_group_initial_states(x, EPISODES_PER_STRATUM / shape[1]) for x in initial.T]
+        )
+        for m, states in enumerate(initial_states):
+            last_states, probs = groups[m % len(groups)]  # one for all models if they begin alike
+            ids = np.searchsorted(last_states, states)
+            if np.bincount(ids, minlength=len(probs)).min() > 1:
+                self.group_ids[m], group_probs[m] = ids, probs
+        size = max(map(len, group_probs))
+        self.group_probs = np.array(
+            [np.pad(probs, (0, size - len(probs))) for probs in group_probs]
+        )
+        self.counts = np.maximum(self._sum_groups(np.ones(shape)), 1)
 
-    def _sums(self, x: Array) -> Array:
-        """(M, groups) the sum of x (M, n) over each group."""
-        rows = np.arange(len(x))[:, None] * self.shares.shape[1]
-        sums = np.bincount((rows + self.group).ravel(), x.ravel(), self.shares.size)
-        return np.asarray(sums, np.float64).reshape(self.shares.shape)
+    def _sum_groups(self, x: Array) -> Array:
+        """Sum x (M, n) over the episodes of each group; returns (M, groups)."""
+        offsets = np.arange(len(x))[:, None] * self.group_probs.shape[1]
+        sums = np.bincount((offsets + self.group_ids).ravel(), x.ravel(), self.group_probs.size)
+        return np.asarray(sums, np.float64).reshape(self.group_probs.shape)
 
-    def means(self, x: Array) -> Array:
-        """(M,) estimates of the mean of x (M, n) in each model."""
-        return np.asarray((self.shares * self._sums(x) / self.counts).sum(axis=1))
+    def estimate_means(self, x: Array) -> Array:
+        """Estimate the mean (M,) of x (M, n) in each model, stratum by stratum."""
+        return np.asarray((self.group_probs * self._sum_groups(x) / self.counts).sum(axis=1))
 
-    def errors(self, x: Array, weights: Array) -> Array:
-        """(M,) their standard errors, for a 95% interval of the weighted mean.
+    def estimate_stderrs(self, x: Array, weights: Array) -> Array:
+        """Estimate the standard errors (M,) of the means, for a 95% interval of the weighted mean.
 
         Its degrees of freedom are Satterthwaite's.
         """
-        means = self._sums(x) / self.counts
-        spread = self._sums((x - np.take_along_axis(means, self.group, 1)) ** 2)
-        free = np.maximum(self.counts - 1, 1)
-        variance = self.shares**2 * spread / free / self.counts
-        total = weights[:, None] ** 2 * variance
-        known = float((total**2 / free).sum())
-        return np.sqrt(variance.sum(axis=1)) * widened(total.sum() ** 2 / known if known else 1.0)
+        means = self._sum_groups(x) / self.counts
+        squared_deviations = self._sum_groups(
+            (x - np.take_along_axis(means, self.group_ids, 1)) ** 2
+        )
+        dof = np.maximum(self.counts - 1, 1)
+        variance = self.group_probs**2 * squared_deviations / dof / self.counts
+        weighted_variance = weights[:, None] ** 2 * variance
+        dof_denominator = float((weighted_variance**2 / dof).sum())
+        return np.sqrt(variance.sum(axis=1)) * compute_t_factor(
+            weighted_variance.sum() ** 2 / dof_denominator if dof_denominator else 1.0
+        )
 
 
-def _groups(initial: Array, least: float) -> tuple[Ints, Array]:
-    """The last state of every group but the last, and the probabilities of all groups.
+def _group_initial_states(initial: Array, min_prob: float) -> tuple[Ints, Array]:
+    """Split initial states into groups; return their last states but one and probabilities.
 
-    A group has successive states of probability ``least`` together, or a little more.
+    A group has successive states of probability ``min_prob`` together, or a little more.
     """
-    total = np.cumsum(initial) / initial.sum()
-    last: list[int] = []
-    done = 0.0
-    while (state := int(np.searchsorted(total, done + least))) < len(total):
-        done = total[state]
-        if 1 - done < least:
+    cumulative_probs = np.cumsum(initial) / initial.sum()
+    last_states: list[int] = []
+    covered_prob = 0.0
+    while (state := int(np.searchsorted(cumulative_probs, covered_prob + min_prob))) < len(
+        cumulative_probs
+    ):
+        covered_prob = cumulative_probs[state]
+        if 1 - covered_prob < min_prob:
             break
-        last.append(state)
-    edges = np.array(last, np.int64)
-    return edges, np.diff(total[edges], prepend=0.0, append=1.0)
+        last_states.append(state)
+    edges = np.array(last_states, np.int64)
+    return edges, np.diff(cumulative_probs[edges], prepend=0.0, append=1.0)
 
 
-def _overall_sd(returns: Array, weights: Array) -> float:
+def _compute_episode_sd(returns: Array, weights: Array) -> float:
+    """Compute the standard deviation of returns (M, n) over models and episodes."""
     mean = float(weights @ returns.mean(axis=1))
     return float(np.sqrt(weights @ ((returns - mean) ** 2).mean(axis=1)))

@@ -1,4 +1,4 @@
-"""What solve() and evaluate() return, and what was proven about it."""
+"""Results of solve(), evaluate() and bound(): Solution, Evaluation, Bound, Status, Progress."""
 
 from __future__ import annotations
 
@@ -13,20 +13,48 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import notebook
-from mmdp.arguments import FiniteFloat, Probability, checked
-from mmdp.clock import gap
+from mmdp.arguments import FiniteFloat, Probability, check_arguments
 from mmdp.errors import InputError
-from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
-from mmdp.policy import Markov, MarkovPolicy, PolicyKind, StationaryPolicy
-from mmdp.words import NOISE, at_most, at_most_percent, counted, figures, number, some
+from mmdp.objectives import (
+    CVaR,
+    Mean,
+    Objective,
+    ObjectiveFunction,
+    WorstCase,
+    as_objective,
+    weighted_quantile,
+)
+from mmdp.policies import Markov, MarkovPolicy, Policy, PolicyClass, StationaryPolicy
+from mmdp.policies.markov import TablePolicy
+from mmdp.text import (
+    ROUNDING_RTOL,
+    format_bound,
+    format_bound_percent,
+    format_column,
+    format_number,
+    format_with_unit,
+    join_first,
+    pluralize,
+)
+from mmdp.timing import Progress, compute_gap
 
 if TYPE_CHECKING:
     import pandas as pd
 
+__all__ = [
+    "Bound",
+    "BoundScope",
+    "Evaluation",
+    "Progress",
+    "Provenance",
+    "Solution",
+    "Status",
+]
+
 Array = npt.NDArray[np.float64]
 
-PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
-CLOSED = 1e-6  # relative gap of a proven optimum that counts as rounding
+OPTIMALITY_GAP = 1e-9  # relative gap at which a policy counts as proven optimal
+ROUNDING_GAP = 1e-6  # relative gap of a proven optimum that counts as rounding
 
 
 class Status(enum.Enum):
@@ -40,59 +68,73 @@ class Status(enum.Enum):
     INTERRUPTED = "interrupted; the best policy so far"
 
 
-Optimum = Literal[
+BoundScope = Literal[
     "history", "markov", "stationary", "deterministic markov", "deterministic stationary", "fixed"
 ]
-POLICIES: dict[Optimum, str] = {
-    "history": "policy", "markov": "Markov policy", "stationary": "stationary policy",
+SCOPE_NAMES: dict[BoundScope, str] = {
+    "history": "policy",
+    "markov": "Markov policy",
+    "stationary": "stationary policy",
     "deterministic markov": "deterministic Markov policy",
     "deterministic stationary": "deterministic stationary policy",
     "fixed": "deterministic policy with these decisions given",
-}  # fmt: skip
+}
 
 
-Part = Callable[[float], str]  # what a sentence adds to an amount, such as a share
+AmountSuffix = Callable[[float], str]  # text after an amount in a sentence, such as a share
 
 
-def no_part(amount: float) -> str:
-    """Nothing to add."""
+def format_no_suffix(amount: float) -> str:
+    """Return no suffix."""
     return ""
 
 
-def widened(freedom: float) -> float:
-    """The factor by which two standard errors become a 95% interval (Student's t).
+def compute_t_factor(dof: float) -> float:
+    """Compute the factor that turns two standard errors into a 95% interval (Student's t).
 
-    >>> round(widened(3.0), 2), round(widened(30.0), 2), widened(1000.0)
+    >>> round(compute_t_factor(3.0), 2), round(compute_t_factor(30.0), 2), compute_t_factor(1000.0)
     (1.59, 1.02, 1.0)
     """
     from scipy.special import stdtrit
 
-    return max(float(stdtrit(freedom, 0.975)) / 2, 1.0)
+    return max(float(stdtrit(dof, 0.975)) / 2, 1.0)
 
 
-def tossing_text(policy: Any, kind: PolicyKind, gain: float, part: Part = no_part) -> str:
-    """Say what drawing actions earns, ``gain``, and where they are drawn."""
-    if not (gain > 0 and len(policy.drawn_at)):
+def describe_randomization(
+    policy: TablePolicy,
+    policy_class: PolicyClass,
+    gain: float,
+    unit: str | None = None,
+    suffix: AmountSuffix = format_no_suffix,
+) -> str:
+    """Describe the gain of a randomized policy, in ``unit``, and the states where it draws."""
+    if not (gain > 0 and len(policy.randomized_cells)):
         return "drawing actions at random earns nothing"
-    if kind.name == "stationary" and policy.horizon < math.inf:
-        policy = StationaryPolicy.of_table(policy.table[0], **policy.labels)  # rows are equal
-    each = " and ".join(f"{axis}s" for axis in policy.axes)
-    shown = some([policy.drawn_text(place) for place in policy.drawn_at.tolist()], 3, "; ")
-    count = f"{len(policy.drawn_at):,} of {policy.actions.size:,} {each}"
-    return f"drawing actions at random earns {number(gain, 3)}{part(gain)}, in {count}: {shown}"
+    if policy_class.name == "stationary" and policy.horizon < math.inf:
+        # all rows are equal
+        policy = StationaryPolicy.from_table(policy.table[0], **policy.label_kwargs)
+    axis_names = " and ".join(f"{axis}s" for axis in policy.axes)
+    examples = join_first(
+        [policy.describe_randomization(index) for index in policy.randomized_cells.tolist()],
+        3,
+        "; ",
+    )
+    share_text = f"{len(policy.randomized_cells):,} of {policy.actions.size:,} {axis_names}"
+    amount = f"{format_with_unit(format_number(gain, 3), unit)}{suffix(gain)}"
+    return f"drawing actions at random earns {amount}, in {share_text}: {examples}"
 
 
 @dataclass(frozen=True)
 class Bound:
     """A proven upper bound on the value of the best policy.
 
-    ``bounds`` says which optimum: ``"history"`` bounds every policy, including those that
-    learn from what they see; ``"markov"`` bounds policies of time and state; ``"stationary"``
-    bounds policies of the state alone, over an infinite horizon. These hold for policies that draw
-    their actions too; ``"deterministic markov"`` and ``"deterministic stationary"`` do not, nor
-    does ``"fixed"``, which bounds policies with the decisions of :class:`mmdp.Fixed`.
-    ``value`` is rounded up: it includes an allowance for floating-point error. ``objective`` is
-    what it bounds. ``seconds`` is the time that the proof took, ``model`` the
+    ``scope`` is the set of policies that it bounds: ``"history"`` every policy, including those
+    that learn from the past; ``"markov"`` policies of time and state; ``"stationary"`` policies of
+    the state alone, over an infinite horizon. These hold for randomized policies too;
+    ``"deterministic markov"`` and ``"deterministic stationary"`` do not, nor does ``"fixed"``,
+    which bounds policies with the decisions of :class:`mmdp.policies.Fixed`. ``value`` is rounded
+    up: it includes an allowance for floating-point error. ``objective`` is the objective of the
+    value. ``seconds`` is the time that the proof took, ``model_fingerprint`` the
     :meth:`mmdp.MMDP.fingerprint` of the models if it is known.
 
     >>> from mmdp import Bound
@@ -102,42 +144,42 @@ class Bound:
 
     value: float
     method: str
-    bounds: Optimum
+    scope: BoundScope
     details: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
-    model: str = ""
+    model_fingerprint: str = ""
     objective: Objective = Mean()  # noqa: RUF009 (frozen)
 
-    @checked
+    @check_arguments
     def gap(self, value: FiniteFloat) -> float:
-        """How far a policy of that value can be from the best: see :func:`gap`."""
-        return gap(self.value, value)
+        """Compute (bound - value) / abs(value), the relative gap of a policy of this value."""
+        return compute_gap(self.value, value)
 
     @property
-    def of_every(self) -> float | None:
-        """The least value that no Markov policy exceeds, also if it draws its actions; or None.
+    def markov_bound(self) -> float | None:
+        """Lowest known bound on all Markov policies, randomized ones too; None if there is none.
 
-        If the bound itself is about fewer policies, one that was found on the way.
+        If the scope of the bound is smaller, it is one of ``details["bounds_by_method"]``.
         """
-        if self.bounds in ("markov", "history"):
+        if self.scope in ("markov", "history"):
             return self.value
-        return min(self.details.get("bounds", {}).values(), default=None)
+        return min(self.details.get("bounds_by_method", {}).values(), default=None)
 
-    @checked
-    def closed(self, value: FiniteFloat, oracle: FiniteFloat) -> float:
-        """(oracle - bound) / (oracle - value): the share of the wait-and-see gap it closes."""
+    @check_arguments
+    def share_closed(self, value: FiniteFloat, oracle: FiniteFloat) -> float:
+        """Compute the share of the wait-and-see gap it closes, from the values of both ends."""
         if oracle <= value:
             return 1.0
         return (oracle - self.value) / (oracle - value)
 
     def __repr__(self) -> str:
-        which = f"any {POLICIES[self.bounds]}"
-        return f"Bound({self.value:,.10g} for {which}; {self.method}, {self.seconds:.3g} s)"
+        scope_text = f"any {SCOPE_NAMES[self.scope]}"
+        return f"Bound({self.value:,.10g} for {scope_text}; {self.method}, {self.seconds:.3g} s)"
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a result came from: enough to compute it again."""
+    """The method, options and version of a result: enough to compute it again."""
 
     method: str
     options: Mapping[str, Any]
@@ -147,17 +189,17 @@ class Provenance:
     version: str
     seconds: float
     objective: Objective = field(default_factory=Mean)
-    policy: PolicyKind = field(default_factory=Markov)  # what a decision may depend on
+    policy_class: PolicyClass = field(default_factory=Markov)
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Returns of one policy on every model of a problem.
 
-    ``returns`` (M,) and ``weights`` (M,); ``errors`` (M,) standard errors of simulated
-    returns, None if they are exact; after few episodes they are larger, so that ``mean`` ± two
-    ``stderr`` is a 95% interval (Student's t). Risk measures treat the models as a lottery with the
-    given weights: the standard deviation is that of a population.
+    ``returns`` (M,) and ``weights`` (M,); ``standard_errors`` (M,) of simulated returns, None if
+    they are exact; after few episodes they are larger, so that ``mean`` ± two ``stderr`` is a 95%
+    interval (Student's t). The models are a discrete distribution with these weights: the standard
+    deviation is that of a population.
 
     >>> import numpy as np
     >>> from mmdp import Evaluation
@@ -168,18 +210,19 @@ class Evaluation:
 
     returns: Array
     weights: Array
-    errors: Array | None = None
+    standard_errors: Array | None = None
     model_labels: tuple[str, ...] | None = None
     provenance: Provenance | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    _oracle: Callable[[], Array] | None = field(default=None, repr=False)
+    unit: str | None = None  # of the returns, if the model says it
+    _compute_oracle: Callable[[], Array] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle: the oracle's returns in place of the models they are computed from."""
-        if self._oracle is None:
+        """Keep the returns of the oracle for pickle, in place of the models that give them."""
+        if self._compute_oracle is None:
             return self.__dict__
-        stored = partial(np.asarray, self.oracle)
-        return {**self.__dict__, "_oracle": stored}
+        oracle_maker = partial(np.asarray, self.oracle)
+        return {**self.__dict__, "_compute_oracle": oracle_maker}
 
     @property
     def mean(self) -> float:
@@ -194,9 +237,9 @@ class Evaluation:
     @property
     def stderr(self) -> float:
         """Standard error of ``mean`` from simulation; 0 if returns are exact."""
-        if self.errors is None:
+        if self.standard_errors is None:
             return 0.0
-        return float(np.sqrt((self.weights**2) @ (self.errors**2)))
+        return float(np.sqrt((self.weights**2) @ (self.standard_errors**2)))
 
     @property
     def worst(self) -> float:
@@ -205,67 +248,73 @@ class Evaluation:
 
     @property
     def best(self) -> float:
+        """Highest return over the models of positive weight."""
         return float(self.returns[self.weights > 0].max())
 
-    @checked
-    def lead(self, other: Evaluation) -> tuple[float, float]:
-        """(d, e): the mean return is d above that of another policy on the same models, ± e.
+    @check_arguments
+    def compare_mean(self, other: Evaluation) -> tuple[float, float]:
+        """Compute the difference of mean returns to another policy, and its standard error.
 
-        The differences are taken model by model; e is their standard error if the models are draws
-        from what is plausible, and includes that of simulated returns. It is larger for few models,
-        so that d ± 2e is a 95% interval.
+        The differences are taken model by model. The standard error is that of models sampled from
+        a distribution, and includes that of simulated returns. It is larger for few models, so
+        that the difference ± two standard errors is a 95% interval.
 
         >>> import numpy as np
         >>> from mmdp import Evaluation
         >>> one, two = (Evaluation(np.array(x), np.full(2, 0.5)) for x in ([3.0, 7.0], [1.0, 3.0]))
-        >>> one.lead(two)[0], round(one.lead(two)[1], 3)  # Student's t for two models
+        >>> difference, stderr = one.compare_mean(two)
+        >>> difference, round(stderr, 3)  # Student's t for two models
         (3.0, 6.353)
         """
         if self.weights.shape != other.weights.shape or (self.weights != other.weights).any():
-            raise InputError("the two policies were evaluated on different models")
-        w, d = self.weights, self.returns - other.returns
-        mean, count = float(w @ d), int((w > 0).sum())
-        variance = float(w**2 @ (d - mean) ** 2) * count / max(count - 1, 1)
-        between = widened(max(count - 1, 1)) * math.sqrt(variance)
-        return mean, math.hypot(between, self.stderr, other.stderr)
+            raise InputError(
+                "the two policies were evaluated on different models; evaluate both on one MMDP"
+            )
+        weights, differences = self.weights, self.returns - other.returns
+        mean, count = float(weights @ differences), int((weights > 0).sum())
+        variance = float(weights**2 @ (differences - mean) ** 2) * count / max(count - 1, 1)
+        between_models = compute_t_factor(max(count - 1, 1)) * math.sqrt(variance)
+        return mean, math.hypot(between_models, self.stderr, other.stderr)
 
-    @checked
+    @check_arguments
     def quantile(self, level: Probability) -> float:
-        """The smallest return x such that P(return <= x) >= level."""
+        """Find the smallest return x such that P(return <= x) >= level."""
         if not 0 <= level <= 1:
-            raise InputError(f"a quantile level is from 0 to 1, not {level}")
-        return float(quantile(self.returns, self.weights, level))
+            raise InputError(f"level={level} is not a number from 0 to 1")
+        return float(weighted_quantile(self.returns, self.weights, level))
 
-    @checked
+    @check_arguments
     def cvar(self, level: float) -> float:
-        """Mean return over the worst share ``level`` of the models (1: the mean)."""
+        """Compute the mean return over the worst share ``level`` of the models (1: the mean)."""
         return self.value(CVaR(level))
 
-    @checked
-    def value(self, objective: str | Objective | Function) -> float:
-        """The value of any objective on these models, for example ``value(CVaR(0.1))``.
+    @check_arguments
+    def value(self, objective: str | Objective | ObjectiveFunction) -> float:
+        """Compute the value of any objective on these models, for example ``value(CVaR(0.1))``.
 
-        A text names one too: ``value("regret:worst")`` (see :mod:`mmdp.objective`).
+        A text names one too: ``value("regret:worst")`` (see :mod:`mmdp.objectives`).
 
         >>> import numpy as np
         >>> from mmdp import Evaluation
         >>> Evaluation(np.array([0.0, 10.0]), np.full(2, 0.5)).value("mean-cvar:0.5:0.5")
         2.5
         """
-        chosen = as_objective(objective)
-        rho = chosen.counted(self.returns, lambda: self.oracle)
-        return float(chosen.value(rho, self.weights))
+        resolved_objective = as_objective(objective)
+        relative_returns = resolved_objective.relative_returns(self.returns, lambda: self.oracle)
+        return float(resolved_objective.value(relative_returns, self.weights))
 
     @cached_property
     def oracle(self) -> Array:
-        """(M,) return of each model's own optimal policy."""
-        if self._oracle is None:
-            raise InputError("regret needs the model; use mmdp.evaluate() or solve()")
-        return self._oracle()
+        """Return of each model's optimal policy (M,)."""
+        if self._compute_oracle is None:
+            raise InputError(
+                "regret needs the model; use an Evaluation of mmdp.evaluate() or mmdp.solve()"
+            )
+        return self._compute_oracle()
 
     @property
     def regret(self) -> Array:
-        """(M,) what each model loses against its own optimal policy."""
+        """Regret of each model against its optimal policy (M,), at least 0."""
         return self.oracle - self.returns
 
     @property
@@ -275,50 +324,65 @@ class Evaluation:
 
     @property
     def max_regret(self) -> float:
+        """Highest ``regret`` over the models of positive weight."""
         return float(self.regret[self.weights > 0].max())
 
-    @checked
+    @check_arguments
     def to_frame(self, *, regret: bool = True) -> pd.DataFrame:
-        """One row per model: label, weight, return, oracle, regret."""
+        """Convert to a table with one row per model: label, weight, return, oracle, regret."""
         import pandas as pd
 
         labels = self.model_labels or tuple(map(str, range(len(self.returns))))
         columns: dict[str, Any] = {
-            "model": labels, "weight": self.weights, "return": self.returns,
-        }  # fmt: skip
-        if self.errors is not None:
-            columns["stderr"] = self.errors
-        if regret and self._oracle is not None:
+            "model": labels,
+            "weight": self.weights,
+            "return": self.returns,
+        }
+        if self.standard_errors is not None:
+            columns["stderr"] = self.standard_errors
+        if regret and self._compute_oracle is not None:
             columns["oracle"], columns["regret"] = self.oracle, self.regret
         return pd.DataFrame(columns)
 
     def summary(self) -> dict[str, float]:
-        """The figures that tables show."""
-        figures = {
-            "mean": self.mean, "sd": self.sd, "stderr": self.stderr, "worst": self.worst,
-            "q10": self.quantile(0.1), "median": self.quantile(0.5), "q90": self.quantile(0.9),
+        """Compute the statistics of the returns that tables show, by name."""
+        statistics = {
+            "mean": self.mean,
+            "sd": self.sd,
+            "stderr": self.stderr,
+            "worst": self.worst,
+            "q10": self.quantile(0.1),
+            "median": self.quantile(0.5),
+            "q90": self.quantile(0.9),
             "cvar10": self.cvar(0.1),
-        }  # fmt: skip
-        if self._oracle is not None:
-            figures["bayes_regret"], figures["max_regret"] = self.bayes_regret, self.max_regret
-        return figures
+        }
+        if self._compute_oracle is not None:
+            statistics["bayes_regret"], statistics["max_regret"] = (
+                self.bayes_regret,
+                self.max_regret,
+            )
+        return statistics
 
     def _repr_html_(self) -> str:
-        """For notebooks: the figures that take no solving."""
-        shown = {
-            "mean": self.mean, "sd": self.sd, "worst": self.worst, "CVaR 10%": self.cvar(0.1),
-            "median": self.quantile(0.5), "best": self.best,
-        }  # fmt: skip
-        return notebook.facts(
-            f"Evaluation on {counted(len(self.returns), 'model')}",
-            zip(shown, figures(list(shown.values())), strict=True),
+        """Render the statistics that need no solving, for notebooks."""
+        statistics = {
+            "mean": self.mean,
+            "sd": self.sd,
+            "worst": self.worst,
+            "CVaR 10%": self.cvar(0.1),
+            "median": self.quantile(0.5),
+            "best": self.best,
+        }
+        return notebook.render_facts(
+            f"Evaluation on {pluralize(len(self.returns), 'model')}",
+            zip(statistics, format_column(list(statistics.values())), strict=True),
         )
 
     def __repr__(self) -> str:
-        error = f" ± {2 * self.stderr:.3g}" if self.errors is not None else ""
+        error = f" ± {2 * self.stderr:.3g}" if self.standard_errors is not None else ""
         return (
-            f"Evaluation(mean {number(self.mean, 6)}{error}, sd {number(self.sd)}, worst "
-            f"{number(self.worst, 6)}, CVaR 10% {number(self.cvar(0.1), 6)}, "
+            f"Evaluation(mean {format_number(self.mean, 6)}{error}, sd {format_number(self.sd)}, "
+            f"worst {format_number(self.worst, 6)}, CVaR 10% {format_number(self.cvar(0.1), 6)}, "
             f"{len(self.returns)} models)"
         )
 
@@ -327,16 +391,16 @@ class Evaluation:
 class Solution:
     """A policy with its value on the models it was computed for.
 
-    ``value`` is that of the ``objective``; ``evaluation`` has the mean and all the rest.
-    ``policy`` is None for Oracle, which has ``policies`` (T, M, S), one per model.
-    ``certificate`` is what was proven about the best policy, if a proof was asked for
-    (``certify=``, or a method that proves). ``iterations`` counts the method's own steps: sweeps
-    of the best start, accepted gradient steps, nodes of a tree; 1 for a single pass. ``trace``
-    (n,) holds the value after each improvement of the best start, the start first. If a limit
-    ends the solve, both are about all starts so far.
+    ``value`` is that of the ``objective``; ``evaluation`` has the mean and other statistics.
+    ``policy`` is None for the method ``oracle``, which has ``model_policies`` (T, M, S), one per
+    model. ``certificate`` is a proven bound on the best policy, if there is one
+    (``certify_time=``, or a method that proves). ``iterations`` counts the method's steps: sweeps
+    of the best ascent, accepted gradient steps, nodes of a tree; 1 for a single pass. ``trace``
+    (n,) holds the value after each improvement of the best ascent, that of the init first. If a
+    limit ends the solve, both are about all ascents so far.
     """
 
-    policy: Any
+    policy: Policy
     value: float
     returns: Array
     status: Status
@@ -345,179 +409,212 @@ class Solution:
     provenance: Provenance
     evaluation: Evaluation
     certificate: Bound | None = None
-    policies: npt.NDArray[np.int32] | None = None
+    model_policies: npt.NDArray[np.int32] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def bound(self) -> float | None:
-        """The proven upper bound; None if no proof was asked for."""
+        """Proven upper bound on the value of the best policy; None without certificate."""
         return None if self.certificate is None else self.certificate.value
 
     @property
     def gap(self) -> float | None:
-        """(bound - value) / |value|; None if no proof was asked for."""
+        """Relative gap (bound - value) / abs(value); None without certificate."""
         return None if self.certificate is None else self.certificate.gap(self.value)
 
     @property
-    def outcome(self) -> str:
-        """How the solve ended and what that proves, in words.
+    def status_text(self) -> str:
+        """Sentence that says how the solve ended and what that proves.
 
-        Policies that draw their actions may be better than the best deterministic one if the
+        Randomized policies may be better than the best deterministic one if the
         horizon is infinite or the objective is not the mean.
         """
         if self.status is Status.OPTIMAL and self.policy is not None:
             # without a certificate it is that of the only model
-            over = "history" if self.certificate is None else self.certificate.bounds
-            rest = "; one that draws its actions may be" if over.startswith("determ") else ""
-            return f"{self.status.value}: no {POLICIES[over]} is better{rest}"
+            scope = "history" if self.certificate is None else self.certificate.scope
+            caveat = "; a randomized one may be" if scope.startswith("determ") else ""
+            return f"{self.status.value}: no {SCOPE_NAMES[scope]} is better{caveat}"
         if self.status is Status.LOCAL_OPTIMUM:
-            kind = self.provenance.policy
-            single = "" if self.objective.linear else kind.single_change
-            return f"no {single or kind.change} improves it"
-        unproven = self.status is Status.COMPLETED and self.certificate is None
-        return self.status.value + "; it makes no claim of optimality" * unproven
+            policy_class = self.provenance.policy_class
+            single_change = "" if self.objective.is_mean else policy_class.single_change_text
+            return f"no {single_change or policy_class.change_text} improves it"
+        is_unproven = self.status is Status.COMPLETED and self.certificate is None
+        return self.status.value + "; it makes no claim of optimality" * is_unproven
 
     @property
-    def price(self) -> float | None:
-        """unrestricted - value: what a restricted kind of policy costs, in units of the value.
+    def restriction_cost(self) -> float | None:
+        """Cost of the restriction of the policy class: the unrestricted value less this one.
 
-        ``details["unrestricted"]`` is the value of the best policy found without the
-        restriction. None if the policy is not restricted, or if that is not known.
+        ``details["unrestricted_value"]`` is the value of the best policy found without the
+        restriction. None if the class is not restricted, or if that value is not known.
         """
-        free = self.details.get("unrestricted")
-        return None if free is None else max(free - self.value, 0.0)
+        unrestricted_value = self.details.get("unrestricted_value")
+        return None if unrestricted_value is None else max(unrestricted_value - self.value, 0.0)
 
     @property
-    def price_text(self) -> str:
-        """The price in a sentence; empty if the policy is not restricted."""
-        return self.describe_price()
+    def best_value(self) -> float:
+        """Value of the best policy known: this one, or a better one without the restriction."""
+        return max(self.value, self.details.get("unrestricted_value", -math.inf))
 
-    @checked
-    def describe_price(self, part: Part = no_part) -> str:
-        """The price in a sentence, with what ``part`` says of it, such as a share."""
-        kind, price = self.provenance.policy, self.price
-        if not kind.restricted or self.policy is None:
+    @property
+    def restriction_cost_text(self) -> str:
+        """Sentence on the cost of the restriction; empty if the policy class is not restricted."""
+        return self.describe_restriction_cost()
+
+    @check_arguments
+    def describe_restriction_cost(self, suffix: AmountSuffix = format_no_suffix) -> str:
+        """Describe the cost of the restriction; ``suffix`` gives the text after the amount."""
+        policy_class, cost, unit = (
+            self.provenance.policy_class,
+            self.restriction_cost,
+            self.evaluation.unit,
+        )
+        if not policy_class.is_restricted or self.policy is None:
             return ""
-        most = ""
+        bound_text = ""
         # a bound on every Markov policy holds without the restriction too
-        proven = None if self.certificate is None else self.certificate.of_every
-        if proven is not None:
-            most = f"at most {at_most(max(proven - self.value, price or 0.0), 3)}"
-        if price is None:
-            return f"being {kind.being} costs {most or 'an unknown amount'}"
-        some = price > NOISE * max(abs(self.details["unrestricted"]), abs(self.value))
-        amount = f"{number(price, 3)}{part(price)}" if some else "nothing"
-        return ", ".join(filter(None, [f"being {kind.being} costs {amount}", most]))
+        bound = None if self.certificate is None else self.certificate.markov_bound
+        if bound is not None:
+            missing = max(bound - self.value, cost or 0.0)
+            bound_text = f"at most {format_with_unit(format_bound(missing, 3), unit)}"
+        if cost is None:
+            return (
+                f"being {policy_class.restriction_text} costs {bound_text or 'an unknown amount'}"
+            )
+        scale = max(abs(self.details["unrestricted_value"]), abs(self.value))
+        is_positive = cost > ROUNDING_RTOL * scale
+        amount = (
+            f"{format_with_unit(format_number(cost, 3), unit)}{suffix(cost)}"
+            if is_positive
+            else "nothing"
+        )
+        return ", ".join(
+            filter(None, [f"being {policy_class.restriction_text} costs {amount}", bound_text])
+        )
 
     @property
-    def tossing_text(self) -> str:
-        """What drawing actions at random earns, and where, in words; empty if none may be drawn."""
-        return self.describe_tossing()
+    def randomization_text(self) -> str:
+        """Sentence on the gain of random actions; empty if the policy class is deterministic."""
+        return self.describe_randomization()
 
-    @checked
-    def describe_tossing(self, part: Part = no_part) -> str:
-        """The same with what ``part`` says of the amount.
+    @check_arguments
+    def describe_randomization(self, suffix: AmountSuffix = format_no_suffix) -> str:
+        """Describe the gain of random actions; ``suffix`` gives the text after the amount.
 
-        ``details["tossing"]`` is the value less that of the best policy found that draws none.
+        ``details["randomization_gain"]`` is the value less that of the best deterministic policy
+        found.
         """
-        gain, policy = self.details.get("tossing"), self.policy
-        if gain is None or policy is None:
+        gain, policy = self.details.get("randomization_gain"), self.policy
+        if gain is None or not isinstance(policy, TablePolicy):
             return ""
-        return tossing_text(policy, self.provenance.policy, gain, part)
+        return describe_randomization(
+            policy, self.provenance.policy_class, gain, self.evaluation.unit, suffix
+        )
 
     @property
     def memory_text(self) -> str:
-        """Whether memory would pay, in a sentence; empty if that is not known.
+        """Sentence on the gain of a policy with memory; empty if that is not known.
 
-        :func:`mmdp.measures.memory_gain` finds it: ``details["memory_gain"]`` is the gain if it is
-        clear.
+        :func:`mmdp.measures.with_memory_gain` estimates it: ``details["memory_gain"]`` is the gain
+        if it is clear.
         """
         gain = self.details.get("memory_gain")
         if gain is None:
             return ""
         error = 2 * self.details["memory_gain_stderr"]
-        return f"a policy that learns gains about {number(gain, 2)} ± {number(error, 2)}"
+        amount = format_with_unit(
+            f"{format_number(gain, 2)} ± {format_number(error, 2)}", self.evaluation.unit
+        )
+        return f"a policy that learns gains about {amount}"
 
     @property
     def evpi(self) -> float:
-        """Oracle's value minus this policy's: at most this much is gained by knowing the model.
+        """Upper bound on the expected value of perfect information: oracle value less mean.
 
-        It equals the expected value of perfect information if the policy is optimal, and
-        overestimates it otherwise. It does so too if the kind of policy is restricted, since
-        Oracle is not: :func:`mmdp.measures.evpi` keeps to the kind.
+        It equals that value if the policy is optimal, and overestimates it otherwise. It does so
+        too if the policy class is restricted, since the oracle is not:
+        :func:`mmdp.measures.evpi` keeps to the class.
         """
         return self.evaluation.bayes_regret
 
     @property
     def seconds(self) -> float:
-        """All seconds of the solve; those of the proof (``certificate.seconds``) are part of it."""
+        """Seconds of the solve, including those of the proof (``certificate.seconds``)."""
         return self.provenance.seconds
 
     @property
     def method(self) -> str:
+        """Name of the method."""
         return self.provenance.method
 
     @property
     def objective(self) -> Objective:
-        """What was maximised over the models."""
+        """Objective that was maximized over the models."""
         return self.provenance.objective
 
     @property
     def title(self) -> str:
-        """The method, the horizon, and the objective and kind of policy if not the usual ones."""
-        source = self.provenance
-        parts = [f"{source.method}, horizon {source.horizon}"]
-        if not source.objective.linear:
-            parts.append(source.objective.name)
-        if source.policy.name not in ("markov", "belief"):
-            parts.append(source.policy.name)
+        """Method and horizon, with objective and policy class if they are not the defaults."""
+        provenance = self.provenance
+        parts = [f"{provenance.method}, horizon {provenance.horizon}"]
+        if not provenance.objective.is_mean:
+            parts.append(provenance.objective.name)
+        if provenance.policy_class.name not in ("markov", "belief"):
+            parts.append(provenance.policy_class.name)
         return ", ".join(parts)
 
     def to_frame(self) -> pd.DataFrame:
-        """The policy as a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
+        """Convert the policy to a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
         if self.policy is None:
-            raise InputError(f"{self.method} has no single policy to tabulate")
+            raise InputError(f"{self.method} has no single policy; see model_policies")
         frame: pd.DataFrame = self.policy.to_frame()
         return frame
 
     @property
-    def markov(self) -> MarkovPolicy | None:
-        """The policy as a table of time and state, also of a tree; None if it is none."""
-        return None if self.policy is None else self.policy.markov
+    def markov_policy(self) -> MarkovPolicy | None:
+        """Policy as a table of time and state, also of a tree; None if it is neither."""
+        return None if self.policy is None else self.policy.as_markov
 
     def _repr_html_(self) -> str:
-        """For notebooks: what __repr__ says, and a map of the policy."""
+        """Render the text of __repr__ and a heat map of the policy, for notebooks."""
         _, *lines = repr(self).splitlines()
-        rows = [(name.strip(), rest) for name, rest in ((x[:14], x[14:]) for x in lines)]
-        drawn = "" if self.policy is None else self.policy._repr_html_()
-        return notebook.facts(f"Solution: {self.title}", rows) + drawn
+        rows = [(name.strip(), text) for name, text in ((x[:14], x[14:]) for x in lines)]
+        policy_html = "" if self.policy is None else self.policy._repr_html_()
+        return notebook.render_facts(f"Solution: {self.title}", rows) + policy_html
 
     def __repr__(self) -> str:
-        value, most = figures([self.value, self.bound], up=[1])
+        value, bound_text = format_column([self.value, self.bound], round_up=[1])
         lines = [
             f"Solution({self.title})",
             f"  value       {value}",
         ]
-        proof, found = "", self.evaluation
-        over = {"sd": found.sd, "worst": found.worst, "CVaR 10%": found.cvar(0.1)}
-        if not self.objective.linear:
-            over = {"mean": found.mean, **over}
-        spread = (f"{name} {number(x, 6)}" for name, x in over.items())
+        proof_text, evaluation = "", self.evaluation
+        statistics = {
+            "sd": evaluation.sd,
+            "worst": evaluation.worst,
+            "CVaR 10%": evaluation.cvar(0.1),
+        }
+        if not self.objective.is_mean:
+            statistics = {"mean": evaluation.mean, **statistics}
+        statistic_texts = (f"{name} {format_number(x, 6)}" for name, x in statistics.items())
         if self.certificate is not None and self.gap is not None:
-            closed = self.status is Status.OPTIMAL and self.gap <= CLOSED
-            gap = "0%" if closed else at_most_percent(self.gap)
-            lines.append(f"  at most     {most} (gap {gap})")
-            proof = f" (proof {self.certificate.seconds:.3g} s)"
-        if self.price_text:
-            lines.append(f"  price       {self.price_text}")
-        if self.tossing_text:
-            lines.append(f"  drawing     {self.tossing_text}")
+            is_closed = self.status is Status.OPTIMAL and self.gap <= ROUNDING_GAP
+            gap_text = "0%" if is_closed else format_bound_percent(self.gap)
+            lines.append(f"  at most     {bound_text} (gap {gap_text})")
+            proof_text = f" (proof {self.certificate.seconds:.3g} s)"
+        if self.restriction_cost_text:
+            lines.append(f"  restriction {self.restriction_cost_text}")
+        if self.randomization_text:
+            lines.append(f"  random      {self.randomization_text}")
         if self.memory_text:
-            lines.append(f"  memory      {self.memory_text}: try policy=mmdp.Memory(nodes=3)")
+            lines.append(
+                f"  memory      {self.memory_text}: "
+                "try policy_class=mmdp.policies.Memory(max_nodes=3)"
+            )
         lines += [
-            f"  over models {', '.join(spread)}",
-            f"  status      {self.status.name}: {self.outcome}",
-            f"  iterations  {self.iterations}, {self.seconds:.3g} s{proof}, "
+            f"  over models {', '.join(statistic_texts)}",
+            f"  status      {self.status.name}: {self.status_text}",
+            f"  iterations  {self.iterations}, {self.seconds:.3g} s{proof_text}, "
             f"{self.provenance.backend}",
         ]
         return "\n".join(lines).replace("−", "-")

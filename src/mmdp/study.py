@@ -1,8 +1,8 @@
 """Many solves: a grid of models, horizons, methods and more, on any executor, resumable.
 
-:func:`study` lays out the grid as cells. A :class:`Cell` knows what determines its figures, and
-its key is a digest of that. Finished cells are files named by their keys, so that a study that
-is run again computes what is missing.
+:func:`study` lays out the grid as cells. A :class:`StudyCell` holds the inputs that determine
+its row, and its key is a digest of them. Finished cells are files named by their keys, so that a
+study that is run again computes the missing cells only.
 """
 
 from __future__ import annotations
@@ -25,65 +25,80 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mmdp._version import __version__
-from mmdp.arguments import Label, Read, Seconds, checked, fits
-from mmdp.clock import ending, unanswered
-from mmdp.errors import InputError, NotWritten
-from mmdp.identity import digest, facts
+from mmdp.arguments import Label, Seconds, Unchecked, check_arguments, is_of_type
+from mmdp.errors import FileNotWrittenWarning, InputError
+from mmdp.identity import compute_digest, describe_object
 from mmdp.kernels import BACKENDS
 from mmdp.methods import Method
 from mmdp.model import MMDP
-from mmdp.objective import as_objective
-from mmdp.policy import PolicyKind
+from mmdp.objectives import as_objective
+from mmdp.policies import PolicyClass
 from mmdp.solution import Evaluation, Solution
-from mmdp.solve import evaluate, read_method, solve
-from mmdp.validate import check_seed, check_whole
-from mmdp.words import LONGEST, shortened
-from mmdp.workers import Lost, kept, spread
+from mmdp.solve import as_method, evaluate, solve
+from mmdp.text import MAX_LABEL_LENGTH, shorten
+from mmdp.timing import allow_stop, propagate_interrupts
+from mmdp.validate import check_int, check_seed
+from mmdp.workers import LostTask, map_tasks, memoize
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = 1  # version of the files in out/cells: a new number makes the old ones stale
-AXES = ("model", "horizon", "method", "objective", "policy", "seed")
-FIGURES = (
-    "value", "mean", "sd", "stderr", "worst", "test_value", "test_mean", "test_sd", "test_stderr",
-    "test_worst", "bound", "gap", "status", "iterations", "seconds", "test_seconds", "error",
-)  # fmt: skip
+CELL_FORMAT = 2  # version of the files in cache_dir/cells: a new number makes the old ones stale
+STUDY_AXES = ("model", "horizon", "method", "objective", "policy_class", "seed")
+RESULT_COLUMNS = (
+    "value",
+    "mean",
+    "sd",
+    "stderr",
+    "worst",
+    "test_value",
+    "test_mean",
+    "test_sd",
+    "test_stderr",
+    "test_worst",
+    "bound",
+    "gap",
+    "status",
+    "iterations",
+    "seconds",
+    "test_seconds",
+    "error",
+)
 FAILED, INTERRUPTED = "FAILED", "INTERRUPTED"
 
-Row = dict[str, Any]
+StudyRow = dict[str, Any]
 
 
 class StudyProgress(NamedTuple):
-    """What the callback of a study sees after each cell; ``left`` is NaN if nothing is known."""
+    """Progress of a study after a cell, as its callback gets it."""
 
-    done: int
-    total: int
-    reused: int  # how many of them were found in ``out``
-    seconds: float
-    left: float  # seconds, estimated
-    row: Row
+    n_done: int
+    n_total: int
+    n_reused: int  # number of cells read from ``cache_dir``
+    elapsed: float
+    remaining: float  # seconds, estimated; NaN if unknown
+    row: StudyRow
 
 
-@checked
+@check_arguments
 def study(
     models: Any,
     horizons: Any = None,
     methods: Any = "cadp",
     *,
     objectives: Any = "mean",
-    policies: Any = None,
+    policy_classes: Any = None,
     seeds: Any = 0,
-    test: Any = None,
-    certify: bool | Seconds = False,
+    test_model: Any = None,
+    certify_time: Seconds | None = None,
     time_limit: Seconds | None = None,
     backend: str = "auto",
-    out: str | Path | None = None,
-    jobs: int = 1,
-    executor: Read[Executor | None] = None,
+    cache_dir: str | Path | None = None,
+    n_jobs: int = 1,
+    executor: Unchecked[Executor | None] = None,
     callback: Callable[[StudyProgress], object] | None = None,
 ) -> pd.DataFrame:
-    """Solve a grid of problems and evaluate each policy on test models: one row per cell.
+    """Solve a grid of problems and evaluate each policy on test models; return one row per cell.
 
     ``models`` are an :class:`MMDP`, a pair of training and test models (such as a
     :class:`mmdp.domains.Domain`), or a function without arguments that makes either; or a
@@ -93,23 +108,23 @@ def study(
 
     Parameters
     ----------
-    horizons, methods, objectives, policies, seeds
+    horizons, methods, objectives, policy_classes, seeds
         The arguments of :func:`mmdp.solve`, one or several of each.
-    test
+    test_model
         Test models for every cell, in place of those that ``models`` bring; or a mapping from the
         names of models.
-    certify, time_limit, backend
+    certify_time, time_limit, backend
         As for :func:`mmdp.solve`.
-    out
+    cache_dir
         A folder that keeps each cell as soon as it is finished. A study that is run again
         computes only what is missing there. Cells that failed are tried again. If a cell cannot
         be written, there is a warning, and its row is in the table all the same.
-    jobs
+    n_jobs
         Local processes, which share the cores. A script needs ``if __name__ == "__main__":``
         around its own work, because each process imports it.
     executor
         Any ``concurrent.futures.Executor`` instead, for example ``client.get_executor()`` of Dask.
-        Unless it is one of Dask, its workers must see the folder ``out``.
+        Unless it is one of Dask, its workers must see the folder ``cache_dir``.
     callback
         Called with a :class:`StudyProgress` after each cell.
 
@@ -119,11 +134,12 @@ def study(
     ``error``. A cell that fails has status FAILED and its error in one line; if only its test
     fails, it has the figures of its solve and the error. After Ctrl-C the cells without a result
     have status INTERRUPTED. Test models whose labels are in another order are put in that of the
-    training models.
+    training models. The table is a pandas DataFrame: ``to_latex()`` or
+    ``to_csv()`` write it for a paper.
 
     A result is identified by what determines it: the numbers and labels in the models, or the
     function that makes them with its arguments (its source text and the values that it uses, but
-    not the files that it reads), and all that :func:`mmdp.solve` is asked for, and the version of
+    not the files that it reads), and all arguments of :func:`mmdp.solve`, and the version of
     mmdp. The names that you give to models, methods and so on do not count.
 
     >>> import mmdp
@@ -135,255 +151,351 @@ def study(
     2  two_models        4   cadp  LOCAL_OPTIMUM
     3  two_models        4    mvp      COMPLETED
     """
-    cells = cells_of(
-        models, horizons, methods, objectives=objectives, policies=policies, seeds=seeds,
-        test=test, certify=certify, time_limit=time_limit, backend=backend,
-    )  # fmt: skip
-    run = Run(cells, out=out, jobs=jobs, executor=executor, callback=callback)
-    return run.frame()
+    cells = make_cells(
+        models,
+        horizons,
+        methods,
+        objectives=objectives,
+        policy_classes=policy_classes,
+        seeds=seeds,
+        test_model=test_model,
+        certify_time=certify_time,
+        time_limit=time_limit,
+        backend=backend,
+    )
+    runner = StudyRunner(
+        cells, cache_dir=cache_dir, n_jobs=n_jobs, executor=executor, callback=callback
+    )
+    return runner.to_frame()
 
 
 # ---------------------------------------------------------------------- the grid
 @dataclass(frozen=True, eq=False)
-class Source:
-    """Models or how to make them, with the digest that identifies them.
+class ModelSource:
+    """Models or a function that makes them, with the digest that identifies them.
 
     Only the digest travels with a cell: the models are sent once, by themselves.
     """
 
-    given: Any
+    models_or_factory: Any
     key: str
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"given": None, "key": self.key}
+        """Keep the digest alone for pickle."""
+        return {"models_or_factory": None, "key": self.key}
 
     @classmethod
-    def of(cls, given: Any) -> Source:
-        """
+    def from_models(cls, models_or_factory: Any) -> ModelSource:
+        """Make the source of models, a pair of them, or a function that makes either.
+
         >>> one = MMDP([[[[1.0]]]], [[2.0]])
-        >>> Source.of(one).key == Source.of(one.replace(name="renamed")).key
+        >>> renamed = one.replace(name="renamed")
+        >>> ModelSource.from_models(one).key == ModelSource.from_models(renamed).key
         True
         """
-        if not (callable(given) or isinstance(given, MMDP)):
-            given = _pair(given)
-        return cls(given, digest(facts(given)))
+        if not (callable(models_or_factory) or isinstance(models_or_factory, MMDP)):
+            models_or_factory = _as_train_test_pair(models_or_factory)
+        return cls(models_or_factory, compute_digest(describe_object(models_or_factory)))
 
     @property
-    def first(self) -> MMDP | None:
-        """The models, or the training models of a pair; None if a function makes them."""
-        found = self.given[0] if isinstance(self.given, tuple) else self.given
-        return found if isinstance(found, MMDP) else None
+    def train_model(self) -> MMDP | None:
+        """Models, or the training models of a pair; None if a function makes them."""
+        train = (
+            self.models_or_factory[0]
+            if isinstance(self.models_or_factory, tuple)
+            else self.models_or_factory
+        )
+        return train if isinstance(train, MMDP) else None
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
-    """One solve with its evaluation: the names for the table, and what determines the figures.
+class StudyCell:
+    """One solve and test of a study: its labels in the table and the inputs of its results.
 
-    ``episodes`` per test model are simulated for a policy with memory; None: as many as the
-    method says.
+    ``n_episodes`` per test model are simulated for a belief policy; None: the number of the
+    method.
     """
 
-    names: Mapping[str, Any]
-    source: Source
-    test: Source | None
+    labels: Mapping[str, Any]
+    source: ModelSource
+    test_source: ModelSource | None
     horizon: float | None
     method: Method
     objective: Any = "mean"
-    policy: Any = None
+    policy_class: Any = None
     seed: int | None = 0
-    certify: bool | float = False
+    certify_time: float | None = None
     time_limit: float | None = None
     backend: str = "auto"
-    episodes: int | None = None
+    n_episodes: int | None = None
 
     @functools.cached_property
-    def question(self) -> dict[str, Any]:
-        """All that the figures depend on, in JSON's types."""
-        plain = {x.name: facts(getattr(self, x.name)) for x in dataclasses.fields(self)[3:]}
-        plain["policy"] = self._settings() or plain["policy"]
-        test = None if self.test is None else self.test.key
-        known = {"format": FORMAT, "version": __version__, "cell": type(self).__name__}
-        return {**known, "models": self.source.key, "test": test, **plain}
+    def inputs(self) -> dict[str, Any]:
+        """Everything that the results depend on, as JSON values."""
+        described_fields = {
+            field.name: describe_object(getattr(self, field.name))
+            for field in dataclasses.fields(self)[3:]
+        }
+        policy_class = self._describe_policy_class() or described_fields["policy_class"]
+        described_fields["policy_class"] = policy_class
+        test_key = None if self.test_source is None else self.test_source.key
+        versions = {"format": CELL_FORMAT, "version": __version__, "cell": type(self).__name__}
+        return {**versions, "models": self.source.key, "test": test_key, **described_fields}
 
-    def _settings(self) -> Any:
-        """What a kind of policy means on the models; None if not known."""
-        train, kind = self.source.first, self.policy
-        if train is None or not isinstance(kind, PolicyKind):
+    def _describe_policy_class(self) -> Any:
+        """Describe the policy class by its settings on the training models; None if unknown."""
+        train, policy_class = self.source.train_model, self.policy_class
+        if train is None or not isinstance(policy_class, PolicyClass):
             return None
         with suppress(InputError):  # the cell will raise it
-            found = kind.settings(train, kind.steps(train, self.horizon))
-            return None if found is None else [kind.name, found]
+            settings = policy_class.to_settings(
+                train, policy_class.resolve_horizon(train, self.horizon)
+            )
+            return None if settings is None else [policy_class.name, settings]
         return None
 
     @functools.cached_property
     def key(self) -> str:
-        return digest(self.question)
+        return compute_digest(self.inputs)
 
     @property
-    def file(self) -> str:
-        """A name that people can read, with the key at its end."""
-        label = "-".join(str(self.names[x]) for x in ("model", "horizon", "method"))
+    def file_name(self) -> str:
+        """Name of its file: model, horizon and method, with the key at the end."""
+        label = "-".join(str(self.labels[axis]) for axis in ("model", "horizon", "method"))
         return re.sub(r"[^\w.+-]+", "_", label)[:60] + f"-{self.key}.json"
 
     @property
-    def sources(self) -> list[Source]:
-        return [self.source, *([] if self.test is None else [self.test])]
+    def sources(self) -> list[ModelSource]:
+        return [self.source, *([] if self.test_source is None else [self.test_source])]
 
-    def figures(self, given: Any, given_test: Any = None) -> Row:
-        """The figures of its row, from what ``sources`` give."""
-        train, test = made(self.source.key, given)
-        if self.test is not None:
-            test = made(self.test.key, given_test)[0].ordered_like(train)
-        return self.row(solved_and_tested(train, test, **self.ready(train, test).asked))
+    def compute_row(self, models_or_factory: Any, test_models_or_factory: Any = None) -> StudyRow:
+        """Solve and test the models of ``sources``; return the results of the row."""
+        train, test = make_models(self.source.key, models_or_factory)
+        if self.test_source is not None:
+            test = make_models(self.test_source.key, test_models_or_factory)[0].reorder_like(train)
+        return self.make_row(
+            solve_and_test(train, test, **self.adapt_to_models(train, test).solve_kwargs)
+        )
 
-    def ready(self, train: MMDP, test: MMDP | None) -> Cell:
-        """What to ask about these models."""
+    def adapt_to_models(self, train: MMDP, test: MMDP | None) -> StudyCell:
+        """Return the cell to compute for these models; subclasses may change it."""
         return self
 
     @property
-    def asked(self) -> dict[str, Any]:
-        """The arguments of :func:`solved_and_tested`."""
-        return {x.name: getattr(self, x.name) for x in dataclasses.fields(Cell)[3:]}
+    def solve_kwargs(self) -> dict[str, Any]:
+        """Arguments of :func:`solve_and_test`."""
+        return {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(StudyCell)[3:]
+        }
 
-    def row(self, found: Found) -> Row:
-        solution = found.solution
-        row: Row = {
-            **_over_models(solution.evaluation, self.objective), "value": solution.value,
-            "bound": solution.bound, "gap": solution.gap, "status": solution.status.name,
-            "iterations": solution.iterations, "seconds": solution.seconds,
-            "horizon": solution.provenance.horizon, "version": __version__,
-        }  # fmt: skip
-        if self.policy is None and solution.policy is not None:
-            row["policy"] = solution.provenance.policy.name
+    def make_row(self, evaluated_solution: EvaluatedSolution) -> StudyRow:
+        """Summarize a solution and its test in a row of the table."""
+        solution = evaluated_solution.solution
+        row: StudyRow = {
+            **_summarize_evaluation(solution.evaluation, self.objective),
+            "value": solution.value,
+            "bound": solution.bound,
+            "gap": solution.gap,
+            "status": solution.status.name,
+            "iterations": solution.iterations,
+            "seconds": solution.seconds,
+            "horizon": solution.provenance.horizon,
+            "version": __version__,
+        }
+        if self.policy_class is None and solution.policy is not None:
+            row["policy_class"] = solution.provenance.policy_class.name
         try:
-            if (tested := found.evaluation) is not None:
-                figures = {**_over_models(tested, self.objective), "seconds": found.seconds}
-                row |= {f"test_{name}": x for name, x in figures.items()}
+            if (test_evaluation := evaluated_solution.test_evaluation) is not None:
+                statistics = {
+                    **_summarize_evaluation(test_evaluation, self.objective),
+                    "seconds": evaluated_solution.test_seconds,
+                }
+                row |= {f"test_{name}": value for name, value in statistics.items()}
         except Exception as error:  # the solve is kept
-            row["error"] = f"on the test models: {_failed(error)['error']}"
+            row["error"] = f"on the test models: {_make_failed_row(error)['error']}"
         return row
 
 
-class Found(NamedTuple):
-    """A solution, and its evaluation on test models, or why there is none."""
+class EvaluatedSolution(NamedTuple):
+    """A solution, and its evaluation on test models or the error of that."""
 
     solution: Solution
-    test: Evaluation | Exception | None
-    seconds: float  # spent on the test
+    test_result: Evaluation | Exception | None
+    test_seconds: float  # spent on the test
 
     @property
-    def evaluation(self) -> Evaluation | None:
-        """On the test models, if there are any; raises what their evaluation raised."""
-        if isinstance(self.test, Exception):
-            raise self.test
-        return self.test
+    def test_evaluation(self) -> Evaluation | None:
+        """Evaluation on the test models, if there are any; raises the error of that evaluation."""
+        if isinstance(self.test_result, Exception):
+            raise self.test_result
+        return self.test_result
 
 
-def solved_and_tested(
-    model: MMDP, test: MMDP | None = None, horizon: float | None = None,
-    method: str | Method = "cadp", *, episodes: int | None = None, seed: int | None = 0,
-    backend: Any = "auto", **asked: Any,
-) -> Found:  # fmt: skip
-    """Solve, and evaluate the policy on test models; Oracle has no policy and solves these too.
+def solve_and_test(
+    model: MMDP,
+    test_model: MMDP | None = None,
+    horizon: float | None = None,
+    method: str | Method = "cadp",
+    *,
+    n_episodes: int | None = None,
+    seed: int | None = 0,
+    backend: Any = "auto",
+    **solve_kwargs: Any,
+) -> EvaluatedSolution:
+    """Solve a model and evaluate the policy on test models.
 
-    ``episodes`` per test model are simulated for a policy with memory, by default as many as the
-    method takes. The other arguments are those of :func:`mmdp.solve`.
+    Oracle has no single policy: it solves the test models too. ``n_episodes`` per test model are
+    simulated for a belief policy, by default the number of the method.
+    The other arguments are those of :func:`mmdp.solve`.
 
     >>> import mmdp
     >>> train, test = mmdp.domains.riverswim(n_train=5, n_test=5)
-    >>> found = solved_and_tested(train, test, 9, "oracle")
-    >>> found.evaluation.mean == mmdp.solve(test, 9, "oracle").value
+    >>> result = solve_and_test(train, test, 9, "oracle")
+    >>> result.test_evaluation.mean == mmdp.solve(test, 9, "oracle").value
     True
     """
-    chosen, alike = read_method(method), {"seed": seed, "backend": backend}
-    solution = solve(model, horizon, chosen, **alike, **asked)
-    if test is None:
-        return Found(solution, None, math.nan)
-    started = time.perf_counter()
-    found: Evaluation | Exception
+    resolved_method, common_kwargs = as_method(method), {"seed": seed, "backend": backend}
+    solution = solve(model, horizon, resolved_method, **common_kwargs, **solve_kwargs)
+    if test_model is None:
+        return EvaluatedSolution(solution, None, math.nan)
+    start_time = time.perf_counter()
+    test_result: Evaluation | Exception
     try:
         if solution.policy is None:
-            found = solve(test, horizon, chosen, **alike, **asked | {"certify": False}).evaluation
+            test_result = solve(
+                test_model,
+                horizon,
+                resolved_method,
+                **common_kwargs,
+                **solve_kwargs | {"certify_time": None},
+            ).evaluation
         else:
-            count = episodes or getattr(chosen, "episodes", None)
-            found = evaluate(solution, test, episodes=count, **alike)
+            n_test_episodes = n_episodes or getattr(resolved_method, "n_episodes", None)
+            test_result = evaluate(
+                test_model, solution, n_episodes=n_test_episodes, **common_kwargs
+            )
     except Exception as error:
-        found = error
-    return Found(solution, found, time.perf_counter() - started)
+        test_result = error
+    return EvaluatedSolution(solution, test_result, time.perf_counter() - start_time)
 
 
-def cells_of(
-    models: Any, horizons: Any = None, methods: Any = "cadp", *, objectives: Any = "mean",
-    policies: Any = None, seeds: Any = 0, test: Any = None, **settings: Any,
-) -> list[Cell]:  # fmt: skip
-    """The grid, cell by cell; ``settings`` are the other fields of a cell."""
-    named = models if isinstance(models, Mapping) else {_name(models): models}
-    if not named:
+def make_cells(
+    models: Any,
+    horizons: Any = None,
+    methods: Any = "cadp",
+    *,
+    objectives: Any = "mean",
+    policy_classes: Any = None,
+    seeds: Any = 0,
+    test_model: Any = None,
+    **settings: Any,
+) -> list[StudyCell]:
+    """Make the cells of a grid; ``settings`` are the other fields of every cell."""
+    models_by_name = models if isinstance(models, Mapping) else {_choose_model_name(models): models}
+    if not models_by_name:
         raise InputError("models must hold at least one model")
-    tests = test if isinstance(test, Mapping) else dict.fromkeys(named, test)
-    sources = {name: Source.of(given) for name, given in named.items()}
-    tested = {id(x): Source.of(x) for x in tests.values() if x is not None}
-    _check_sources([*sources.values(), *tested.values()])
-    axes = (
-        _axis("horizons", horizons, str, _horizon),
-        _axis("methods", methods, _method_name, read_method),
-        _axis("objectives", objectives, lambda x: str(as_objective(x))),
-        _axis("policies", policies, _kind_name),
-        _axis("seeds", seeds, str),
+    tests_by_name = (
+        test_model if isinstance(test_model, Mapping) else dict.fromkeys(models_by_name, test_model)
     )
-    _check(settings, axes[2], axes[4])
+    sources = {
+        name: ModelSource.from_models(models_or_factory)
+        for name, models_or_factory in models_by_name.items()
+    }
+    test_sources = {
+        id(x): ModelSource.from_models(x) for x in tests_by_name.values() if x is not None
+    }
+    _check_sources([*sources.values(), *test_sources.values()])
+    axes = (
+        _parse_axis("horizons", horizons, str, _check_horizon),
+        _parse_axis("methods", methods, _format_method, as_method),
+        _parse_axis("objectives", objectives, lambda x: str(as_objective(x))),
+        _parse_axis("policy_classes", policy_classes, _format_policy_class),
+        _parse_axis("seeds", seeds, str),
+    )
+    _check_settings(settings, axes[2], axes[4])
     return [
-        Cell(
-            dict(zip(AXES, (name, horizon, how, aim, kind or _first(method), seed), strict=True)),
-            sources[name], tested.get(id(tests.get(name))), horizon, method, objective, policy,
-            seed, **settings,
+        StudyCell(
+            dict(
+                zip(
+                    STUDY_AXES,
+                    (
+                        name,
+                        horizon,
+                        method_label,
+                        objective_label,
+                        class_label or _get_default_class_name(method),
+                        seed,
+                    ),
+                    strict=True,
+                )
+            ),
+            sources[name],
+            test_sources.get(id(tests_by_name.get(name))),
+            horizon,
+            method,
+            objective,
+            policy_class,
+            seed,
+            **settings,
         )
-        for name in named
-        for (_, horizon), (how, method), (aim, objective), (kind, policy), (_, seed)
-        in itertools.product(*(axis.items() for axis in axes))
-    ]  # fmt: skip
+        for name in models_by_name
+        for (_, horizon), (method_label, method), (objective_label, objective), (
+            class_label,
+            policy_class,
+        ), (_, seed) in itertools.product(*(axis.items() for axis in axes))
+    ]
 
 
-def _axis(
-    what: str, given: Any, name: Callable[[Any], str], read: Callable[[Any], Any] = lambda x: x
+def _parse_axis(
+    argument: str,
+    values: Any,
+    make_label: Callable[[Any], str],
+    parse: Callable[[Any], Any] = lambda x: x,
 ) -> dict[str, Any]:
-    """Name to value, of one value or several. Other values of the same name are numbered."""
-    if isinstance(given, Mapping):
-        pairs = [(str(key), read(x)) for key, x in given.items()]
+    """Convert one value, or several, to a dict by label; repeated labels get numbers."""
+    if isinstance(values, Mapping):
+        pairs = [(str(key), parse(value)) for key, value in values.items()]
     else:
-        one = isinstance(given, str) or not isinstance(given, Iterable)
-        pairs = [(name(x), read(x)) for x in ([given] if one else given)]
+        is_single = isinstance(values, str) or not isinstance(values, Iterable)
+        pairs = [(make_label(value), parse(value)) for value in ([values] if is_single else values)]
     if not pairs:
-        raise InputError(f"{what} must hold at least one value")
-    found: dict[str, Any] = {}
-    for label, x in pairs:
-        numbered = (label if i == 1 else f"{label} ({i})" for i in itertools.count(1))
-        free = next(n for n in numbered if n not in found or facts(found[n]) == facts(x))
-        found[free] = x.item() if isinstance(x, np.generic) else x
-    return found
+        raise InputError(f"{argument} must hold at least one value")
+    values_by_label: dict[str, Any] = {}
+    for label, value in pairs:
+        candidates = (label if i == 1 else f"{label} ({i})" for i in itertools.count(1))
+        unique_label = next(
+            candidate
+            for candidate in candidates
+            if candidate not in values_by_label
+            or describe_object(values_by_label[candidate]) == describe_object(value)
+        )
+        values_by_label[unique_label] = value.item() if isinstance(value, np.generic) else value
+    return values_by_label
 
 
-def _horizon(given: Any) -> Any:
-    if not fits(given, Label | None):
-        raise InputError(f"a horizon is a number of decisions, not {shortened(given)}")
-    return given
+def _check_horizon(horizon: Any) -> Any:
+    """Return the horizon if it is a label or None; raise otherwise."""
+    if not is_of_type(horizon, Label | None):
+        raise InputError(f"a horizon is a number of decisions, not {shorten(horizon)}")
+    return horizon
 
 
-def _check_sources(sources: Sequence[Source]) -> None:
-    """Refuse two functions with the same key: one would stand for both."""
-    known: dict[str, Any] = {}
+def _check_sources(sources: Sequence[ModelSource]) -> None:
+    """Refuse two functions with the same key, which would be taken for one."""
+    factories_by_key: dict[str, Any] = {}
     for source in sources:
-        made_by = getattr(source.given, "func", source.given)  # inside a partial
-        other = known.setdefault(source.key, made_by)
-        if callable(made_by) and other is not made_by:
+        # of a functools.partial, its function
+        factory = getattr(source.models_or_factory, "func", source.models_or_factory)
+        other = factories_by_key.setdefault(source.key, factory)
+        if callable(factory) and other is not factory:
             raise InputError(
-                f"two functions make the same models: {shortened(made_by)} and "
-                f"{shortened(other)}; give the same function to both names, or other arguments"
+                f"two functions make the same models: {shorten(factory)} and "
+                f"{shorten(other)}; give the same function to both names, or other arguments"
             )
 
 
-def _check(settings: Mapping[str, Any], objectives: Mapping[str, Any], seeds: Any) -> None:
-    """Refuse now what every cell would refuse."""
+def _check_settings(settings: Mapping[str, Any], objectives: Mapping[str, Any], seeds: Any) -> None:
+    """Refuse a backend, an objective or a seed that every cell would refuse."""
     backend = settings.get("backend", "auto")
     if backend not in ("auto", *BACKENDS):
         raise InputError(
@@ -395,215 +507,261 @@ def _check(settings: Mapping[str, Any], objectives: Mapping[str, Any], seeds: An
         check_seed(seed)
 
 
-def _name(models: Any) -> str:
-    """What models without a name are called."""
+def _choose_model_name(models: Any) -> str:
+    """Choose the label of models that the caller has not named."""
     return str(getattr(models, "name", None) or getattr(models, "__name__", None) or "model")
 
 
-def _method_name(method: Any) -> str:
-    """A method by its name and the options that are not the usual ones.
+def _format_method(method: Any) -> str:
+    """Format a method as its name with the options that differ from their defaults.
 
     >>> import mmdp
-    >>> _method_name("wsu"), _method_name(mmdp.CADP(starts=4, sweeps="paper"))
-    ('wsu', 'cadp(starts=4, sweeps=paper)')
+    >>> _format_method("wsu"), _format_method(mmdp.methods.CADP(n_init=4, sweep_type="paper"))
+    ('wsu', 'cadp(n_init=4, sweep_type=paper)')
     """
-    chosen = read_method(method)
-    if not dataclasses.is_dataclass(chosen):
-        return chosen.name
-    given = [
-        f"{x.name}={shortened(getattr(chosen, x.name))}"
-        for x in dataclasses.fields(chosen)
-        if getattr(chosen, x.name) is not x.default and getattr(chosen, x.name) != x.default
+    resolved_method = as_method(method)
+    if not dataclasses.is_dataclass(resolved_method):
+        return resolved_method.name
+    option_texts = [
+        f"{field.name}={shorten(getattr(resolved_method, field.name))}"
+        for field in dataclasses.fields(resolved_method)
+        if getattr(resolved_method, field.name) is not field.default
+        and getattr(resolved_method, field.name) != field.default
     ]
-    return f"{chosen.name}({', '.join(given)})" if given else chosen.name
+    return (
+        f"{resolved_method.name}({', '.join(option_texts)})"
+        if option_texts
+        else resolved_method.name
+    )
 
 
-def _kind_name(policy: Any) -> str:
-    """A kind of policy with its settings, or by its name alone if they are long.
+def _format_policy_class(policy_class: Any) -> str:
+    """Format a policy class with its settings, or as its name alone if they are long.
 
     >>> import mmdp
-    >>> _kind_name(mmdp.Memory(nodes=2)), _kind_name(mmdp.Tied([0, 1] * 50))
-    ('Memory(nodes=2)', 'tied')
+    >>> _format_policy_class(mmdp.policies.Memory(max_nodes=2))
+    'Memory(max_nodes=2)'
+    >>> _format_policy_class(mmdp.policies.Tied([0, 1] * 50))
+    'tied'
     """
-    if policy is None or isinstance(policy, str):
-        return policy or ""
-    text = str(policy)
-    return policy.name if len(text) > LONGEST and hasattr(policy, "name") else shortened(text)
+    if policy_class is None or isinstance(policy_class, str):
+        return policy_class or ""
+    text = str(policy_class)
+    return (
+        policy_class.name
+        if len(text) > MAX_LABEL_LENGTH and hasattr(policy_class, "name")
+        else shorten(text)
+    )
 
 
-def _first(method: Method) -> str:
-    """The kind of policy that a method finds unless asked for another."""
-    return "one per model" if method.finds is None else method.finds.name
+def _get_default_class_name(method: Method) -> str:
+    """Get the name of the policy class that a method searches by default."""
+    return "one per model" if method.default_class is None else method.default_class.name
 
 
 # ---------------------------------------------------------------------- one cell
-def compute(cell: Cell, *sources: Any, strict: bool = False) -> Row:
-    """The figures of a cell, or its error; Ctrl-C is raised, as the best so far is no result."""
-    with unanswered():
+def compute_cell(cell: StudyCell, *sources: Any, raise_errors: bool = False) -> StudyRow:
+    """Compute the results of a cell, or a row with its error; Ctrl-C is raised."""
+    with propagate_interrupts():
         try:
-            return cell.figures(*sources)
+            return cell.compute_row(*sources)
         except Exception as error:
-            if strict:
+            if raise_errors:
                 raise
-            return _failed(error)
+            return _make_failed_row(error)
 
 
-def _failed(error: BaseException) -> Row:
+def _make_failed_row(error: BaseException) -> StudyRow:
+    """Make the row of a cell that failed, with its error in one line."""
     message = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-    return {"status": FAILED, "error": shortened(message, 300)}
+    return {"status": FAILED, "error": shorten(message, 300)}
 
 
-def _over_models(found: Evaluation, objective: Any) -> Row:
+def _summarize_evaluation(evaluation: Evaluation, objective: Any) -> StudyRow:
+    """Summarize an evaluation in columns of the table."""
     return {
-        "value": found.value(objective), "mean": found.mean, "sd": found.sd,
-        "stderr": found.stderr, "worst": found.worst,
-        "episode_sd": found.details.get("episode_sd"),
-    }  # fmt: skip
+        "value": evaluation.value(objective),
+        "mean": evaluation.mean,
+        "sd": evaluation.sd,
+        "stderr": evaluation.stderr,
+        "worst": evaluation.worst,
+        "episode_sd": evaluation.details.get("episode_sd"),
+    }
 
 
-def made(key: str, given: Any) -> tuple[MMDP, MMDP | None]:
-    """The models; what a function made is kept, as other cells need it too."""
-    if not callable(given):
-        return _pair(given)
-    pair: tuple[MMDP, MMDP | None] = kept(f"made {key}", lambda: _pair(given()))
+def make_models(key: str, models_or_factory: Any) -> tuple[MMDP, MMDP | None]:
+    """Get training and test models; those that a function makes are cached for other cells."""
+    if not callable(models_or_factory):
+        return _as_train_test_pair(models_or_factory)
+    pair: tuple[MMDP, MMDP | None] = memoize(
+        f"made {key}", lambda: _as_train_test_pair(models_or_factory())
+    )
     return pair
 
 
-def _pair(given: Any) -> tuple[MMDP, MMDP | None]:
-    """Training models, and test models if there are any."""
-    if isinstance(given, MMDP):
-        return given, None
-    pair = tuple(given) if isinstance(given, Iterable) else ()
+def _as_train_test_pair(models: Any) -> tuple[MMDP, MMDP | None]:
+    """Convert models, or a pair of them, to training models and test models or None."""
+    if isinstance(models, MMDP):
+        return models, None
+    pair = tuple(models) if isinstance(models, Iterable) else ()
     if [isinstance(x, MMDP) for x in pair] == [True, True]:
-        return pair[0], pair[1].ordered_like(pair[0])
+        return pair[0], pair[1].reorder_like(pair[0])
     if len(pair) == 2 and isinstance(pair[0], MMDP) and pair[1] is None:
         return pair
     raise InputError(
         "models must be an MMDP, a pair of training and test models or a function that makes "
-        f"either, not {type(given).__name__}; use mmdp.load(path) for files"
+        f"either, not {type(models).__name__}; use mmdp.load(path) for files"
     )
 
 
 # ---------------------------------------------------------------------- all cells
-class Run:
-    """Computes the cells that ``out`` does not hold; ``rows`` has them in the order given.
+class StudyRunner:
+    """Runner of the cells that ``cache_dir`` does not hold; ``rows`` has all in the order given.
 
-    After Ctrl-C, ``interrupted`` is True, and cells without a result have the status INTERRUPTED.
-    If there is no result at all, KeyboardInterrupt is raised. ``strict``: an error of a cell is
-    raised, not a row.
+    After Ctrl-C, ``is_interrupted`` is True, and cells without a result have the status
+    INTERRUPTED. If there is no result at all, KeyboardInterrupt is raised. With ``raise_errors``
+    the error of a cell is raised instead of a FAILED row.
     """
 
     def __init__(
-        self, cells: Sequence[Cell], *, out: str | Path | None = None, jobs: int = 1,
-        executor: Executor | None = None, fresh: bool = False, strict: bool = False,
+        self,
+        cells: Sequence[StudyCell],
+        *,
+        cache_dir: str | Path | None = None,
+        n_jobs: int = 1,
+        executor: Executor | None = None,
+        ignore_cache: bool = False,
+        raise_errors: bool = False,
         callback: Callable[[StudyProgress], object] | None = None,
-    ) -> None:  # fmt: skip
-        check_whole(jobs, "jobs")
+    ) -> None:
+        check_int(n_jobs, "n_jobs")
         if executor is not None and not isinstance(executor, Executor):
             raise InputError(
                 f"executor must be a concurrent.futures.Executor, not {type(executor).__name__}; "
                 "for Dask pass client.get_executor()"
             )
-        self.cells, self.jobs, self.executor, self.strict = cells, jobs, executor, strict
-        self.folder = None if out is None else _prepared(Path(out))
-        kept = () if self.folder is None else self.folder.glob("[!.]*.json")
-        self.files = {file.stem.rpartition("-")[2]: file for file in kept}  # by key
-        self.callback, self.started = callback, time.perf_counter()
-        self.reused, self.failed = 0, False
-        self.found: dict[Cell, Row] = {}
-        with ending(lambda: self.found) as end:
-            self._compute([cell for cell in cells if fresh or not self._read(cell)])
-        self.interrupted = end.interrupted
+        self.cells, self.n_jobs, self.executor, self.raise_errors = (
+            cells,
+            n_jobs,
+            executor,
+            raise_errors,
+        )
+        self.folder = None if cache_dir is None else _make_cell_folder(Path(cache_dir))
+        cell_files = () if self.folder is None else self.folder.glob("[!.]*.json")
+        self.files_by_key = {file.stem.rpartition("-")[2]: file for file in cell_files}  # by key
+        self.callback, self.start_time = callback, time.perf_counter()
+        self.n_reused, self.has_write_failed = 0, False
+        self.rows_by_cell: dict[StudyCell, StudyRow] = {}
+        with allow_stop(lambda: self.rows_by_cell) as stop_state:
+            self._compute_cells(
+                [cell for cell in cells if ignore_cache or not self._load_cell(cell)]
+            )
+        self.is_interrupted = stop_state.is_interrupted
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[StudyRow]:
+        """Labels and results of every cell, in the order given."""
         return [
-            {**cell.names, **self.found.get(cell, {"status": INTERRUPTED})} for cell in self.cells
+            {**cell.labels, **self.rows_by_cell.get(cell, {"status": INTERRUPTED})}
+            for cell in self.cells
         ]
 
-    def frame(self) -> pd.DataFrame:
+    def to_frame(self) -> pd.DataFrame:
+        """Convert the rows to a data frame with the axes and the result columns."""
         import pandas as pd
 
-        table = pd.DataFrame(self.rows).reindex(columns=[*AXES, *FIGURES])
+        table = pd.DataFrame(self.rows).reindex(columns=[*STUDY_AXES, *RESULT_COLUMNS])
         if (horizons := [row["horizon"] for row in self.rows]).count(math.inf):
             table["horizon"] = pd.Series(horizons, dtype=object)  # 3 next to inf, not 3.0
         return table.astype({"bound": float, "gap": float, "iterations": "Int64", "error": object})
 
-    def _compute(self, missing: Sequence[Cell]) -> None:
-        if self.jobs > 1 or self.executor is not None:
-            missing = _long_ones_first(missing)
-        things = {x.key: x.given for cell in missing for x in cell.sources}
-        answers = spread(
-            functools.partial(compute, strict=self.strict),
-            [(cell, [x.key for x in cell.sources]) for cell in missing], things,
-            jobs=min(self.jobs, max(len(missing), 1)), executor=self.executor, folder=self.folder,
-        )  # fmt: skip
-        with closing(answers):
-            for cell, answer in answers:
-                if isinstance(answer, Lost) and self.strict:
-                    raise answer.error
-                row = _failed(answer.error) if isinstance(answer, Lost) else answer
-                self._write(cell, row)
-                self._note(cell, row)
+    def _compute_cells(self, missing: Sequence[StudyCell]) -> None:
+        """Compute these cells in worker processes; save and record each as it finishes."""
+        if self.n_jobs > 1 or self.executor is not None:
+            missing = _sort_longest_first(missing)
+        shared_objects = {
+            source.key: source.models_or_factory for cell in missing for source in cell.sources
+        }
+        results = map_tasks(
+            functools.partial(compute_cell, raise_errors=self.raise_errors),
+            [(cell, [source.key for source in cell.sources]) for cell in missing],
+            shared_objects,
+            n_jobs=min(self.n_jobs, max(len(missing), 1)),
+            executor=self.executor,
+            folder=self.folder,
+        )
+        with closing(results):
+            for cell, result in results:
+                if isinstance(result, LostTask) and self.raise_errors:
+                    raise result.error
+                row = _make_failed_row(result.error) if isinstance(result, LostTask) else result
+                self._save_cell(cell, row)
+                self._record_row(cell, row)
 
-    def _note(self, cell: Cell, row: Row) -> None:
-        self.found[cell] = row
+    def _record_row(self, cell: StudyCell, row: StudyRow) -> None:
+        """Keep the row of a cell and call the callback."""
+        self.rows_by_cell[cell] = row
         if self.callback is not None:
-            seconds, done = time.perf_counter() - self.started, len(self.found)
-            computed, total = done - self.reused, len(self.cells)
-            left = (total - done) * seconds / computed if computed else math.nan
-            figures = {**cell.names, **row}
-            self.callback(StudyProgress(done, total, self.reused, seconds, left, figures))
+            elapsed, n_done = time.perf_counter() - self.start_time, len(self.rows_by_cell)
+            n_computed, n_total = n_done - self.n_reused, len(self.cells)
+            remaining = (n_total - n_done) * elapsed / n_computed if n_computed else math.nan
+            full_row = {**cell.labels, **row}
+            self.callback(
+                StudyProgress(n_done, n_total, self.n_reused, elapsed, remaining, full_row)
+            )
 
     # ------------------------------------------------------------ files
-    def _read(self, cell: Cell) -> bool:
-        """Whether the cell is kept; one that is damaged is not."""
-        if not self.files or cell.key not in self.files:
+    def _load_cell(self, cell: StudyCell) -> bool:
+        """Read the row of a cell from its file; return whether there is a sound one."""
+        if not self.files_by_key or cell.key not in self.files_by_key:
             return False
         try:
-            found = json.loads(self.files[cell.key].read_text(encoding="utf-8"))
-            if found["question"] != cell.question or found["answer"].get("error"):
+            stored_cell = json.loads(self.files_by_key[cell.key].read_text(encoding="utf-8"))
+            if stored_cell["inputs"] != cell.inputs or stored_cell["row"].get("error"):
                 return False
         except (OSError, ValueError, TypeError, LookupError):
             return False
-        self.reused += 1
-        self._note(cell, found["answer"])
+        self.n_reused += 1
+        self._record_row(cell, stored_cell["row"])
         return True
 
-    def _write(self, cell: Cell, row: Row) -> None:
-        from mmdp.io.writing import write_whole
+    def _save_cell(self, cell: StudyCell, row: StudyRow) -> None:
+        """Write the row of a cell to its file; the first failure to write is a warning."""
+        from mmdp.io.writing import write_atomic
 
         if self.folder is not None and row["status"] != FAILED:
-            text = json.dumps({"question": cell.question, "answer": row})
+            text = json.dumps({"inputs": cell.inputs, "row": row})
             try:
-                write_whole(self.files.get(cell.key, self.folder / cell.file), text)
+                write_atomic(self.files_by_key.get(cell.key, self.folder / cell.file_name), text)
             except InputError as error:
-                if not self.failed:
-                    warnings.warn(f"{error}; cells are not kept", NotWritten, stacklevel=2)
-                self.failed = True
+                if not self.has_write_failed:
+                    warnings.warn(
+                        f"{error}; cells are not kept", FileNotWrittenWarning, stacklevel=2
+                    )
+                self.has_write_failed = True
 
 
-def _long_ones_first(cells: Sequence[Cell]) -> list[Cell]:
-    """Models in the order given, each with its long horizons first.
+def _sort_longest_first(cells: Sequence[StudyCell]) -> list[StudyCell]:
+    """Sort cells by model in the order given, and by falling horizon within each model.
 
     A long cell at the very end would keep all workers but one waiting.
     """
     order = {key: i for i, key in enumerate(dict.fromkeys(cell.source.key for cell in cells))}
 
-    def place(cell: Cell) -> tuple[int, float]:
-        known = isinstance(cell.horizon, (int, float))  # other horizons fail in their cells
-        return order[cell.source.key], -(cell.horizon if known and cell.horizon else math.inf)
+    def sort_key(cell: StudyCell) -> tuple[int, float]:
+        is_number = isinstance(cell.horizon, (int, float))  # other horizons fail in their cells
+        return order[cell.source.key], -(cell.horizon if is_number and cell.horizon else math.inf)
 
-    return sorted(cells, key=place)
+    return sorted(cells, key=sort_key)
 
 
-def _prepared(out: Path) -> Path:
-    """The folder of the cells, made if need be."""
+def _make_cell_folder(cache_dir: Path) -> Path:
+    """Make the folder of the cells if it does not exist, and return it."""
     from mmdp.io.writing import check_writable
 
-    folder = check_writable(out) / "cells"
+    folder = check_writable(cache_dir) / "cells"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be made ({error.strerror})") from None
+        raise InputError(f"{folder}: cannot make this folder ({error.strerror})") from None
     return folder

@@ -1,4 +1,4 @@
-"""Reading and checking the parts of a model, with messages that name the place."""
+"""Parse and check the arguments of a model; messages name the state, action and model."""
 
 from __future__ import annotations
 
@@ -10,135 +10,148 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.arguments import Label, fits
+from mmdp.arguments import Label, is_of_type
 from mmdp.errors import InputError, Remedy
-from mmdp.kernels.distributions import SUM_TOLERANCE, clip, normalize, scale
-from mmdp.kernels.problem import Part, Problem
-from mmdp.kernels.rewards import ByEvent, Rewards, blocks
-from mmdp.support import (
+from mmdp.kernels.distributions import SUM_TOLERANCE, clip_rounding, normalize, rescale_sums
+from mmdp.kernels.problem import Problem, Shard
+from mmdp.kernels.rewards import EventRewards, Rewards, iter_blocks
+from mmdp.memory import check_memory
+from mmdp.text import TimeLabels, did_you_mean, join_first, pluralize, shorten
+from mmdp.transitions import (
     Array,
-    Shape,
-    Support,
-    check_memory,
-    float_array,
-    models_last,
-    refuse_masked,
+    ModelShape,
+    SparseTransitions,
+    as_float_array,
+    check_not_masked,
+    move_models_last,
 )
-from mmdp.words import Times, counted, shortened, some, suggested
 
-ROUNDING = 1e-14  # relative difference of rewards that is rounding
-DEEPEST = 8  # lists within lists that are searched
-LARGEST = 1e150  # largest value: variances are squares, and doubles end at 1.8e308
-KINDS = ("state", "action", "model")
-COLUMNS = (
-    *KINDS, "next_state", "label", "node", "policy", "share", "idstate", "idaction", "probability",
-    "moves", "start",
-)  # fmt: skip
-_UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
-_WHOLE = re.compile(r"(0|[1-9][0-9]{0,15})(\.0*)?")
+REWARD_RTOL = 1e-14  # relative difference of rewards that is rounding
+MAX_NESTING = 8  # lists within lists that are searched
+MAX_VALUE = 1e150  # largest value: variances are squares, and doubles end at 1.8e308
+AXES = ("state", "action", "model")
+RESERVED_COLUMNS = (
+    *AXES,
+    "next_state",
+    "label",
+    "node",
+    "policy",
+    "share",
+    "idstate",
+    "idaction",
+    "probability",
+    "moves",
+    "start",
+)
+_UNWRITABLE_CHARACTERS = re.compile("[\x00\ud800-\udfff]")
+_ID_PATTERN = re.compile(r"(0|[1-9][0-9]{0,15})(\.0*)?")
 
 # whether an action may be missing in some models; "partial": rows are a mean over such models
-Missing = bool | Literal["partial"]
+AllowMissing = bool | Literal["partial"]
 
 
-class Labels(NamedTuple):
-    """What the ids 0..size-1 of a kind (state, action or model) stand for; None: numbers.
+class LabelIndex(NamedTuple):
+    """Labels of the ids 0..size-1 of an axis (state, action or model); None: no labels.
 
-    >>> names = Labels("state", 2, ("up", "down"))
-    >>> names.find(["down", "left", 0]).tolist(), names.of(1)
+    >>> names = LabelIndex("state", 2, ("up", "down"))
+    >>> names.find_ids(["down", "left", 0]).tolist(), names.format_id(1)
     ([1, -1, 0], "'down'")
     """
 
-    kind: str
+    axis_name: str
     size: int
     labels: tuple[str, ...] | None = None
 
     @classmethod
-    def read(cls, kind: str, size: int, labels: Any) -> Labels:
-        """Labels as a user gives them, checked."""
-        own = ordered(labels, kind)
-        if own is None:
-            return cls(kind, size)
-        if len(own) != size:
+    def parse(cls, axis_name: str, size: int, labels: Any) -> LabelIndex:
+        """Parse and check the labels of an axis that a user gives."""
+        parsed_labels = parse_labels(labels, axis_name)
+        if parsed_labels is None:
+            return cls(axis_name, size)
+        if len(parsed_labels) != size:
             raise InputError(
-                f"{len(own)} {kind} labels for {counted(size, kind)}; give one to each"
+                f"{len(parsed_labels)} {axis_name} labels for {pluralize(size, axis_name)}; "
+                "give one to each"
             )
-        if len(set(own)) != size:
-            twice = next(x for x in own if own.count(x) > 1)
-            raise InputError(f"{kind} label {twice!r} is used twice; labels must differ")
-        return cls(kind, size, own)
+        if len(set(parsed_labels)) != size:
+            duplicate = next(x for x in parsed_labels if parsed_labels.count(x) > 1)
+            raise InputError(f"{axis_name} label {duplicate!r} is used twice; labels must differ")
+        return cls(axis_name, size, parsed_labels)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(map(str, range(self.size))) if self.labels is None else self.labels
 
     @property
-    def axis(self) -> Sequence[object]:
-        """The labels, or the ids: an axis for :func:`by_label`."""
+    def axis_labels(self) -> Sequence[object]:
+        """Labels, or ids if there are none, as :func:`align_to_labels` takes them."""
         return range(self.size) if self.labels is None else self.labels
 
-    def here(self, part: Part | None) -> Labels:
-        """The models of a part alone, under the names they have among all."""
-        if part is None:
+    def select_shard(self, shard: Shard | None) -> LabelIndex:
+        """Select the models of a shard, under the labels they have among all."""
+        if shard is None:
             return self
-        names = self.names[part.models_here]
-        return Labels(self.kind, len(names), names)
+        names = self.names[shard.local_models]
+        return LabelIndex(self.axis_name, len(names), names)
 
-    def of(self, index: int) -> str:
-        """The id or label as shown in messages."""
+    def format_id(self, index: int) -> str:
+        """Format an id, or its label in quotes, for messages."""
         return str(index) if self.labels is None else repr(self.labels[index])
 
-    def shown(self, index: int) -> str | int:
-        """The label, or the id if there are no labels."""
+    def get_label(self, index: int) -> str | int:
+        """Get the label of an id, or the id if there are no labels."""
         return index if self.labels is None else self.labels[index]
 
-    def find(self, values: Iterable[object]) -> npt.NDArray[np.int64]:
-        """(n,) the ids of labels or ids; -1 if unknown.
+    def find_ids(self, values: Iterable[object]) -> npt.NDArray[np.int64]:
+        """Find the ids (n,) of labels or ids; -1 if unknown.
 
         Whole numbers are ids if not all values are labels and the labels are not numbers
         themselves. Text such as ``3`` or ``3.0`` is an id only if there are no labels.
         """
-        given = list(values)
+        value_list = list(values)
         if self.labels is None:
-            return np.array([self._number(x) for x in given], dtype=np.int64)
-        place = {label: i for i, label in enumerate(self.labels)}
-        found = [place.get(str(x), -1) for x in given]
-        if -1 in found and not are_whole(self.labels):
-            ids = [-1 if isinstance(x, str) else self._number(x) for x in given]
-            found = [i if i >= 0 else at for i, at in zip(ids, found, strict=True)]
-        return np.array(found, dtype=np.int64)
+            return np.array([self._parse_id(x) for x in value_list], dtype=np.int64)
+        ids_by_label = {label: i for i, label in enumerate(self.labels)}
+        label_ids = [ids_by_label.get(str(x), -1) for x in value_list]
+        if -1 in label_ids and not are_ids(self.labels):
+            ids = [-1 if isinstance(x, str) else self._parse_id(x) for x in value_list]
+            label_ids = [
+                i if i >= 0 else label_id for i, label_id in zip(ids, label_ids, strict=True)
+            ]
+        return np.array(label_ids, dtype=np.int64)
 
-    def _number(self, value: object) -> int:
-        if isinstance(value, (bool, np.bool_)) or not are_whole([str(value).strip()]):
+    def _parse_id(self, value: object) -> int:
+        if isinstance(value, (bool, np.bool_)) or not are_ids([str(value).strip()]):
             return -1
         number = int(float(str(value)))
         return number if number < self.size else -1
 
-    def place(self, value: object) -> int:
-        """The id of one label or id; an error that suggests the right one."""
-        return self.all([value])[0]
+    def get_id(self, value: object) -> int:
+        """Get the id of one label or id; the error for an unknown one suggests a known one."""
+        return self.get_ids([value])[0]
 
-    def all(self, values: Iterable[object]) -> list[int]:
-        """The ids of labels or ids, all known; an error that suggests the right one."""
-        given = list(values)
-        found: list[int] = self.find(given).tolist()
-        if -1 in found:
-            raise InputError(self.unknown(given[found.index(-1)]))
-        return found
+    def get_ids(self, values: Iterable[object]) -> list[int]:
+        """Get the ids of labels or ids; the error for an unknown one suggests a known one."""
+        value_list = list(values)
+        ids: list[int] = self.find_ids(value_list).tolist()
+        if -1 in ids:
+            raise InputError(self.describe_unknown(value_list[ids.index(-1)]))
+        return ids
 
-    def unknown(self, value: object) -> str:
-        """What to say about a value that is none of them."""
-        known = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
-        return f"unknown {self.kind} {suggested(str(value), known)}; choose from {some(known)}"
-
-
-def are_whole(texts: Iterable[str]) -> bool:
-    """Whether all are ids: ``3`` or ``3.0``."""
-    return all(_WHOLE.fullmatch(text) for text in texts)
+    def describe_unknown(self, value: object) -> str:
+        """Describe a value that is no label or id, with a suggestion, for an error."""
+        choices = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
+        suggestion = did_you_mean(str(value), choices)
+        return f"unknown {self.axis_name} {suggestion}; choose from {join_first(choices)}"
 
 
-class Fields(NamedTuple):
-    """What a model has beyond transitions and rewards: arguments of MMDP, given or checked."""
+def are_ids(texts: Iterable[str]) -> bool:
+    """Check whether all texts are ids: ``3`` or ``3.0``."""
+    return all(_ID_PATTERN.fullmatch(text) for text in texts)
+
+
+class ModelFields(NamedTuple):
+    """Fields of a model besides transitions and rewards: arguments of MMDP, raw or parsed."""
 
     initial: Any = None
     weights: Any = None
@@ -149,274 +162,318 @@ class Fields(NamedTuple):
     states: Any = None
     actions: Any = None
     models: Any = None
-    allow_missing: Missing = False
+    allow_missing: AllowMissing = False
     parameters: Any = None
     name: str | None = None
     citation: str | None = None
-    times: Any = None  # labels by the name of their axis
+    time_labels: Any = None  # labels by the name of their axis
     unit: str | None = None
     quantity: str | None = None
 
-    def read(self, shape: Shape, part: Part | None, only: Iterable[str] = ()) -> Fields:
-        """Checked, as arrays, for the models (M, S, A) here; ``only`` these if any are named.
+    def parse(
+        self, shape: ModelShape, shard: Shard | None, field_names: Iterable[str] = ()
+    ) -> ModelFields:
+        """Parse and check the fields for models of shape (M, S, A); only ``field_names`` if given.
 
         None remains of an initial distribution, labels and allowed actions that are not given.
         """
-        sizes = (shape[1], shape[2], shape[0] if part is None else part.models)
+        sizes = (shape[1], shape[2], shape[0] if shard is None else shard.n_models)
         states, actions, models = (
-            Labels.read(kind, size, getattr(self, f"{kind}s"))
-            for kind, size in zip(KINDS, sizes, strict=True)
+            LabelIndex.parse(axis, size, getattr(self, f"{axis}s"))
+            for axis, size in zip(AXES, sizes, strict=True)
         )
-        readers: dict[str, Callable[[Any], Any]] = {
+        parsers: dict[str, Callable[[Any], Any]] = {
             "states": lambda _: states.labels,
             "actions": lambda _: actions.labels,
             "models": lambda _: models.labels,
-            "initial": lambda x: None if x is None else read_initial(x, models.here(part), states),
-            "weights": lambda x: read_distribution(x, "weights", models),
-            "discount": read_discount,
-            "terminal": lambda x: read_terminal(x, models.here(part), states),
-            "allowed": lambda x: None if x is None else read_allowed(x, states, actions),
-            "model_transitions": lambda x: read_model_transitions(x, models),
-            "parameters": lambda x: read_parameters(x, models),
-            "name": lambda x: read_word(x, "name"),
-            "citation": lambda x: read_word(x, "citation"),
-            "unit": lambda x: read_word(x, "unit"),
-            "times": lambda x: {y.name: y.labels} if (y := read_times(x)).labels else None,
+            "initial": lambda x: (
+                None if x is None else parse_initial(x, models.select_shard(shard), states)
+            ),
+            "weights": lambda x: parse_distribution(x, "weights", models),
+            "discount": parse_discount,
+            "terminal": lambda x: parse_terminal(x, models.select_shard(shard), states),
+            "allowed": lambda x: None if x is None else parse_allowed(x, states, actions),
+            "model_transitions": lambda x: parse_model_transitions(x, models),
+            "parameters": lambda x: parse_parameters(x, models),
+            "name": lambda x: parse_text(x, "name"),
+            "citation": lambda x: parse_text(x, "citation"),
+            "unit": lambda x: parse_text(x, "unit"),
+            "time_labels": lambda x: (
+                {y.name: y.labels} if (y := parse_time_labels(x)).labels else None
+            ),
         }
-        chosen = set(only) or set(self._fields)
+        selected = set(field_names) or set(self._fields)
         return self._replace(
-            **{name: read(getattr(self, name)) for name, read in readers.items() if name in chosen}
+            **{
+                name: parse_field(getattr(self, name))
+                for name, parse_field in parsers.items()
+                if name in selected
+            }
         )
 
-    def place(self, m: int, s: int, a: int, t: int | None = None) -> str:
-        """``model 3, state 'sick', action 'B'``."""
-        at = zip(("model", "state", "action"), (m, s, a), strict=True)
-        place = ", ".join(f"{kind} {_label(getattr(self, f'{kind}s'), i)}" for kind, i in at)
-        return place if t is None else f"{place}, time {t}"
+    def describe_index(self, m: int, s: int, a: int, t: int | None = None) -> str:
+        """Describe a model, state and action by label: ``model 3, state 'sick', action 'B'``."""
+        ids_by_axis = zip(("model", "state", "action"), (m, s, a), strict=True)
+        text = ", ".join(
+            f"{axis} {_format_label(getattr(self, f'{axis}s'), i)}" for axis, i in ids_by_axis
+        )
+        return text if t is None else f"{text}, time {t}"
 
 
-def known_fields(given: Mapping[str, Any], others: Iterable[str] = ()) -> Mapping[str, Any]:
+def check_field_names(
+    fields: Mapping[str, Any], other_names: Iterable[str] = ()
+) -> Mapping[str, Any]:
     """Return the fields that were given by name; refuse names that are no field.
 
-    ``others``: arguments that a message may suggest beside the fields.
+    ``other_names``: arguments that a message may suggest beside the fields.
     """
-    for name in given:
-        if name not in Fields._fields:
-            raise InputError(f"there is no argument {suggested(name, [*others, *Fields._fields])}")
-    return given
+    for name in fields:
+        if name not in ModelFields._fields:
+            raise InputError(
+                f"there is no argument {did_you_mean(name, [*other_names, *ModelFields._fields])}"
+            )
+    return fields
 
 
-def _label(labels: tuple[str, ...] | None, index: int) -> str:
+def _format_label(labels: tuple[str, ...] | None, index: int) -> str:
     return str(index) if labels is None else repr(labels[index])
 
 
-def _entry_place(fields: Fields, support: Support, k: int, m: int, t: int | None) -> str:
-    row = int(np.searchsorted(support.indptr, k, side="right")) - 1
-    n_actions = support.shape[2]
-    place = fields.place(m, row // n_actions, row % n_actions, t)
-    return f"{place}, next state {_label(fields.states, int(support.indices[k]))}"
+def _describe_entry(
+    fields: ModelFields, transitions: SparseTransitions, k: int, m: int, t: int | None
+) -> str:
+    row = int(np.searchsorted(transitions.indptr, k, side="right")) - 1
+    n_actions = transitions.shape[2]
+    text = fields.describe_index(m, row // n_actions, row % n_actions, t)
+    return f"{text}, next state {_format_label(fields.states, int(transitions.indices[k]))}"
 
 
-def _first(where: npt.NDArray[np.bool_]) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.unravel_index(int(np.argmax(where)), where.shape))
+def _find_first_index(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
 
 
 # ---------------------------------------------------------------------- names
-def is_named(values: Any) -> bool:
-    """Whether values have labels of their own: a mapping, a Series or a DataFrame of pandas."""
+def is_labeled(values: Any) -> bool:
+    """Check whether values have labels: a mapping, a Series or a DataFrame of pandas."""
     pandas = sys.modules.get("pandas")
     return isinstance(values, Mapping) or (
         pandas is not None and isinstance(values, (pandas.Series, pandas.DataFrame))
     )
 
 
-def ids_of(keys: Iterable[object], labels: Sequence[object], what: str) -> list[int]:
-    """The places of keys among the labels (see :meth:`Labels.find`), all known, none twice.
+def match_ids(keys: Iterable[object], labels: Sequence[object], name: str) -> list[int]:
+    """Find the ids of keys among the labels; refuse unknown and repeated keys.
 
-    >>> ids_of(["b", "a"], ["a", "b"], "weights"), ids_of([1, 2], ["1", "2"], "weights")
+    >>> match_ids(["b", "a"], ["a", "b"], "weights"), match_ids([1, 2], ["1", "2"], "weights")
     ([1, 0], [0, 1])
     """
-    given, own = list(keys), None if isinstance(labels, range) else tuple(map(str, labels))
-    names = Labels("label", len(labels), own)
-    found: list[int] = names.find(given).tolist()
+    key_list, own_labels = (
+        list(keys),
+        None if isinstance(labels, range) else tuple(map(str, labels)),
+    )
+    label_index = LabelIndex("label", len(labels), own_labels)
+    ids: list[int] = label_index.find_ids(key_list).tolist()
     seen: set[int] = set()
-    for key, at in zip(given, found, strict=True):
-        if at < 0:
+    for key, i in zip(key_list, ids, strict=True):
+        if i < 0:
             raise InputError(
-                f"{what}: the model has no label {suggested(str(key), names.names)} here",
-                ["use its ids, or label it" if own is None else f"use {some(own)}"],
+                f"{name}: the model has no label {did_you_mean(str(key), label_index.names)} here",
+                [
+                    "use its ids, or label it"
+                    if own_labels is None
+                    else f"use {join_first(own_labels)}"
+                ],
             )
-        if at in seen:
-            raise InputError(f"{what}: {str(key)!r} is given twice; keep one of them")
-        seen.add(at)
-    return found
+        if i in seen:
+            raise InputError(f"{name}: {str(key)!r} is given twice; keep one of them")
+        seen.add(i)
+    return ids
 
 
-def by_label(
-    values: Any, what: str, *axes: Sequence[object] | None, fill: float | None = None
+def align_to_labels(
+    values: Any, name: str, *axes: Sequence[object] | None, fill: float | None = None
 ) -> Any:
-    """What has labels of its own as an array in the order of ``axes``; anything else as it is.
+    """Convert labeled values to an array in the order of ``axes``; return others unchanged.
 
     ``axes`` are the labels of the last axes, None for ids. Lists are searched for what has
     labels. What is not named is ``fill``, or an error.
 
-    >>> by_label({"b": 1.0, "a": 2.0}, "weights", ["a", "b"]).tolist()
+    >>> align_to_labels({"b": 1.0, "a": 2.0}, "weights", ["a", "b"]).tolist()
     [2.0, 1.0]
-    >>> by_label({"y": [0, 0], "x": {"b": 1, "a": 2}}, "rewards", ["x", "y"], ["a", "b"]).tolist()
+    >>> rewards = {"y": [0, 0], "x": {"b": 1, "a": 2}}
+    >>> align_to_labels(rewards, "rewards", ["x", "y"], ["a", "b"]).tolist()
     [[2, 1], [0, 0]]
     """
     if isinstance(values, (list, tuple)):
-        first = values
-        for _ in range(DEEPEST):
-            first = first[0] if isinstance(first, (list, tuple)) and first else first
-        named = is_named(first)
-        return [by_label(x, what, *axes, fill=fill) for x in values] if named else values
-    if not is_named(values):
+        first_item = values
+        for _ in range(MAX_NESTING):
+            first_item = (
+                first_item[0]
+                if isinstance(first_item, (list, tuple)) and first_item
+                else first_item
+            )
+        has_labels = is_labeled(first_item)
+        return (
+            [align_to_labels(x, name, *axes, fill=fill) for x in values] if has_labels else values
+        )
+    if not is_labeled(values):
         return values
     if hasattr(values, "columns"):
-        keys, data, deeper = [values.index, values.columns], values.to_numpy(), 0
+        keys, data, n_inner_axes = [values.index, values.columns], values.to_numpy(), 0
     else:
         pairs = list(values.items())
         keys = [[x for x, _ in pairs]]
-        data = [by_label(x, what, *axes, fill=fill) for _, x in pairs]
-        deeper = np.asarray(data[0], dtype=object).ndim if data else 0
+        data = [align_to_labels(x, name, *axes, fill=fill) for _, x in pairs]
+        n_inner_axes = np.asarray(data[0], dtype=object).ndim if data else 0
     if len(axes) < len(keys):
         return data
-    end = max(len(axes) - deeper, 1)  # the values have the axes after it
-    last = axes[end - len(keys) : end]
-    labels = [range(len(k)) if x is None else x for k, x in zip(keys, last, strict=True)]
-    places = [ids_of(*pair, what) for pair in zip(keys, labels, strict=True)]
-    for known, found in zip(labels, places, strict=True):
-        absent = set(range(len(known))).difference(found)
-        if absent and fill is None:
-            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-            raise InputError(f"{what}: no {str(known[min(absent)])!r}{more}; name every one")
-    numbers: npt.NDArray[Any] = float_array(data, what)
+    axis_end = max(len(axes) - n_inner_axes, 1)  # the values have the axes after it
+    key_axes = axes[axis_end - len(keys) : axis_end]
+    labels = [range(len(k)) if x is None else x for k, x in zip(keys, key_axes, strict=True)]
+    ids_by_axis = [match_ids(*pair, name) for pair in zip(keys, labels, strict=True)]
+    for axis_labels, axis_ids in zip(labels, ids_by_axis, strict=True):
+        missing_ids = set(range(len(axis_labels))).difference(axis_ids)
+        if missing_ids and fill is None:
+            count_text = f" and {len(missing_ids) - 1} more" if len(missing_ids) > 1 else ""
+            raise InputError(
+                f"{name}: no {str(axis_labels[min(missing_ids)])!r}{count_text}; name every one"
+            )
+    numbers: npt.NDArray[Any] = as_float_array(data, name)
     if np.asarray(data).dtype.kind in "biu":
         numbers = np.asarray(data)
     shape = [len(x) for x in labels] + [*numbers.shape[len(labels) :]]
     array = np.full(shape, fill or 0, dtype=numbers.dtype)
-    array[np.ix_(*places)] = numbers
+    array[np.ix_(*ids_by_axis)] = numbers
     return array
 
 
 # ---------------------------------------------------------------------- rewards
-def read_rewards(
-    rewards: Any, next_rewards: Any, support: Support, fields: Fields
+def parse_rewards(
+    rewards: Any, next_rewards: Any, transitions: SparseTransitions, fields: ModelFields
 ) -> tuple[Rewards | None, Array | None]:
-    """Rewards as ((T',) S, A, M) or as values on the pattern (T', nnz, M)."""
-    n_models, n_states, n_actions = support.shape
+    """Parse rewards to (T', S, A, M), or to values on the sparsity pattern (T', nnz, M)."""
+    n_models, n_states, n_actions = transitions.shape
     states, actions = fields.states or range(n_states), fields.actions or range(n_actions)
-    if isinstance(rewards, ByEvent) and next_rewards is None:
-        support.horizon = support.horizon or (len(rewards) if len(rewards) > 1 else None)
+    if isinstance(rewards, EventRewards) and next_rewards is None:
+        transitions.horizon = transitions.horizon or (len(rewards) if len(rewards) > 1 else None)
         return rewards, None
-    rewards = by_label(rewards, "rewards", states, actions)
-    next_rewards = by_label(next_rewards, "next_rewards", states, actions, states)
+    rewards = align_to_labels(rewards, "rewards", states, actions)
+    next_rewards = align_to_labels(next_rewards, "next_rewards", states, actions, states)
     if (rewards is None) == (next_rewards is None):
         raise InputError("give exactly one of rewards (per state and action) and next_rewards")
     if next_rewards is not None:
-        return None, _next_rewards_on_pattern(float_array(next_rewards, "next_rewards"), support)
-    array = float_array(rewards, "rewards")
-    per_model, per_next = (n_models, n_states, n_actions), (*support.shape, n_states)
-    if array.shape == per_model[1:]:
+        return None, _to_pattern_rewards(as_float_array(next_rewards, "next_rewards"), transitions)
+    array = as_float_array(rewards, "rewards")
+    model_shape, next_shape = (n_models, n_states, n_actions), (*transitions.shape, n_states)
+    if array.shape == model_shape[1:]:
         return np.repeat(array[None, :, :, None], n_models, axis=3), None
-    fits_time = array.ndim == 4 and array.shape[1:] == per_model
-    fits_time = fits_time and support.horizon in (None, len(array))
-    if array.shape == per_model:
+    is_by_time = array.ndim == 4 and array.shape[1:] == model_shape
+    is_by_time = is_by_time and transitions.horizon in (None, len(array))
+    if array.shape == model_shape:
         return np.array(np.moveaxis(array[None], 1, 3), order="C"), None
-    if fits_time and array.shape == per_next and support.horizon is None:
+    if is_by_time and array.shape == next_shape and transitions.horizon is None:
         raise InputError(
             f"rewards of shape {array.shape} could be per time (T, M, S, A) or per next state "
             "(M, S, A, S'); say next_rewards= for the latter, or give the transitions the "
             "leading time axis too for the former"
         )
-    if fits_time:
-        support.horizon = len(array)
+    if is_by_time:
+        transitions.horizon = len(array)
         return np.array(np.moveaxis(array, 1, 3), order="C"), None
-    if array.shape == per_next or (array.ndim == 5 and array.shape[1:] == per_next):
-        return None, _next_rewards_on_pattern(array, support)
+    if array.shape == next_shape or (array.ndim == 5 and array.shape[1:] == next_shape):
+        return None, _to_pattern_rewards(array, transitions)
     raise InputError(
-        f"rewards of shape {array.shape} fit neither (S, A) = {per_model[1:]}, (M, S, A) = "
-        f"{per_model}, (T, M, S, A) nor (M, S, A, S') = {per_next}"
+        f"rewards of shape {array.shape} fit neither (S, A) = {model_shape[1:]}, (M, S, A) = "
+        f"{model_shape}, (T, M, S, A) nor (M, S, A, S') = {next_shape}"
     )
 
 
-def _next_rewards_on_pattern(array: Array, support: Support) -> Array:
-    n_models, n_states, _ = support.shape
-    per_next = (*support.shape, n_states)
-    if array.shape == per_next[1:]:
-        array = np.broadcast_to(array, per_next)
-    if array.shape == per_next:
+def _to_pattern_rewards(array: Array, transitions: SparseTransitions) -> Array:
+    n_models, n_states, _ = transitions.shape
+    next_shape = (*transitions.shape, n_states)
+    if array.shape == next_shape[1:]:
+        array = np.broadcast_to(array, next_shape)
+    if array.shape == next_shape:
         array = array[None]
-    elif array.ndim != 5 or array.shape[1:] != per_next:
+    elif array.ndim != 5 or array.shape[1:] != next_shape:
         raise InputError(
-            f"next_rewards of shape {array.shape} do not fit (M, S, A, S') = {per_next}"
+            f"next_rewards of shape {array.shape} do not fit (M, S, A, S') = {next_shape}"
         )
     else:
-        support.horizon = support.horizon or len(array)
+        transitions.horizon = transitions.horizon or len(array)
     flat = array.reshape(len(array), n_models, -1)
-    return models_last(flat, None if support.dense else support.keys)
+    return move_models_last(flat, None if transitions.is_dense else transitions.flat_indices)
 
 
-def without_impossible(per_next: Array | None, support: Support) -> Array | None:
-    """Rewards per next state, 0 in place of NaN and the like where the probability is 0."""
-    if per_next is None or np.isfinite(per_next).all():
-        return per_next
-    p = support.values if len(per_next) > 1 else support.values.max(axis=0, keepdims=True)
-    return np.where((p == 0) & ~np.isfinite(per_next), 0.0, per_next)
+def zero_impossible_rewards(
+    pattern_rewards: Array | None, transitions: SparseTransitions
+) -> Array | None:
+    """Set infinite and NaN rewards of next states of probability 0 to 0."""
+    if pattern_rewards is None or np.isfinite(pattern_rewards).all():
+        return pattern_rewards
+    p = (
+        transitions.values
+        if len(pattern_rewards) > 1
+        else transitions.values.max(axis=0, keepdims=True)
+    )
+    return np.where((p == 0) & ~np.isfinite(pattern_rewards), 0.0, pattern_rewards)
 
 
-def expected_rewards(support: Support, per_next: Array) -> Array:
-    """(T', S, A, M) r(s, a) = sum_s' p(s'|s, a) r(s, a, s')."""
-    n_models, n_states, n_actions = support.shape
-    times = max(len(support.values), len(per_next))
-    r = np.empty((times, n_states * n_actions, n_models))
-    for rows, at in support.blocks():
-        r[:, rows] = support.reduced(np.add, support.values[:, at] * per_next[:, at], rows)
-    return r.reshape(times, n_states, n_actions, n_models)
+def compute_expected_rewards(transitions: SparseTransitions, pattern_rewards: Array) -> Array:
+    """Compute r(s, a) = sum_s' p(s'|s, a) r(s, a, s'), shape (T', S, A, M)."""
+    n_models, n_states, n_actions = transitions.shape
+    n_times = max(len(transitions.values), len(pattern_rewards))
+    r = np.empty((n_times, n_states * n_actions, n_models))
+    for rows, entries in transitions.iter_blocks():
+        r[:, rows] = transitions.reduce_rows(
+            np.add, transitions.values[:, entries] * pattern_rewards[:, entries], rows
+        )
+    return r.reshape(n_times, n_states, n_actions, n_models)
 
 
-def per_next_worth_keeping(per_next: Array, support: Support) -> Array | None:
-    """None if the reward of a row is the same for every possible next state."""
-    same = len(support.values) == len(per_next)
+def drop_redundant_rewards(pattern_rewards: Array, transitions: SparseTransitions) -> Array | None:
+    """Return the rewards, or None if they do not depend on the next state."""
+    has_same_times = len(transitions.values) == len(pattern_rewards)
 
-    def ends(rows: slice, at: slice) -> tuple[Array, Array]:
+    def find_row_extremes(rows: slice, entries: slice) -> tuple[Array, Array]:
         """The highest and lowest reward of each row; infinite if there is none."""
-        p, r = support.values[:, at], per_next[:, at]
-        possible = (p if same else p.max(axis=0)) > 0
+        p, r = transitions.values[:, entries], pattern_rewards[:, entries]
+        is_possible = (p if has_same_times else p.max(axis=0)) > 0
         return (
-            support.reduced(np.maximum, np.where(possible, r, -np.inf), rows, -np.inf),
-            support.reduced(np.minimum, np.where(possible, r, np.inf), rows, np.inf),
+            transitions.reduce_rows(np.maximum, np.where(is_possible, r, -np.inf), rows, -np.inf),
+            transitions.reduce_rows(np.minimum, np.where(is_possible, r, np.inf), rows, np.inf),
         )
 
-    top, bottom = -np.inf, np.inf
-    for block in support.blocks():
-        highest, lowest = ends(*block)
-        top, bottom = max(top, highest.max()), min(bottom, lowest.min())
+    max_reward, min_reward = -np.inf, np.inf
+    for block in transitions.iter_blocks():
+        highest, lowest = find_row_extremes(*block)
+        max_reward, min_reward = max(max_reward, highest.max()), min(min_reward, lowest.min())
     # published files carry rounding in their rewards: 999.99999 and 1000.00001 are the same
-    least = 1e-9 * max(top - bottom, 0.0)
-    for block in support.blocks():
-        highest, lowest = ends(*block)
-        known = np.isfinite(highest)
-        if (highest - lowest > least + ROUNDING * np.abs(highest))[known].any():
-            return per_next
+    tolerance = 1e-9 * max(max_reward - min_reward, 0.0)
+    for block in transitions.iter_blocks():
+        highest, lowest = find_row_extremes(*block)
+        is_finite = np.isfinite(highest)
+        if (highest - lowest > tolerance + REWARD_RTOL * np.abs(highest))[is_finite].any():
+            return pattern_rewards
     return None
 
 
-def inferred_allowed(support: Support) -> npt.NDArray[np.bool_]:
-    """(S, A) whether any model has a transition for an action."""
-    _, n_states, n_actions = support.shape
-    if not support.dense:
-        return (np.diff(support.indptr) > 0).reshape(n_states, n_actions)
-    p = support.values.reshape(len(support.values), -1, n_states, support.shape[0])
-    used: npt.NDArray[np.bool_] = p[0, :, :, 0].astype(bool).max(axis=1)
-    used[~used] = p[:, ~used].any(axis=(0, 2, 3))  # most often the first model has them all
-    return used.reshape(n_states, n_actions)
+def infer_allowed(transitions: SparseTransitions) -> npt.NDArray[np.bool_]:
+    """Find the actions (S, A) for which any model has a transition."""
+    _, n_states, n_actions = transitions.shape
+    if not transitions.is_dense:
+        return (np.diff(transitions.indptr) > 0).reshape(n_states, n_actions)
+    p = transitions.values.reshape(len(transitions.values), -1, n_states, transitions.shape[0])
+    is_used: npt.NDArray[np.bool_] = p[0, :, :, 0].astype(bool).max(axis=1)
+    is_used[~is_used] = p[:, ~is_used].any(
+        axis=(0, 2, 3)
+    )  # most often the first model has them all
+    return is_used.reshape(n_states, n_actions)
 
 
-def read_allowed(allowed: Any, states: Labels, actions: Labels) -> npt.NDArray[np.bool_]:
-    refuse_masked(allowed, "allowed")
-    mask = np.array(by_label(allowed, "allowed", states.axis, actions.axis))
+def parse_allowed(allowed: Any, states: LabelIndex, actions: LabelIndex) -> npt.NDArray[np.bool_]:
+    check_not_masked(allowed, "allowed")
+    mask = np.array(align_to_labels(allowed, "allowed", states.axis_labels, actions.axis_labels))
     if mask.shape != (states.size, actions.size):
         raise InputError(
             f"allowed has shape {mask.shape}; expected (states, actions) = "
@@ -429,176 +486,212 @@ def read_allowed(allowed: Any, states: Labels, actions: Labels) -> npt.NDArray[n
     return cast("npt.NDArray[np.bool_]", mask)
 
 
-def drop_disallowed(support: Support, mask: npt.NDArray[np.bool_], fields: Fields) -> Support:
-    """Zero what `allowed` forbids, so that no kernel can take it."""
+def zero_disallowed(
+    transitions: SparseTransitions, mask: npt.NDArray[np.bool_], fields: ModelFields
+) -> SparseTransitions:
+    """Set the transitions of actions that are not allowed to 0."""
     if not mask.any(axis=1).all():
         state = int(np.flatnonzero(~mask.any(axis=1))[0])
         raise InputError(
-            f"state {_label(fields.states, state)} has no action",
+            f"state {_format_label(fields.states, state)} has no action",
             [
                 "give every state at least one (an absorbing state gets an action that stays)",
-                Remedy("dead_ends", "absorb", do="load with"),
+                Remedy("dead_ends", "absorb", verb="load with"),
             ],
         )
     if mask.all():
-        return support
-    forbidden = np.repeat(~mask.reshape(-1), np.diff(support.indptr))
-    if support.values[:, forbidden].any():
-        values = support.values.copy()
-        values[:, forbidden] = 0.0
-        support.values = values
-    return support
+        return transitions
+    is_forbidden = np.repeat(~mask.reshape(-1), np.diff(transitions.indptr))
+    if transitions.values[:, is_forbidden].any():
+        values = transitions.values.copy()
+        values[:, is_forbidden] = 0.0
+        transitions.values = values
+    return transitions
 
 
-def check_rows(
-    support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing, fields: Fields,
-    *, fixed: bool,
-) -> None:  # fmt: skip
-    """Every allowed row is a distribution in every model: no negative, sums to 1.
+def check_transition_rows(
+    transitions: SparseTransitions,
+    mask: npt.NDArray[np.bool_],
+    allow_missing: AllowMissing,
+    fields: ModelFields,
+    *,
+    is_fixed: bool,
+) -> None:
+    """Check that every allowed row is a distribution in every model.
 
-    Unless its values are ``fixed``, the support is normalized as far as rounding and printed
-    digits explain.
+    Unless ``is_fixed``, rows whose sums are off by rounding or printed digits are normalized.
     """
-    if _rows_fine(support, mask, allow_missing):
+    if _are_rows_valid(transitions, mask, allow_missing):
         return
-    if not fixed:
-        _normalize_rows(support, mask, allow_missing)
-        if _rows_fine(support, mask, allow_missing):
+    if not is_fixed:
+        _normalize_rows(transitions, mask, allow_missing)
+        if _are_rows_valid(transitions, mask, allow_missing):
             return
-    n_actions = support.shape[2]
-    times = None if support.horizon is None or len(support.values) == 1 else support.horizon
-    sums = support.row_sums(support.values)
-    for bad, what in (
-        (~np.isfinite(support.values), "transition probability is"),
-        (support.values < 0, "negative transition probability"),
+    n_actions = transitions.shape[2]
+    n_times = (
+        None if transitions.horizon is None or len(transitions.values) == 1 else transitions.horizon
+    )
+    sums = transitions.sum_rows(transitions.values)
+    for is_invalid, description in (
+        (~np.isfinite(transitions.values), "transition probability is"),
+        (transitions.values < 0, "negative transition probability"),
     ):
-        if bad.any():
-            t, k, m = _first(bad)
-            place = _entry_place(fields, support, k, m, t if times else None)
+        if is_invalid.any():
+            t, k, m = _find_first_index(is_invalid)
+            location = _describe_entry(fields, transitions, k, m, t if n_times else None)
             raise InputError(
-                f"{what} {support.values[t, k, m]:g} at {place}; every probability must be a "
-                "number from 0 to 1"
+                f"{description} {transitions.values[t, k, m]:g} at {location}; "
+                "every probability must be a number from 0 to 1"
             )
-    wrong = _wrong(sums, mask.reshape(-1), allow_missing)
-    t, row, m = _first(wrong)
-    place = fields.place(m, row // n_actions, row % n_actions, t if times else None)
-    count = counted(int(wrong.sum()), "row")
+    is_wrong = _find_invalid_sums(sums, mask.reshape(-1), allow_missing)
+    t, row, m = _find_first_index(is_wrong)
+    location = fields.describe_index(m, row // n_actions, row % n_actions, t if n_times else None)
+    count_text = pluralize(int(is_wrong.sum()), "row")
     if sums[t, row, m] == 0:
         raise InputError(
-            f"{place} has no transitions though other models have this action ({count} like it)",
+            f"{location} has no transitions though other models have this action "
+            f"({count_text} like it)",
             [
                 "add them",
-                Remedy("allowed", do="forbid the action with"),
+                Remedy("allowed", verb="forbid the action with"),
                 Remedy("allow_missing", True),
-                Remedy("missing_actions", "zero", do="load with"),
+                Remedy("missing_actions", "zero", verb="load with"),
             ],
         )
     raise InputError(
-        f"probabilities sum to {sums[t, row, m]:.10g}, not 1, at {place} ({count} like it)",
-        ["normalise the rows first", Remedy("normalize", True, do="load with")],
+        f"probabilities sum to {sums[t, row, m]:.10g}, not 1, at {location} ({count_text} like it)",
+        ["normalise the rows first", Remedy("normalize", True, verb="load with")],
     )
 
 
-def _normalize_rows(support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing) -> None:
-    values = clip(support.values)
-    sums = support.row_sums(values)
-    wrong = _wrong(sums, mask.reshape(-1), allow_missing)
-    lengths = np.diff(support.indptr)
-    support.values = scale(values, np.where(wrong, sums, 1.0).repeat(lengths, axis=1))
+def _normalize_rows(
+    transitions: SparseTransitions, mask: npt.NDArray[np.bool_], allow_missing: AllowMissing
+) -> None:
+    values = clip_rounding(transitions.values)
+    sums = transitions.sum_rows(values)
+    is_wrong = _find_invalid_sums(sums, mask.reshape(-1), allow_missing)
+    lengths = np.diff(transitions.indptr)
+    transitions.values = rescale_sums(values, np.where(is_wrong, sums, 1.0).repeat(lengths, axis=1))
 
 
-def _rows_fine(support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing) -> bool:
-    """Whether all rows are valid; in blocks, as all sums together can be as large as the model."""
-    for rows, at in support.blocks():
-        p = support.values[:, at]
-        if support.dense:  # twice as fast
-            sums = p.reshape(len(p), -1, support.shape[1], support.shape[0]).sum(axis=2)
+def _are_rows_valid(
+    transitions: SparseTransitions, mask: npt.NDArray[np.bool_], allow_missing: AllowMissing
+) -> bool:
+    """Check whether all allowed rows are distributions, block by block to save memory."""
+    for rows, entries in transitions.iter_blocks():
+        p = transitions.values[:, entries]
+        if transitions.is_dense:  # twice as fast
+            sums = p.reshape(len(p), -1, transitions.shape[1], transitions.shape[0]).sum(axis=2)
         else:
-            sums = support.reduced(np.add, p, rows)
+            sums = transitions.reduce_rows(np.add, p, rows)
         if (p.size and not p.min() >= 0) or not np.isfinite(sums).all():
             return False
-        if _wrong(sums, mask.reshape(-1)[rows], allow_missing).any():
+        if _find_invalid_sums(sums, mask.reshape(-1)[rows], allow_missing).any():
             return False
     return True
 
 
-def _wrong(
-    sums: Array, allowed: npt.NDArray[np.bool_], allow_missing: Missing
+def _find_invalid_sums(
+    sums: Array, allowed: npt.NDArray[np.bool_], allow_missing: AllowMissing
 ) -> npt.NDArray[np.bool_]:
-    """(T', rows, M) which sums are not those of a distribution."""
-    wrong = np.abs(sums - 1.0) > SUM_TOLERANCE
-    wrong &= allowed[:, None]
+    """Find the row sums (T', rows, M) that are not those of a distribution."""
+    is_wrong = np.abs(sums - 1.0) > SUM_TOLERANCE
+    is_wrong &= allowed[:, None]
     if allow_missing == "partial":
-        wrong &= sums > 1.0
+        is_wrong &= sums > 1.0
     elif allow_missing:
-        wrong &= sums != 0
-    return wrong
+        is_wrong &= sums != 0
+    return is_wrong
 
 
 def check_rewards(
-    expected: Rewards | None, per_next: Array | None, support: Support,
-    mask: npt.NDArray[np.bool_], fields: Fields,
-) -> None:  # fmt: skip
-    by_event = isinstance(expected, ByEvent)
-    y = expected.reward if isinstance(expected, ByEvent) else expected
-    if y is not None and not np.isfinite([y.min(initial=0.0), y.max(initial=0.0)]).all():
-        bad = ~np.isfinite(y) & mask[None, :, :, None]
-        if bad.any():
-            t, s, a, i = _first(bad)
-            place = f"state {_label(fields.states, s)}, action {_label(fields.actions, a)}"
-            if by_event:
-                place = f"{place}, event {i}"
+    expected_rewards: Rewards | None,
+    pattern_rewards: Array | None,
+    transitions: SparseTransitions,
+    mask: npt.NDArray[np.bool_],
+    fields: ModelFields,
+) -> None:
+    has_event_rewards = isinstance(expected_rewards, EventRewards)
+    rewards = (
+        expected_rewards.reward if isinstance(expected_rewards, EventRewards) else expected_rewards
+    )
+    if (
+        rewards is not None
+        and not np.isfinite([rewards.min(initial=0.0), rewards.max(initial=0.0)]).all()
+    ):
+        is_invalid = ~np.isfinite(rewards) & mask[None, :, :, None]
+        if is_invalid.any():
+            t, s, a, i = _find_first_index(is_invalid)
+            if has_event_rewards:
+                state, action = _format_label(fields.states, s), _format_label(fields.actions, a)
+                location = f"state {state}, action {action}, event {i}"
             else:
-                place = fields.place(i, s, a, t if len(y) > 1 else None)
-            raise InputError(f"reward is {y[t, s, a, i]} at {place}; rewards must be finite")
-    if per_next is not None and not np.isfinite(per_next).all():
-        t, k, m = _first(~np.isfinite(per_next))
-        place = _entry_place(fields, support, k, m, t if len(per_next) > 1 else None)
-        raise InputError(f"reward is {per_next[t, k, m]} at {place}; rewards must be finite")
+                location = fields.describe_index(i, s, a, t if len(rewards) > 1 else None)
+            raise InputError(
+                f"reward is {rewards[t, s, a, i]} at {location}; rewards must be finite"
+            )
+    if pattern_rewards is not None and not np.isfinite(pattern_rewards).all():
+        t, k, m = _find_first_index(~np.isfinite(pattern_rewards))
+        location = _describe_entry(
+            fields, transitions, k, m, t if len(pattern_rewards) > 1 else None
+        )
+        raise InputError(
+            f"reward is {pattern_rewards[t, k, m]} at {location}; rewards must be finite"
+        )
 
 
-def read_distribution(values: Any, what: str, names: Labels) -> Array:
-    """One probability for each of the names; the same for all if none are given."""
-    size, of = names.size, names.kind
+def parse_distribution(values: Any, name: str, labels: LabelIndex) -> Array:
+    """Parse a distribution over an axis; None is uniform."""
+    size, axis = labels.size, labels.axis_name
     if values is None:
         return np.full(size, 1.0 / size)
-    array = float_array(by_label(values, what, names.axis, fill=0.0), what)
+    array = as_float_array(align_to_labels(values, name, labels.axis_labels, fill=0.0), name)
     if array.shape != (size,):
-        raise InputError(f"{what} has shape {array.shape}; expected one number per {of}: ({size},)")
+        raise InputError(
+            f"{name} has shape {array.shape}; expected one number per {axis}: ({size},)"
+        )
     array = normalize(array)
-    bad = ~(array >= 0) | ~np.isfinite(array)
-    if bad.any():
-        (i,) = _first(bad)
-        raise InputError(f"{what} is {array[i]} for {of} {names.of(i)}; it must be a probability")
+    is_invalid = ~(array >= 0) | ~np.isfinite(array)
+    if is_invalid.any():
+        (i,) = _find_first_index(is_invalid)
+        raise InputError(
+            f"{name} is {array[i]} for {axis} {labels.format_id(i)}; it must be a probability"
+        )
     if abs(array.sum() - 1.0) > SUM_TOLERANCE:
         raise InputError(
-            f"{what} must sum to 1, not {array.sum():.10g}",
-            ["divide by the sum", Remedy("normalize", True, do="load with")],
+            f"{name} must sum to 1, not {array.sum():.10g}",
+            ["divide by the sum", Remedy("normalize", True, verb="load with")],
         )
     return array.copy()
 
 
-def read_initial(values: Any, models: Labels, states: Labels) -> Array:
-    """(S,), or (M, S) if each model has its own."""
-    array = float_array(by_label(values, "initial", models.axis, states.axis, fill=0.0), "initial")
+def parse_initial(values: Any, models: LabelIndex, states: LabelIndex) -> Array:
+    """Parse the initial distribution, (S,) or (M, S) if models differ."""
+    array = as_float_array(
+        align_to_labels(values, "initial", models.axis_labels, states.axis_labels, fill=0.0),
+        "initial",
+    )
     if array.ndim < 2:
-        return read_distribution(values, "initial", states)
+        return parse_distribution(values, "initial", states)
     if array.shape != (models.size, states.size):
         raise InputError(
             f"initial has shape {array.shape}; expected (states,) = ({states.size},) or "
             f"(models, states) = {models.size, states.size}"
         )
-    rows = [read_distribution(x, f"initial of model {models.of(m)}", states)
-            for m, x in enumerate(array)]  # fmt: skip
+    rows = [
+        parse_distribution(x, f"initial of model {models.format_id(m)}", states)
+        for m, x in enumerate(array)
+    ]
     return rows[0] if (array == array[0]).all() else np.array(rows)
 
 
-def read_model_transitions(values: npt.ArrayLike | None, models: Labels) -> Array | None:
-    """K (M, M), whose rows are distributions; None if every model stays as it is."""
+def parse_model_transitions(values: npt.ArrayLike | None, models: LabelIndex) -> Array | None:
+    """Parse the model transitions K (M, M); None if the model never switches."""
     if values is None:
         return None
-    K = float_array(
-        by_label(values, "model_transitions", models.axis, models.axis), "model_transitions"
+    K = as_float_array(
+        align_to_labels(values, "model_transitions", models.axis_labels, models.axis_labels),
+        "model_transitions",
     )
     if K.shape != (models.size, models.size):
         raise InputError(
@@ -606,53 +699,65 @@ def read_model_transitions(values: npt.ArrayLike | None, models: Labels) -> Arra
             f"{models.size, models.size}"
         )
     K = normalize(K)
-    bad = ~(K >= 0) | ~np.isfinite(K)
-    if bad.any():
-        m, n = _first(bad)
+    is_invalid = ~(K >= 0) | ~np.isfinite(K)
+    if is_invalid.any():
+        m, n = _find_first_index(is_invalid)
         raise InputError(
-            f"model_transitions is {K[m, n]} from model {models.of(m)} to model "
-            f"{models.of(n)}; it must be a probability"
+            f"model_transitions is {K[m, n]} from model {models.format_id(m)} to model "
+            f"{models.format_id(n)}; it must be a probability"
         )
-    wrong = np.abs(K.sum(axis=1) - 1.0) > SUM_TOLERANCE
-    if wrong.any():
-        (m,) = _first(wrong)
+    is_wrong = np.abs(K.sum(axis=1) - 1.0) > SUM_TOLERANCE
+    if is_wrong.any():
+        (m,) = _find_first_index(is_wrong)
         raise InputError(
-            f"model_transitions sum to {K[m].sum():.10g}, not 1, from model {models.of(m)}; "
+            f"model_transitions sum to {K[m].sum():.10g}, not 1, from model {models.format_id(m)}; "
             "divide each row by its sum"
         )
     return None if np.array_equal(K, np.eye(models.size)) else np.array(K, order="C")
 
 
 def check_seed(seed: Any) -> None:
-    """A seed is None or a whole number of at least 0."""
+    """Check that a seed is None or a whole number of at least 0."""
     if seed is not None:
-        check_whole(seed, "seed", 0)
+        check_int(seed, "seed", 0)
 
 
-def check_whole(value: Any, what: str, least: int = 1) -> int:
-    """A whole number of at least ``least``; anything else is an InputError."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < least:
-        raise InputError(f"{what} must be a whole number of at least {least}, not {value!r}")
+def check_int(value: Any, name: str, minimum: int = 1, each: int = 0) -> int:
+    """Check that a value is a whole number of at least ``minimum``, and return it as int.
+
+    A count of objects that take ``each`` bytes must fit into memory.
+    """
+    is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_int or value < minimum:
+        raise InputError(f"{name} must be a whole number of at least {minimum}, not {value!r}")
+    check_memory(each * int(value), f"{name} = {value:,}", [f"take fewer {name}"])
     return int(value)
 
 
-def read_discount(discount: Any) -> float:
+def check_index(value: int, size: float, what: str) -> None:
+    """Check that an index is from 0 to ``size`` - 1."""
+    if not 0 <= value < size:
+        raise InputError(f"{what} must be from 0 to {size - 1:g}, not {value}")
+
+
+def parse_discount(discount: Any) -> float:
     try:
         value = float(discount)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"discount must be a number from 0 to 1, not {discount!r}") from None
     if not 0.0 <= value <= 1.0:
         raise InputError(f"discount must be from 0 to 1, not {value:g}")
     return value
 
 
-def read_terminal(terminal: npt.ArrayLike | None, models: Labels, states: Labels) -> Array:
-    """(M, S), in memory with models last."""
+def parse_terminal(terminal: npt.ArrayLike | None, models: LabelIndex, states: LabelIndex) -> Array:
+    """Parse the terminal values to (M, S), in memory with models last."""
     n_models, n_states = models.size, states.size
     if terminal is None:
         return np.zeros((n_states, n_models)).T
-    array = float_array(by_label(terminal, "terminal", models.axis, states.axis), "terminal")
+    array = as_float_array(
+        align_to_labels(terminal, "terminal", models.axis_labels, states.axis_labels), "terminal"
+    )
     if array.shape == (n_states,):
         array = np.broadcast_to(array, (n_models, n_states))
     if array.shape != (n_models, n_states):
@@ -665,13 +770,15 @@ def read_terminal(terminal: npt.ArrayLike | None, models: Labels, states: Labels
     return np.array(array, order="F")
 
 
-def read_parameters(
-    parameters: Mapping[str, npt.ArrayLike] | None, models: Labels
+def parse_parameters(
+    parameters: Mapping[str, npt.ArrayLike] | None, models: LabelIndex
 ) -> dict[str, Array]:
     result: dict[str, Array] = {}
     for key, values in ({} if parameters is None else parameters).items():
-        what = f"parameter {key!r}"
-        array = float_array(by_label(values, what, models.axis), what).copy()
+        description = f"parameter {key!r}"
+        array = as_float_array(
+            align_to_labels(values, description, models.axis_labels), description
+        ).copy()
         if array.shape != (models.size,):
             raise InputError(
                 f"parameter {key!r} has shape {array.shape}; expected one value per model "
@@ -683,122 +790,128 @@ def read_parameters(
     return result
 
 
-def ordered(labels: Iterable[object] | None, what: str) -> tuple[str, ...] | None:
-    """Labels as text in their order, which a set does not have."""
-    refuse_set(labels, what)
+def parse_labels(labels: Iterable[object] | None, axis: str) -> tuple[str, ...] | None:
+    """Parse labels to texts in their order; refuse a set, which has no order."""
+    check_not_set(labels, axis)
     if labels is None:
         return None
-    return tuple(check_text([str(x) for x in refuse_no_labels(labels, what)], f"{what} label"))
+    return tuple(check_text([str(x) for x in check_labels(labels, axis)], f"{axis} label"))
 
 
-def refuse_set(labels: object, what: str) -> None:
+def check_not_set(labels: object, axis: str) -> None:
     if isinstance(labels, Set) and not isinstance(labels, KeysView):
-        raise InputError(f"the labels of {what}s are a set, which has no order; give a list")
+        raise InputError(f"the labels of {axis}s are a set, which has no order; give a list")
 
 
-def check_text(texts: Sequence[str], what: str) -> Sequence[str]:
+def check_text(texts: Sequence[str], name: str) -> Sequence[str]:
     """Refuse characters that no file can hold: NUL, and halves of characters (surrogates)."""
-    if _UNWRITABLE.search("".join(texts)):
-        text = next(x for x in texts if _UNWRITABLE.search(x))
-        raise InputError(f"{what} {text!r} has a character that files cannot hold; remove it")
+    if _UNWRITABLE_CHARACTERS.search("".join(texts)):
+        text = next(x for x in texts if _UNWRITABLE_CHARACTERS.search(x))
+        raise InputError(f"{name} {text!r} has a character that files cannot hold; remove it")
     return texts
 
 
-def read_word(text: Any, what: str) -> str | None:
-    """A name, a unit or a citation."""
-    return None if text is None else check_text([str(text)], what)[0]
+def parse_text(text: Any, name: str) -> str | None:
+    """Parse a name, a unit or a citation; None stays None."""
+    return None if text is None else check_text([str(text)], name)[0]
 
 
-def is_list(given: object) -> bool:
-    """Whether there are several values, one after the other, rather than one."""
-    return isinstance(given, Iterable) and not isinstance(given, (str, Mapping))
+def is_list(value: object) -> bool:
+    """Check whether a value is a list of values, not a single one, a text or a mapping."""
+    return isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
 
 
-def refuse_no_labels(labels: Iterable[object], what: str) -> list[object]:
-    """The labels, none of which is a list, an array or missing."""
-    given = list(labels)
-    for x in given:
-        if type(x) is not str and not fits(x, Label):
-            raise InputError(
-                f"{shortened(x)} is no {what} label; give text or numbers, one for each"
-            )
-    return given
-
-
-def read_times(times: Any) -> Times:
-    """What decisions are called, as a user gives it: labels, or labels by the name of their axis.
-
-    >>> read_times({"age": range(40, 42)}), read_times(range(9))
-    (Times(name='age', labels=('40', '41')), Times(name='time', labels=()))
-    """
-    if times is None or isinstance(times, Times):
-        return times or Times()
-    name, labels = "time", times
-    if isinstance(times, Mapping):
-        if len(times) != 1:
-            raise InputError('times have one name, as in times={"age": range(40, 90)}')
-        ((name, labels),) = times.items()
-    if isinstance(labels, (str, Set, Mapping)) or not isinstance(labels, Iterable):
+def check_labels(labels: Iterable[object], axis: str) -> list[object]:
+    """Check that labels are texts or numbers, and return them as a list."""
+    if not isinstance(labels, Iterable):
         raise InputError(
-            f"times are labels in order, such as range(40, 90), not {shortened(labels)}"
+            f"{axis} labels must be a sequence of text or numbers, not {shorten(labels)}"
         )
-    name = check_text([str(name).strip()], "the name of times")[0]
-    if name in COLUMNS or not name:
-        raise InputError(f"times cannot be called {name!r}, which is a column of tables; rename it")
-    texts = [
-        f"{x:.10g}" if isinstance(x, float) else str(x) for x in refuse_no_labels(labels, "time")
-    ]
-    given = tuple(check_text(texts, "label of a time"))
-    if not given:
-        raise InputError("times is empty; give at least one")
-    plain = name == "time" and given == tuple(map(str, range(len(given))))
-    return Times(name, () if plain else given)
+    label_list = list(labels)
+    for x in label_list:
+        if type(x) is not str and not is_of_type(x, Label):
+            raise InputError(f"{shorten(x)} is no {axis} label; give text or numbers, one for each")
+    return label_list
 
 
-def check_horizon(own: int | None, horizon: float | None) -> int:
-    """The number of decisions, checked against the model's own if it varies with time."""
+def parse_time_labels(time_labels: Any) -> TimeLabels:
+    """Parse the labels of decisions: a list, or a list by the name of its axis.
+
+    >>> parse_time_labels({"age": range(40, 42)}), parse_time_labels(range(9))
+    (TimeLabels(name='age', labels=('40', '41')), TimeLabels(name='time', labels=()))
+    """
+    if time_labels is None or isinstance(time_labels, TimeLabels):
+        return time_labels or TimeLabels()
+    name, labels = "time", time_labels
+    if isinstance(time_labels, Mapping):
+        if len(time_labels) != 1:
+            raise InputError('time_labels have one name, as in time_labels={"age": range(40, 90)}')
+        ((name, labels),) = time_labels.items()
+    if isinstance(labels, (str, Set, Mapping)) or not isinstance(labels, Iterable):
+        raise InputError(f"time_labels are in order, such as range(40, 90), not {shorten(labels)}")
+    name = check_text([str(name).strip()], "the name of time_labels")[0]
+    if name in RESERVED_COLUMNS or not name:
+        raise InputError(
+            f"time_labels cannot be called {name!r}, which is a column of tables; rename them"
+        )
+    texts = [f"{x:.10g}" if isinstance(x, float) else str(x) for x in check_labels(labels, "time")]
+    label_texts = tuple(check_text(texts, "label of a time"))
+    if not label_texts:
+        raise InputError("time_labels is empty; give at least one")
+    is_default = name == "time" and label_texts == tuple(map(str, range(len(label_texts))))
+    return TimeLabels(name, () if is_default else label_texts)
+
+
+def check_horizon(model_horizon: int | None, horizon: float | None) -> int:
+    """Check the horizon against that of a time-varying model, and return it."""
     if horizon is None:
-        if own is None:
+        if model_horizon is None:
             raise InputError(
                 "give the horizon: the number of decisions",
-                [Remedy("horizon", 50, do="for example")],
+                [Remedy("horizon", 50, verb="for example")],
             )
-        return own
+        return model_horizon
     if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
         raise InputError(f"horizon must be a whole number of decisions, not {horizon!r}")
     if horizon < 1:
         raise InputError(f"horizon must be at least 1, not {horizon}; give the number of decisions")
-    if own is not None and horizon != own:
+    if model_horizon is not None and horizon != model_horizon:
         raise InputError(
-            f"the model varies over {own} time steps, so the horizon must be {own}, not {horizon}"
+            f"the model varies over {model_horizon} time steps, so the horizon must be "
+            f"{model_horizon}, not {horizon}"
         )
     return int(horizon)
 
 
-def check_extent(problem: Problem, horizon: int, held: int = 0) -> None:
+def check_problem_size(problem: Problem, horizon: int, method_nbytes: int = 0) -> None:
     """Refuse a horizon whose policy does not fit into memory, or whose values into doubles.
 
-    ``held`` are the bytes that a method needs; values are bounded by sum_t gamma^t max |r|.
+    ``method_nbytes`` is the memory of the method; values are bounded by sum_t gamma^t max |r|.
     """
     x = problem
-    size = max(held, 4 * horizon * x.n_states)
+    nbytes = max(method_nbytes, 4 * horizon * x.n_states)
     check_memory(
-        size, f"a policy over {horizon:,} decisions",
-        [Remedy("horizon", do="shorten"), "spread the models over machines (docs: many hosts)"],
-        models=sum(y.nbytes for y in (*x, *x.storage.arrays()) if isinstance(y, np.ndarray)),
-    )  # fmt: skip
-    ends = (float(end(y)) for _, y in blocks(x.r) for end in (np.max, np.min))
-    largest = max(ends, key=abs)
-    last = float(np.abs(x.terminal).max())
-    steps = horizon if x.discount == 1 else (1 - x.discount**horizon) / (1 - x.discount)
-    if not abs(largest) * min(steps, LARGEST) + last <= LARGEST:
+        nbytes,
+        f"a policy over {horizon:,} decisions",
+        [Remedy("horizon", verb="shorten"), "spread the models over machines (docs: many hosts)"],
+        models=sum(y.nbytes for y in (*x, *x.storage.get_arrays()) if isinstance(y, np.ndarray)),
+    )
+    extremes = (
+        float(find_extreme(y)) for _, y in iter_blocks(x.r) for find_extreme in (np.max, np.min)
+    )
+    max_reward = max(extremes, key=abs)
+    max_terminal = float(np.abs(x.terminal).max())
+    effective_horizon = horizon if x.discount == 1 else (1 - x.discount**horizon) / (1 - x.discount)
+    if not abs(max_reward) * min(effective_horizon, MAX_VALUE) + max_terminal <= MAX_VALUE:
         raise InputError(
-            f"the largest reward is {largest:g} and the horizon {horizon:,}, so values would "
-            f"pass {LARGEST:g}, too large to compute with; give rewards in a larger unit"
+            f"the largest reward is {max_reward:g} and the horizon {horizon:,}, so values would "
+            f"pass {MAX_VALUE:g}, too large to compute with; give rewards in a larger unit"
         )
 
 
-def check_whole_model(problem: Problem, what: str, remedies: Iterable[str | Remedy] = ()) -> None:
-    """Refuse a part of the models for what needs all of them in one process."""
-    if reason := problem.not_whole(what):
-        raise InputError(reason, [*remedies, "load the models without part="])
+def check_not_sharded(
+    problem: Problem, operation: str, remedies: Iterable[str | Remedy] = ()
+) -> None:
+    """Refuse a shard of the models for an operation that needs all of them in one process."""
+    if reason := problem.reason_if_sharded(operation):
+        raise InputError(reason, [*remedies, "load the models without shard="])

@@ -37,129 +37,149 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from mmdp.clock import ignore_ctrl_c
 from mmdp.errors import InputError
-from mmdp.kernels.cpu.threads import default_threads, sharing
+from mmdp.kernels.cpu.threads import default_n_threads, limit_threads
+from mmdp.timing import ignore_interrupts
 
 # numpy loads these when they are first used. A worker's other thread may be loading them at that
 # moment, with pandas for example, and then the one that computes meets a RecursionError.
-LOADED = numpy.ma, numpy.random
+PRELOADED_MODULES = numpy.ma, numpy.random
 
-ALIGNED = 64  # bytes: arrays in a file begin at multiples of it
-KEPT = 6  # things that a worker keeps
-WATCH = 10.0  # seconds between two looks at the size of a cluster
-FETCH = 600.0  # seconds that a worker waits for a thing
-POLL = 1.0  # seconds between two looks at whether it is still there
+ALIGNMENT = 64  # bytes: arrays in a file begin at multiples of it
+MAX_CACHED = 6  # things that a worker keeps
+CLUSTER_POLL_INTERVAL = 10.0  # seconds between two looks at the size of a cluster
+FETCH_TIMEOUT = 600.0  # seconds that a worker waits for a thing
+POLL_INTERVAL = 1.0  # seconds between two looks at whether it is still there
 
 Task = tuple[Any, Sequence[str]]  # what to do, and the names of the things it is done to
-Call = Callable[..., Any]
+TaskFunction = Callable[..., Any]
 
 
-class Lost(NamedTuple):
-    """In place of an answer: the worker died, or the call could not be sent."""
+class LostTask(NamedTuple):
+    """Result of a call whose worker died, or that could not be sent."""
 
     error: Exception
 
 
-def spread(
-    function: Call, tasks: Iterable[Task], things: Mapping[str, Any], *,
-    executor: Executor | None = None, jobs: int = 1, folder: Path | None = None,
-) -> Generator[tuple[Any, Any]]:  # fmt: skip
-    """(task, answer) of every call, as they finish.
+def map_tasks(
+    function: TaskFunction,
+    tasks: Iterable[Task],
+    shared_objects: Mapping[str, Any],
+    *,
+    executor: Executor | None = None,
+    n_jobs: int = 1,
+    folder: Path | None = None,
+) -> Generator[tuple[Any, Any]]:
+    """Call a function for every task in worker processes; yield (task, result) as they finish.
 
-    Without an executor the calls run here, or in ``jobs`` processes. Files are written
+    Without an executor the calls run here, or in ``n_jobs`` processes. Files are written
     to a hidden folder inside ``folder``, which all workers must see, and removed at the end.
 
     A call that is lost with its worker is made again, and if it is lost again, once more at the
-    end, alone. If that fails too, it is to blame, and its answer is :class:`Lost`. What
+    end, alone. If that fails too, its result is :class:`LostTask`. What
     ``function`` raises counts as lost too.
 
     >>> tasks = [(2, ["x"]), (3, ["x"])]
-    >>> list(spread(pow, tasks, {"x": 5}))
+    >>> list(map_tasks(pow, tasks, {"x": 5}))
     [(2, 32), (3, 243)]
     """
     tasks = list(tasks)
-    own = Processes(jobs) if executor is None and jobs > 1 else None
+    pool = ProcessPool(n_jobs) if executor is None and n_jobs > 1 else None
     try:
-        if executor is None and own is None:
+        if executor is None and pool is None:
             for task, names in tasks:
-                yield task, function(task, *(things[name] for name in names))
+                yield task, function(task, *(shared_objects[name] for name in names))
             return
-        start = partial(_Round, function, things, executor or own, folder)
-        left = tasks
+        make_batch = partial(_TaskBatch, function, shared_objects, executor or pool, folder)
+        remaining_tasks = tasks
         for _ in range(2):
-            if left:
-                with closing(start()) as together:
-                    left = yield from together.lost(left)
-        for task in left:
-            with closing(start()) as alone:
-                yield from ((x[0], answer) for x, answer in alone.answers([task]))
+            if remaining_tasks:
+                with closing(make_batch()) as batch:
+                    remaining_tasks = yield from batch.run_and_collect_lost(remaining_tasks)
+        for task in remaining_tasks:
+            with closing(make_batch()) as single_batch:
+                yield from (
+                    (done_task[0], result)
+                    for done_task, result in single_batch.iter_results([task])
+                )
     finally:
-        forget()
-        if own is not None:
-            own.stop()
+        clear_cache()
+        if pool is not None:
+            pool.stop()
 
 
-class _Round:
-    """Calls that are made together, and the things that were sent for them."""
+class _TaskBatch:
+    """A batch of calls, and the shared objects that were sent for them."""
 
     def __init__(
-        self, function: Call, things: Mapping[str, Any], executor: Any, folder: Path | None
+        self,
+        function: TaskFunction,
+        shared_objects: Mapping[str, Any],
+        executor: Any,
+        folder: Path | None,
     ) -> None:
-        self.function, self.things, self.executor = function, things, executor
-        client = dask_client(executor)
-        self.sender: Any = _Files(folder) if client is None else _Cluster(client)
-        self.sent: dict[str, Any] = {}
+        self.function, self.shared_objects, self.executor = function, shared_objects, executor
+        client = get_dask_client(executor)
+        self.transport: Any = _FileTransport(folder) if client is None else _DaskTransport(client)
+        self.references: dict[str, Any] = {}
         self.running: set[Future[Any]] = set()
 
-    def lost(self, tasks: Sequence[Task]) -> Generator[tuple[Any, Any], None, list[Task]]:
-        """Yields the answers, and returns the tasks that have none."""
-        left = []
-        for task, answer in self.answers(tasks):
-            if isinstance(answer, Lost):
-                left.append(task)
+    def run_and_collect_lost(
+        self, tasks: Sequence[Task]
+    ) -> Generator[tuple[Any, Any], None, list[Task]]:
+        """Yield the results, and return the tasks that were lost."""
+        lost_tasks = []
+        for task, result in self.iter_results(tasks):
+            if isinstance(result, LostTask):
+                lost_tasks.append(task)
             else:
-                yield task[0], answer
-        return left
+                yield task[0], result
+        return lost_tasks
 
-    def answers(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
-        waiting, uses = iter(tasks), Counter(name for _, names in tasks for name in names)
-        done: Queue[tuple[Task, Future[Any]]] = Queue()
+    def iter_results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
+        pending_tasks, n_uses = iter(tasks), Counter(name for _, names in tasks for name in names)
+        finished_queue: Queue[tuple[Task, Future[Any]]] = Queue()
         for _ in tasks:
-            for task in islice(waiting, max(self._room() - len(self.running), 0)):
-                future = self._submitted(task)
+            for task in islice(pending_tasks, max(self._get_max_pending() - len(self.running), 0)):
+                future = self._submit_task(task)
                 self.running.add(future)
-                future.add_done_callback(lambda x, task=task: done.put((task, x)))  # type: ignore[misc]
-            task, future = self._next(done)
+                future.add_done_callback(lambda x, task=task: finished_queue.put((task, x)))  # type: ignore[misc]
+            task, future = self._wait_for_next(finished_queue)
             self.running.discard(future)
-            yield task, _answer(future)
+            yield task, _get_result(future)
             for name in task[1]:
-                uses[name] -= 1
-                if not uses[name]:
-                    self.sender.drop(self.sent.pop(name, None))
+                n_uses[name] -= 1
+                if not n_uses[name]:
+                    self.transport.drop(self.references.pop(name, None))
 
-    def _next(self, done: Queue[Any]) -> Any:
-        """The next call that is done; all of them are if nobody is left to answer."""
+    def _wait_for_next(self, finished_queue: Queue[Any]) -> Any:
+        """Wait for the next finished call; cancel all if the workers are gone."""
         while True:
             try:
-                return done.get(timeout=POLL)
+                return finished_queue.get(timeout=POLL_INTERVAL)
             except Empty:
-                if not self.sender.alive:
+                if not self.transport.is_alive:
                     for future in list(self.running):
                         future.cancel()
 
-    def _room(self) -> int:
-        return self.executor.room if isinstance(self.executor, Processes) else self.sender.room
+    def _get_max_pending(self) -> int:
+        return (
+            self.executor.max_pending
+            if isinstance(self.executor, ProcessPool)
+            else self.transport.max_pending
+        )
 
-    def _submitted(self, task: Task) -> Future[Any]:
-        what, names = task
-        threads = getattr(self.executor, "threads", 1)
+    def _submit_task(self, task: Task) -> Future[Any]:
+        payload, names = task
+        n_threads = getattr(self.executor, "n_threads", 1)
         try:
             for name in names:
-                if name not in self.sent:
-                    self.sent[name] = self.sender.send(self.things[name])
-            sent = [self.sent[name] for name in names]
-            return self.executor.submit(_called, self.function, what, threads, *sent)
+                if name not in self.references:
+                    self.references[name] = self.transport.send(self.shared_objects[name])
+            task_references = [self.references[name] for name in names]
+            return self.executor.submit(
+                _call_with_shared, self.function, payload, n_threads, *task_references
+            )
         except InputError:
             raise
         except Exception as error:  # the executor is broken, or the cluster is gone
@@ -170,81 +190,81 @@ class _Round:
     def close(self) -> None:
         for future in self.running:
             future.cancel()
-        self.sender.close()
+        self.transport.close()
 
 
-def _answer(future: Future[Any]) -> Any:
+def _get_result(future: Future[Any]) -> Any:
     try:
         return future.result()
     except Exception as error:
-        return Lost(error)
+        return LostTask(error)
 
 
-def _called(function: Call, task: Any, threads: int, *sent: Any) -> Any:
-    """In the worker: the call, with the things that were sent for it."""
-    things = [kept(x[0], x.open) for x in sent]
-    with sharing(threads):
-        return function(task, *things)
+def _call_with_shared(function: TaskFunction, task: Any, n_threads: int, *references: Any) -> Any:
+    """Make a call in the worker, with the shared objects that were sent for it."""
+    shared_objects = [memoize(reference[0], reference.load) for reference in references]
+    with limit_threads(n_threads):
+        return function(task, *shared_objects)
 
 
-_kept: OrderedDict[str, Any] = OrderedDict()
-_making = threading.RLock()
+_cache: OrderedDict[str, Any] = OrderedDict()
+_cache_lock = threading.RLock()
 
 
-def kept(name: str, make: Callable[[], Any]) -> Any:
-    """What ``make`` gives, made once in this process; the last few are kept.
+def memoize(key: str, make: Callable[[], Any]) -> Any:
+    """Return the result of ``make()``, computed once per key; the last few are cached.
 
-    >>> kept("x", lambda: [1]) is kept("x", lambda: [2])
+    >>> memoize("x", lambda: [1]) is memoize("x", lambda: [2])
     True
-    >>> forget()
+    >>> clear_cache()
     """
-    with _making:
-        made = _kept.pop(name, None) or (make(),)
-        held = _kept
-        while len(held) >= KEPT:
-            held.popitem(last=False)
-        held[name] = made
-        return made[0]
+    with _cache_lock:
+        entry = _cache.pop(key, None) or (make(),)
+        cache = _cache
+        while len(cache) >= MAX_CACHED:
+            cache.popitem(last=False)
+        cache[key] = entry
+        return entry[0]
 
 
-def forget() -> None:
-    """Let go of what is kept.
+def clear_cache() -> None:
+    """Drop all cached objects.
 
     Waits for nobody: a cluster's worker runs it between the messages that ``make`` waits for.
     """
-    global _kept
-    _kept = OrderedDict()
+    global _cache
+    _cache = OrderedDict()
 
 
 # ---------------------------------------------------------------------- things as files
-class Stored(NamedTuple):
-    """A thing in a file."""
+class MappedFile(NamedTuple):
+    """Reference to a shared object in a file."""
 
     path: str
 
-    def open(self) -> Any:
-        return opened(self.path)
+    def load(self) -> Any:
+        return load_object(self.path)
 
 
-def store(thing: Any, path: Path) -> None:
-    """Write a thing so that :func:`opened` maps its arrays into memory instead of reading them."""
+def dump_object(obj: Any, path: Path) -> None:
+    """Write an object to a file whose arrays :func:`load_object` maps into memory."""
     buffers: list[pickle.PickleBuffer] = []
-    facts = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
+    pickled = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
     arrays = [buffer.raw() for buffer in buffers]
     with path.open("wb") as file:
-        pickle.dump((facts, [len(array) for array in arrays]), file)
+        pickle.dump((pickled, [len(array) for array in arrays]), file)
         for array in arrays:
-            file.write(bytes(-file.tell() % ALIGNED))
+            file.write(bytes(-file.tell() % ALIGNMENT))
             file.write(array)
 
 
-def opened(path: str) -> Any:
-    """The thing in a file that :func:`store` wrote.
+def load_object(path: str) -> Any:
+    """Read an object that :func:`dump_object` wrote; its arrays are mapped into memory.
 
     >>> import numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store({"x": np.arange(3)}, Path(folder) / "thing")
-    ...     opened(f"{folder}/thing")["x"]
+    ...     dump_object({"x": np.arange(3)}, Path(folder) / "thing")
+    ...     load_object(f"{folder}/thing")["x"]
     array([0, 1, 2])
     """
     try:
@@ -254,46 +274,46 @@ def opened(path: str) -> Any:
             f"{path}: this worker does not see the file; give a folder that all workers share"
         ) from None
     with file:
-        facts, sizes = pickle.load(file)
+        pickled, sizes = pickle.load(file)
         start, arrays = file.tell(), []
-        held = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         for size in sizes:
-            start += -start % ALIGNED
-            arrays.append(held[start : start + size])
+            start += -start % ALIGNMENT
+            arrays.append(view[start : start + size])
             start += size
-    return pickle.loads(facts, buffers=arrays)
+    return pickle.loads(pickled, buffers=arrays)
 
 
-class _Files:
-    """Things as files in a folder of their own."""
+class _FileTransport:
+    """Transport of shared objects as files in a temporary folder."""
 
-    room, alive = sys.maxsize, True
+    max_pending, is_alive = sys.maxsize, True
 
     def __init__(self, folder: Path | None) -> None:
-        from mmdp.io.writing import hidden
+        from mmdp.io.writing import temp_name
 
-        self._folder = hidden((folder or Path(tempfile.gettempdir())) / "models").absolute()
+        self._folder = temp_name((folder or Path(tempfile.gettempdir())) / "models").absolute()
         self._folder.mkdir(mode=0o700)
-        self._count = 0
+        self._n_sent = 0
 
-    def send(self, thing: Any) -> Stored:
-        self._count += 1
-        path = self._folder / str(self._count)
-        store(thing, path)
-        return Stored(str(path))
+    def send(self, obj: Any) -> MappedFile:
+        self._n_sent += 1
+        path = self._folder / str(self._n_sent)
+        dump_object(obj, path)
+        return MappedFile(str(path))
 
-    def drop(self, sent: Stored | None) -> None:
-        if sent is not None:
+    def drop(self, reference: MappedFile | None) -> None:
+        if reference is not None:
             with suppress(OSError):
-                os.unlink(sent.path)
+                os.unlink(reference.path)
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 # ---------------------------------------------------------------------- Dask
-def dask_client(executor: Any) -> Any:
-    """The client behind an executor of Dask; None if it is another one."""
+def get_dask_client(executor: Any) -> Any:
+    """Get the client of an executor of Dask; None for other executors."""
     if "distributed" not in sys.modules:
         return None
     from distributed.cfexecutor import ClientExecutor
@@ -301,8 +321,8 @@ def dask_client(executor: Any) -> Any:
     return executor._client if isinstance(executor, ClientExecutor) else None
 
 
-class Scattered(NamedTuple):
-    """A thing that Dask holds.
+class DaskReference(NamedTuple):
+    """Reference to a shared object that Dask holds.
 
     It is no argument of the call. Dask drops copies of arguments that it finds too many and sends
     them again; a worker that keeps what it fetched does not mind.
@@ -310,144 +330,147 @@ class Scattered(NamedTuple):
 
     key: str
 
-    def open(self) -> Any:
+    def load(self) -> Any:
         from distributed import Future, get_client, get_worker
 
         with suppress(KeyError):  # it may vanish while we look
             return get_worker().data[self.key]  # type: ignore[no-untyped-call]
         memory: Any = "memory"  # the way Dask's Variable makes a future of what is there
-        held: Any = Future(self.key, get_client(), memory)  # type: ignore[no-untyped-call]
-        return held.result(timeout=FETCH)
+        future: Any = Future(self.key, get_client(), memory)  # type: ignore[no-untyped-call]
+        return future.result(timeout=FETCH_TIMEOUT)
 
 
-class _Cluster:
-    """Things that Dask holds until they are dropped."""
+class _DaskTransport:
+    """Transport of shared objects that Dask holds until they are dropped."""
 
     def __init__(self, client: Any) -> None:
-        self._client, self._room, self._looked = client, 64, -math.inf
-        self._held: dict[str, Any] = {}  # Dask keeps a value while we hold its future
+        self._client, self._max_pending, self._last_poll = client, 64, -math.inf
+        self._futures: dict[str, Any] = {}  # Dask keeps a value while we hold its future
 
     @property
-    def room(self) -> int:
-        """Calls to have under way: a few for every thread of the cluster, which may grow."""
-        if self._client.status == "running" and time.monotonic() > self._looked + WATCH:
-            self._looked = time.monotonic()
+    def max_pending(self) -> int:
+        """Number of calls to submit ahead: a few for every thread of the cluster."""
+        if (
+            self._client.status == "running"
+            and time.monotonic() > self._last_poll + CLUSTER_POLL_INTERVAL
+        ):
+            self._last_poll = time.monotonic()
             with suppress(OSError):
-                self._room = max(64, 4 * sum(self._client.nthreads().values()))
-        return self._room
+                self._max_pending = max(64, 4 * sum(self._client.nthreads().values()))
+        return self._max_pending
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self._client.status in ("running", "connecting")
 
-    def send(self, thing: Any) -> Any:
-        if not self.alive:
+    def send(self, obj: Any) -> Any:
+        if not self.is_alive:
             raise ConnectionError("the connection to Dask's scheduler is lost")
         self._client.wait_for_workers(1)
-        held = self._client.scatter(thing, hash=False)
-        self._held[held.key] = held
-        return Scattered(held.key)
+        future = self._client.scatter(obj, hash=False)
+        self._futures[future.key] = future
+        return DaskReference(future.key)
 
-    def drop(self, sent: Scattered | None) -> None:
-        if sent is not None:
-            del self._held[sent.key]
+    def drop(self, reference: DaskReference | None) -> None:
+        if reference is not None:
+            del self._futures[reference.key]
 
     def close(self) -> None:
-        self._held.clear()
-        if self.alive:
+        self._futures.clear()
+        if self.is_alive:
             with suppress(Exception):  # workers come and go
-                self._client.run(forget)
+                self._client.run(clear_cache)
 
 
 # ---------------------------------------------------------------------- local processes
-class ProcessDied(RuntimeError):
-    """A process ended in the middle of a call."""
+class ProcessDiedError(RuntimeError):
+    """Error of a call whose process ended before it returned."""
 
 
-class Processes(ThreadPoolExecutor):
+class ProcessPool(ThreadPoolExecutor):
     """Processes on this machine that share its cores; one that dies is replaced.
 
     Each thread sends its calls to a process of its own through a pipe, which is all that connects
     them: a process that dies takes nothing but its call with it.
     """
 
-    def __init__(self, jobs: int) -> None:
-        super().__init__(jobs, "mmdp-process")
-        self.threads = max(1, default_threads() // jobs)
-        self.room = 2 * jobs  # one call running and one waiting for each
-        self._own, self._lock = threading.local(), threading.Lock()
-        self._started: list[Any] | None = []
+    def __init__(self, n_jobs: int) -> None:
+        super().__init__(n_jobs, "mmdp-process")
+        self.n_threads = max(1, default_n_threads() // n_jobs)
+        self.max_pending = 2 * n_jobs  # one call running and one waiting for each
+        self._thread_local, self._lock = threading.local(), threading.Lock()
+        self._processes: list[Any] | None = []
 
     def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return super().submit(self._answer, (function, args, kwargs))
+        return super().submit(self._call_process, (function, args, kwargs))
 
-    def _answer(self, call: Any) -> Any:
+    def _call_process(self, call: Any) -> Any:
         message = pickle.dumps(call)
-        if not hasattr(self._own, "line"):
-            self._start()
+        if not hasattr(self._thread_local, "pipe"):
+            self._start_process()
         try:
-            self._own.line.send_bytes(message)
-            message = self._own.line.recv_bytes()
+            self._thread_local.pipe.send_bytes(message)
+            message = self._thread_local.pipe.recv_bytes()
         except (EOFError, OSError):
-            raise self._ended() from None
-        answer, error = pickle.loads(message)
+            raise self._make_died_error() from None
+        result, error = pickle.loads(message)
         if error is not None:
             raise error
-        return answer
+        return result
 
-    def _start(self) -> None:
+    def _start_process(self) -> None:
         context = multiprocessing.get_context("spawn")
         with self._lock:
-            if self._started is None:
-                raise ProcessDied("the processes were stopped")
-            self._own.line, theirs = context.Pipe()
-            self._own.process = context.Process(target=_serve, args=(theirs,))
-            self._own.process.start()
-            self._started.append(self._own.process)
-        theirs.close()
+            if self._processes is None:
+                raise ProcessDiedError("the processes were stopped")
+            self._thread_local.pipe, child_pipe = context.Pipe()
+            self._thread_local.process = context.Process(target=_serve_calls, args=(child_pipe,))
+            self._thread_local.process.start()
+            self._processes.append(self._thread_local.process)
+        child_pipe.close()
 
-    def _ended(self) -> ProcessDied:
-        del self._own.line
-        self._own.process.join()
-        code = self._own.process.exitcode or 0
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
-        return ProcessDied(f"the process that computed it {how}")
+    def _make_died_error(self) -> ProcessDiedError:
+        del self._thread_local.pipe
+        self._thread_local.process.join()
+        code = self._thread_local.process.exitcode or 0
+        cause = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
+        return ProcessDiedError(f"the process that computed it {cause}")
 
     def stop(self) -> None:
-        """End the processes, whatever they are doing."""
+        """Kill the processes at once."""
         self.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            started, self._started = self._started or [], None
-        for process in started:
+            processes, self._processes = self._processes or [], None
+        for process in processes:
             process.kill()
             process.join()
 
 
-def _serve(line: connection.Connection) -> None:
-    """In a new process: answer calls, leave Ctrl-C to the study, and end with it."""
-    ignore_ctrl_c()
-    threading.Thread(target=_end_with_the_study, daemon=True).start()
+def _serve_calls(pipe: connection.Connection) -> None:
+    """Run the calls of a pipe in a new process, until the pipe is closed."""
+    ignore_interrupts()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):
         while True:
-            line.send_bytes(_answered(line.recv_bytes()))
+            pipe.send_bytes(_run_pickled_call(pipe.recv_bytes()))
 
 
-def _end_with_the_study() -> None:
-    """End with the study, even in the middle of a call."""
-    study = multiprocessing.parent_process()
-    assert study is not None
-    study.join()
+def _exit_with_parent() -> None:
+    """End this process when its parent ends, even in the middle of a call."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(0)
 
 
-def _answered(message: bytes) -> bytes:
-    """A pickled call's answer and None, or None and its error, pickled."""
+def _run_pickled_call(message: bytes) -> bytes:
+    """Run a pickled call; return (result, None) or (None, error), pickled."""
     try:
         function, args, kwargs = pickle.loads(message)
         return pickle.dumps((function(*args, **kwargs), None))
     except BaseException as error:  # raised by the caller
         with suppress(Exception):
-            answer = pickle.dumps((None, error))
-            pickle.loads(answer)  # some errors cannot be made again from what they pickle
-            return answer
+            reply = pickle.dumps((None, error))
+            pickle.loads(reply)  # some errors cannot be made again from what they pickle
+            return reply
         return pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))

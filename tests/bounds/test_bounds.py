@@ -9,223 +9,233 @@ import pytest
 from hypothesis import given, settings
 
 import mmdp
-from mmdp.bounds import BOUNDS, Bound, bound
-from mmdp.bounds.ask import Ask
-from mmdp.bounds.descent import Descent
-from mmdp.bounds.matching import Tournament, _assigned, rounds
-from mmdp.bounds.portfolio import Portfolio
-from mmdp.bounds.relaxation import Relaxation, open_actions, reach_bounds
-from mmdp.clock import Stop, Stopwatch, clock
-from mmdp.kernels.cpu.kernel import NumbaKernel
-from mmdp.kernels.problem import Pairs, Reach
+from mmdp.bounds import BOUND_METHODS, Bound, bound
+from mmdp.bounds.descent import DualDescent
+from mmdp.bounds.matching import PairEvaluator, _match_by_assignment, iter_round_robin
+from mmdp.bounds.portfolio import BoundPortfolio
+from mmdp.bounds.relaxation import LagrangianRelaxation, compute_reach_bounds, expand_allowed
+from mmdp.bounds.request import BoundRequest
+from mmdp.kernels.cpu.backend import NumbaBackend
+from mmdp.kernels.problem import ModelPairs, VisitBounds
 from mmdp.testing import (
-    all_policies,
-    best_by_enumeration,
-    best_with_memory,
-    random_model,
-    values_of,
+    compute_mean_returns,
+    enumerate_policies,
+    find_best_history_value,
+    find_best_markov_value,
+    make_random_model,
 )
-from tests.instances import NO_TIME, SEEDS, at_least, tiny
+from mmdp.timing import Stopwatch, TimeUp, solver_clock
+from tests.instances import HYPOTHESIS_SETTINGS, SEEDS, make_tiny_model, n_examples
 
-KERNEL = mmdp.kernels.get("numba")
+BACKEND = mmdp.kernels.get_backend("numba")
 
 
-def random_pairs(n: int, rng: np.random.Generator) -> Pairs:
+def make_random_pairs(n: int, rng: np.random.Generator) -> ModelPairs:
     order = rng.permutation(n)
     half = rng.integers(0, n // 2 + 1)
     reach, width = int(rng.integers(0, 9)), float(rng.choice([0.1, 0.5, 2.0]))
-    return Pairs(order[:half].copy(), order[half : 2 * half].copy(), reach, width)
+    return ModelPairs(order[:half].copy(), order[half : 2 * half].copy(), reach, width)
 
 
-def random_multipliers(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def make_random_multipliers(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     y = rng.normal(size=shape) * 10.0 ** rng.uniform(-3, 3)
     return y * (rng.random(shape) < rng.choice([0.1, 0.5, 1.0]))
 
 
 # ------------------------------------------------------------------ validity
-@settings(max_examples=at_least(600), **NO_TIME)
+@settings(max_examples=n_examples(600), **HYPOTHESIS_SETTINGS)
 @given(seed=SEEDS)
 def test_every_multiplier_gives_a_bound(seed: int) -> None:
-    model, T = tiny(seed, 150)
+    model, T = make_tiny_model(seed, 150)
     rng = np.random.default_rng(seed)
-    truth = best_by_enumeration(model, T)
-    x = Relaxation(KERNEL.plan(model.problem, T))
+    best_value = find_best_markov_value(model, T)
+    x = LagrangianRelaxation(BACKEND.prepare(model.problem, T))
     for _ in range(2):
-        y = random_multipliers(x.u.shape, rng)
-        assert x.value(y) + x.rounding(y) >= truth
-        x.group(random_pairs(model.n_models, rng))
-        assert x.value(y) + x.rounding(y) >= truth
-        x.group(None)
+        y = make_random_multipliers(x.occupancy.shape, rng)
+        assert x.evaluate(y) + x.estimate_rounding(y) >= best_value
+        x.set_pairs(make_random_pairs(model.n_models, rng))
+        assert x.evaluate(y) + x.estimate_rounding(y) >= best_value
+        x.set_pairs(None)
 
 
-@settings(max_examples=at_least(150), **NO_TIME)
+@settings(max_examples=n_examples(150), **HYPOTHESIS_SETTINGS)
 @given(seed=SEEDS)
-def test_every_method_bounds_what_it_says(seed: int) -> None:
-    model, T = tiny(seed)
-    truth = best_by_enumeration(model, T)
-    history = best_with_memory(model, T) if T <= 3 else truth
-    assert history >= truth - 1e-9 * max(1, abs(truth))
-    for method in BOUNDS:
-        found = bound(model, T, method, time_limit=0.02)
-        assert found.value >= truth, method
-        if found.bounds == "history":
-            assert found.value >= history - 1e-12 * max(1.0, abs(history)), method
+def test_every_method_bounds_its_scope(seed: int) -> None:
+    model, T = make_tiny_model(seed)
+    best_value = find_best_markov_value(model, T)
+    history_value = find_best_history_value(model, T) if T <= 3 else best_value
+    assert history_value >= best_value - 1e-9 * max(1, abs(best_value))
+    for method in BOUND_METHODS:
+        result = bound(model, T, method, time_limit=0.02)
+        assert result.value >= best_value, method
+        if result.scope == "history":
+            assert result.value >= history_value - 1e-12 * max(1.0, abs(history_value)), method
 
 
-@settings(max_examples=at_least(400), **NO_TIME)
+@settings(max_examples=n_examples(400), **HYPOTHESIS_SETTINGS)
 @given(seed=SEEDS)
 def test_pairs_bound_policies_with_memory(seed: int) -> None:
-    model, T = tiny(seed, 60)
+    model, T = make_tiny_model(seed, 60)
     rng = np.random.default_rng(seed)
-    x = Relaxation(KERNEL.plan(model.problem, T))
-    x.group(random_pairs(model.n_models, rng))
-    assert x.value() + x.rounding(None) >= best_with_memory(model, T)
+    x = LagrangianRelaxation(BACKEND.prepare(model.problem, T))
+    x.set_pairs(make_random_pairs(model.n_models, rng))
+    assert x.evaluate() + x.estimate_rounding(None) >= find_best_history_value(model, T)
 
 
-@settings(max_examples=at_least(300), **NO_TIME)
+@settings(max_examples=n_examples(300), **HYPOTHESIS_SETTINGS)
 @given(seed=SEEDS)
-def test_closing_actions_loses_no_better_policy(seed: int) -> None:
-    model, T = tiny(seed, 300)
+def test_elimination_loses_no_better_policy(seed: int) -> None:
+    model, T = make_tiny_model(seed, 300)
     rng = np.random.default_rng(seed)
-    every = all_policies(model, T)
-    value = values_of(every, model)
-    target = float(np.quantile(value, rng.choice([0.3, 0.8, 1.0])))
-    x = Relaxation(KERNEL.plan(model.problem, T))
-    x.group(random_pairs(model.n_models, rng))
-    search = Descent(x, target)
+    policies = enumerate_policies(model, T)
+    values = compute_mean_returns(policies, model)
+    incumbent = float(np.quantile(values, rng.choice([0.3, 0.8, 1.0])))
+    x = LagrangianRelaxation(BACKEND.prepare(model.problem, T))
+    x.set_pairs(make_random_pairs(model.n_models, rng))
+    descent = DualDescent(x, incumbent)
     for _ in range(3):
-        search.run(max_steps=20)
-        search.close_actions(probe_until=np.inf)
-    assert search.bound >= value.max()
-    t, s = np.indices(every.shape[1:])
-    inside = x.open[t, s, every].all(axis=(1, 2))
-    reach = np.array([_reaches_closed(model, one, x.open) for one in every[~inside]])
-    lost = value[~inside][reach] if len(reach) else np.array([])
-    assert (lost <= target + 1e-9 * max(1.0, abs(target))).all()
+        descent.run(max_steps=20)
+        descent.eliminate_actions(probe_deadline=np.inf)
+    assert descent.bound >= values.max()
+    t, s = np.indices(policies.shape[1:])
+    is_allowed = x.allowed_actions[t, s, policies].all(axis=(1, 2))
+    reaches = np.array(
+        [_reaches_eliminated(model, policy, x.allowed_actions) for policy in policies[~is_allowed]]
+    )
+    lost = values[~is_allowed][reaches] if len(reaches) else np.array([])
+    assert (lost <= incumbent + 1e-9 * max(1.0, abs(incumbent))).all()
 
 
-def _reaches_closed(model: mmdp.MMDP, actions: np.ndarray, mask: np.ndarray) -> bool:
+def _reaches_eliminated(model: mmdp.MMDP, actions: np.ndarray, mask: np.ndarray) -> bool:
     """Whether some model meets a closed action (at other places the choice does not matter)."""
-    b = mmdp.model_weights(mmdp.MarkovPolicy(actions, n_actions=model.n_actions), model)
+    b = mmdp.measures.model_weights(
+        model, mmdp.policies.MarkovPolicy(actions, n_actions=model.n_actions)
+    )
     t, s = np.indices(actions.shape)
     return bool(((b.sum(axis=1) > 0) & ~mask[t, s, actions]).any())
 
 
-@settings(max_examples=at_least(300), **NO_TIME)
+@settings(max_examples=n_examples(300), **HYPOTHESIS_SETTINGS)
 @given(seed=SEEDS)
 def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
-    model, T = tiny(seed, 100)
+    model, T = make_tiny_model(seed, 100)
     x = model.problem
-    plan = KERNEL.plan(x, T)
-    lo, hi = reach_bounds(plan)
+    prepared = BACKEND.prepare(x, T)
+    lo, hi = compute_reach_bounds(prepared)
     b = np.array(
         [
-            mmdp.model_weights(mmdp.MarkovPolicy(one, n_actions=model.n_actions), model)
-            for one in all_policies(model, T)
+            mmdp.measures.model_weights(
+                model, mmdp.policies.MarkovPolicy(policy, n_actions=model.n_actions)
+            )
+            for policy in enumerate_policies(model, T)
         ]
     )
     b = np.moveaxis(b, 2, 3)
     np.testing.assert_allclose(hi, b.max(axis=0), rtol=1e-9, atol=1e-300)
     np.testing.assert_allclose(lo, b.min(axis=0), rtol=1e-9, atol=1e-300)
-    mask = open_actions(x, T)
-    closed = np.argwhere(mask & (mask.sum(axis=2, keepdims=True) > 1))
-    if len(closed) == 0:
+    mask = expand_allowed(x, T)
+    removable = np.argwhere(mask & (mask.sum(axis=2, keepdims=True) > 1))
+    if len(removable) == 0:
         return
-    t, s, a = closed[seed % len(closed)]
+    t, s, a = removable[seed % len(removable)]
     mask[t, s, a] = False
-    inside = all_policies(model, T)[:, t, s] != a
-    lo, hi = reach_bounds(plan.but(allowed=mask))
-    np.testing.assert_allclose(hi, b[inside].max(axis=0), rtol=1e-9, atol=1e-300)
-    np.testing.assert_allclose(lo, b[inside].min(axis=0), rtol=1e-9, atol=1e-300)
+    is_allowed = enumerate_policies(model, T)[:, t, s] != a
+    lo, hi = compute_reach_bounds(prepared.replace(allowed=mask))
+    np.testing.assert_allclose(hi, b[is_allowed].max(axis=0), rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(lo, b[is_allowed].min(axis=0), rtol=1e-9, atol=1e-300)
 
 
 # ------------------------------------------------------------------ tightness
-@settings(max_examples=at_least(100), **NO_TIME)
+@settings(max_examples=n_examples(100), **HYPOTHESIS_SETTINGS)
 @given(seed=SEEDS)
-def test_subgradient_is_one(seed: int) -> None:
+def test_the_subgradient_inequality_holds(seed: int) -> None:
     """D(z) >= D(y) + <g, z - y>: with d = g / B and keep 0, g = d B gamma^t."""
-    model, T = tiny(seed, 100)
+    model, T = make_tiny_model(seed, 100)
     rng = np.random.default_rng(seed)
-    x = Relaxation(KERNEL.plan(model.problem, T))
-    x.group(random_pairs(model.n_models, rng))
-    y = random_multipliers(x.u.shape, rng)
-    value, d = x.value(y), np.zeros(x.u.shape)
+    x = LagrangianRelaxation(BACKEND.prepare(model.problem, T))
+    x.set_pairs(make_random_pairs(model.n_models, rng))
+    y = make_random_multipliers(x.occupancy.shape, rng)
+    value, d = x.evaluate(y), np.zeros(x.occupancy.shape)
     gamma = model.discount
-    x.plan.descend(y, x.u, x.best, x.reach, 0.0, d)
+    x.prepared.update_direction(y, x.occupancy, x.best_actions, x.reach, 0.0, d)
     g = d * x.reach.hi[:, :, None] * (gamma ** np.arange(T))[:, None, None, None]
     for _ in range(5):
-        z = y + random_multipliers(y.shape, rng)
+        z = y + make_random_multipliers(y.shape, rng)
         line = value + float((g * (z - y)).sum())
-        assert x.value(z) >= line - 1e-9 * (abs(line) + float(np.abs(g * (z - y)).sum()) + 1)
+        assert x.evaluate(z) >= line - 1e-9 * (abs(line) + float(np.abs(g * (z - y)).sum()) + 1)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_pair_of_two_models_is_the_exact_history_value_on_a_fine_grid(seed: int) -> None:
-    model = random_model(seed, n_models=2, n_states=3, n_actions=2, horizon=0).replace(
+def test_a_pair_on_a_fine_grid_is_exact(seed: int) -> None:
+    model = make_random_model(seed, n_models=2, n_states=3, n_actions=2, horizon=0).replace(
         weights=[0.5, 0.5]
     )
-    x = Relaxation(KERNEL.plan(model.problem, 4))
-    x.group(Pairs(np.array([0]), np.array([1]), 2000, 0.005))
-    exact = best_with_memory(model, 4)
-    assert exact <= x.value() + x.rounding(None)
-    assert x.value() == pytest.approx(exact, rel=2e-4, abs=2e-3)
+    x = LagrangianRelaxation(BACKEND.prepare(model.problem, 4))
+    x.set_pairs(ModelPairs(np.array([0]), np.array([1]), 2000, 0.005))
+    exact = find_best_history_value(model, 4)
+    assert exact <= x.evaluate() + x.estimate_rounding(None)
+    assert x.evaluate() == pytest.approx(exact, rel=2e-4, abs=2e-3)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_dual_prices_of_the_program_prove_its_value(seed: int) -> None:
+def test_lp_multipliers_prove_the_lp_value(seed: int) -> None:
     from mmdp.bounds import lp
 
-    model, T = tiny(seed + 50)
-    x = Relaxation(KERNEL.plan(model.problem, T))
-    program = lp.build(x.plan, x.reach)
-    found = lp.solve_relaxation(program, None)
-    y = lp.multipliers(program, found, model.n_models, model.discount)
-    oracle = x.value(None)
-    most = oracle - found.bound
-    assert x.value(y) == pytest.approx(most, rel=1e-6, abs=1e-6)
-    search = Descent(x, best_by_enumeration(model, T))
-    search.run(max_steps=1500)
-    assert search.bound >= most - 1e-6 * max(1, abs(most))
-    assert oracle - search.bound >= 0.5 * (oracle - most) - 1e-6  # well on the way
+    model, T = make_tiny_model(seed + 50)
+    x = LagrangianRelaxation(BACKEND.prepare(model.problem, T))
+    program = lp.build_lp(x.prepared, x.reach)
+    result = lp.solve_relaxation(program, None)
+    y = lp.extract_multipliers(program, result, model.n_models, model.discount)
+    oracle = x.evaluate(None)
+    lp_bound = oracle - result.bound
+    assert x.evaluate(y) == pytest.approx(lp_bound, rel=1e-6, abs=1e-6)
+    descent = DualDescent(x, find_best_markov_value(model, T))
+    descent.run(max_steps=1500)
+    assert descent.bound >= lp_bound - 1e-6 * max(1, abs(lp_bound))
+    assert oracle - descent.bound >= 0.5 * (oracle - lp_bound) - 1e-6  # well on the way
 
 
-def test_dual_at_zero_is_oracle_and_at_the_policy_its_certificate() -> None:
-    model = random_model(7, n_models=4, n_states=3, n_actions=3, horizon=0)
+def test_dual_at_zero_is_oracle_at_policy_its_certificate() -> None:
+    model = make_random_model(7, n_models=4, n_states=3, n_actions=3, horizon=0)
     solution, T = mmdp.solve(model, 3), 3
-    x = Relaxation(KERNEL.plan(model.problem, T))
+    x = LagrangianRelaxation(BACKEND.prepare(model.problem, T))
     oracle = mmdp.solve(model, T, "oracle").value
-    assert x.value(np.zeros(x.u.shape)) == pytest.approx(oracle)
-    plan = mmdp.kernels.get("numpy").plan(model.problem, T)
-    found = plan.backward("given", policy=solution.policy.actions, keep=("q", "values"))
-    advantage = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
-    prices = np.where(
+    assert x.evaluate(np.zeros(x.occupancy.shape)) == pytest.approx(oracle)
+    prepared = mmdp.kernels.get_backend("numpy").prepare(model.problem, T)
+    backward_pass = prepared.backward(
+        "policy", policy=solution.policy.actions, keep=("q", "values")
+    )
+    advantage = np.where(
+        np.isfinite(backward_pass.q), backward_pass.q - backward_pass.values[:-1, :, None], 0.0
+    )
+    penalties = np.where(
         advantage > 0, advantage * x.reach.hi[:, :, None], advantage * x.reach.lo[:, :, None]
     ).sum(axis=3)
-    prices = np.where(model.allowed, prices, -np.inf).max(axis=2)
-    factor = model.discount ** np.arange(T)
-    expected = solution.value + float((factor[:, None] * prices).sum())
-    assert x.value(advantage) == pytest.approx(expected)
+    penalties = np.where(model.allowed, penalties, -np.inf).max(axis=2)
+    discounts = model.discount ** np.arange(T)
+    expected = solution.value + float((discounts[:, None] * penalties).sum())
+    assert x.evaluate(advantage) == pytest.approx(expected)
 
 
 def test_matching_takes_the_pairs_of_largest_gain() -> None:
-    model = random_model(3, n_models=6, n_states=3, n_actions=3, horizon=0)
-    relaxation = Relaxation(KERNEL.plan(model.problem, 4))
-    own = relaxation.group_values(None)
-    tournament = Tournament(relaxation.plan, own)
-    tournament.play(np.inf)
-    pairs, gain, tried, _ = tournament.matching()
-    assert tried == 15
-    relaxation.group(pairs)
-    found = relaxation.value()
+    model = make_random_model(3, n_models=6, n_states=3, n_actions=3, horizon=0)
+    relaxation = LagrangianRelaxation(BACKEND.prepare(model.problem, 4))
+    single_values = relaxation.evaluate_groups(None)
+    evaluator = PairEvaluator(relaxation.prepared, single_values)
+    evaluator.evaluate_pairs(np.inf)
+    pairs, gains, n_evaluated, _ = evaluator.make_matching()
+    assert n_evaluated == 15
+    relaxation.set_pairs(pairs)
+    matched_value = relaxation.evaluate()
     values = []
     for order in itertools.permutations(range(6)):
         first, second = np.array(order[:3]), np.array(order[3:])
         if (first < second).all() and (np.diff(first) > 0).all():
-            relaxation.group(Pairs(first, second, pairs.reach, pairs.width))
-            values.append(relaxation.value())
+            relaxation.set_pairs(ModelPairs(first, second, pairs.grid_radius, pairs.grid_step))
+            values.append(relaxation.evaluate())
     assert len(values) == 15
-    assert found == pytest.approx(min(values))
-    assert found == pytest.approx(own.sum() - gain.sum())
+    assert matched_value == pytest.approx(min(values))
+    assert matched_value == pytest.approx(single_values.sum() - gains.sum())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -234,77 +244,85 @@ def test_matching_loses_little_in_odd_cycles(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 9))
     i, j = np.triu_indices(n, 1)
-    known = rng.permutation(len(i))[: rng.integers(1, len(i) + 1)]
-    i, j, gain = i[known], j[known], rng.random(len(known))
+    evaluated = rng.permutation(len(i))[: rng.integers(1, len(i) + 1)]
+    i, j, gains = i[evaluated], j[evaluated], rng.random(len(evaluated))
 
-    def most(free: frozenset[int], k: int) -> float:
+    def find_best_matching(unmatched: frozenset[int], k: int) -> float:
         if k == len(i):
             return 0.0
         pair = {int(i[k]), int(j[k])}
-        taken = gain[k] + most(free - pair, k + 1) if pair <= free else 0.0
-        return max(taken, most(free, k + 1))
+        value_with_pair = (
+            gains[k] + find_best_matching(unmatched - pair, k + 1) if pair <= unmatched else 0.0
+        )
+        return max(value_with_pair, find_best_matching(unmatched, k + 1))
 
-    found = _assigned(i, j, gain, n)
-    used = np.concatenate([i[found], j[found]])
+    selected = _match_by_assignment(i, j, gains, n)
+    used = np.concatenate([i[selected], j[selected]])
     assert len(set(used.tolist())) == len(used)
-    best = most(frozenset(range(n)), 0)
-    assert 2 / 3 * best <= gain[found].sum() <= best + 1e-12
+    best = find_best_matching(frozenset(range(n)), 0)
+    assert 2 / 3 * best <= gains[selected].sum() <= best + 1e-12
 
 
-def test_matching_tries_every_pair_if_there_is_time() -> None:
+def test_matching_evaluates_every_pair_given_time() -> None:
     """With many quick rounds too: a part of a round is never planned longer than the round."""
-    model = random_model(4, n_models=60, n_states=2, n_actions=2, horizon=0)
-    plan = KERNEL.plan(model.problem, 2)
-    tournament = Tournament(plan, plan.own_values())
-    tournament.play(clock() + 60)
-    assert tournament.matching().tried == 60 * 59 // 2
+    model = make_random_model(4, n_models=60, n_states=2, n_actions=2, horizon=0)
+    prepared = BACKEND.prepare(model.problem, 2)
+    evaluator = PairEvaluator(prepared, prepared.compute_weighted_optima())
+    evaluator.evaluate_pairs(solver_clock() + 60)
+    assert evaluator.make_matching().n_evaluated == 60 * 59 // 2
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 9])
 def test_rounds_hold_every_pair_once(n: int) -> None:
     pairs = [
-        tuple(sorted(p)) for f, s in rounds(n, 1) for p in zip(f.tolist(), s.tolist(), strict=True)
+        tuple(sorted(p))
+        for f, s in iter_round_robin(n, 1)
+        for p in zip(f.tolist(), s.tolist(), strict=True)
     ]
     assert sorted(pairs) == list(itertools.combinations(range(n), 2))
 
 
 # ------------------------------------------------------------------ special cases, messages
-def test_exact_where_the_problem_is_trivial() -> None:
-    one_model = random_model(1, n_models=1, n_states=4, n_actions=3, horizon=0)
-    several = random_model(2, n_models=5, n_states=4, n_actions=3, horizon=0)
-    one_action = random_model(4, n_models=5, n_states=4, n_actions=1, horizon=0)
+def test_bounds_are_exact_on_trivial_problems() -> None:
+    one_model = make_random_model(1, n_models=1, n_states=4, n_actions=3, horizon=0)
+    several = make_random_model(2, n_models=5, n_states=4, n_actions=3, horizon=0)
+    one_action = make_random_model(4, n_models=5, n_states=4, n_actions=1, horizon=0)
     for model, T in ((one_model, 6), (several, 1), (one_action, 6)):
-        found = bound(model, T, time_limit=0.1)
-        assert found.gap(mmdp.solve(model, T).value) <= 1e-11
+        result = bound(model, T, time_limit=0.1)
+        assert result.gap(mmdp.solve(model, T).value) <= 1e-11
 
 
-def test_threads_and_seeds_do_not_matter_for_validity_and_the_value_is_the_same() -> None:
-    model = random_model(11, n_models=6, n_states=5, n_actions=3, horizon=0)
+def test_the_bound_is_the_same_for_any_threads() -> None:
+    model = make_random_model(11, n_models=6, n_states=5, n_actions=3, horizon=0)
     values = []
-    for threads in (1, 3):
-        x = Relaxation(NumbaKernel(threads).plan(model.problem, 6))
-        x.group(Pairs(np.array([0, 2]), np.array([4, 5])))
-        search = Descent(x, mmdp.solve(model, 6).value)
-        search.run(max_steps=40)
-        values.append(search.bound)
+    for n_threads in (1, 3):
+        x = LagrangianRelaxation(NumbaBackend(n_threads).prepare(model.problem, 6))
+        x.set_pairs(ModelPairs(np.array([0, 2]), np.array([4, 5])))
+        descent = DualDescent(x, mmdp.solve(model, 6).value)
+        descent.run(max_steps=40)
+        values.append(descent.bound)
     assert values[0] == values[1]
 
 
-def test_an_incumbent_may_be_a_solution_a_policy_a_number_or_none() -> None:
-    model = random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
+def test_an_incumbent_may_have_any_accepted_type() -> None:
+    model = make_random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
     solution = mmdp.solve(model, 4)
-    seen: list[float] = []
+    reports: list[float] = []
     for incumbent in (solution, solution.policy, solution.value, None, solution.value + 5.0):
-        found = bound(
-            model, 4, time_limit=0.2, incumbent=incumbent, callback=lambda p: seen.append(p.bound)
+        result = bound(
+            model,
+            4,
+            time_limit=0.2,
+            incumbent=incumbent,
+            callback=lambda p: reports.append(p.bound),
         )
-        assert found.value >= solution.value
-    assert found.value >= solution.value + 5.0 or found.method != "pair-dual"
-    assert seen
+        assert result.value >= solution.value
+    assert result.value >= solution.value + 5.0 or result.method != "pair-dual"
+    assert reports
 
 
 def test_an_incumbent_of_another_horizon_is_refused() -> None:
-    model = random_model(3, horizon=0)
+    model = make_random_model(3, horizon=0)
     for T in (1, 3):
         with pytest.raises(mmdp.InputError):
             bound(model, 5, time_limit=0.1, incumbent=mmdp.solve(model, T))
@@ -312,158 +330,165 @@ def test_an_incumbent_of_another_horizon_is_refused() -> None:
 
 
 def test_interrupting_returns_a_valid_bound() -> None:
-    model = random_model(5, n_models=6, n_states=4, n_actions=3, horizon=0)
+    model = make_random_model(5, n_models=6, n_states=4, n_actions=3, horizon=0)
     solution = mmdp.solve(model, 5)
 
     def stop(progress: object) -> None:
-        if getattr(progress, "method", "") == "pair-dual":
+        if getattr(progress, "stage", "") == "pair-dual":
             raise KeyboardInterrupt
 
-    found = bound(model, 5, time_limit=5, incumbent=solution, callback=stop)
-    assert solution.value <= found.value <= found.details["bounds"]["oracle"]
+    result = bound(model, 5, time_limit=5, incumbent=solution, callback=stop)
+    assert solution.value <= result.value <= result.details["bounds_by_method"]["oracle"]
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"method": "none"}, "no bound is called 'none'; choose one of best"),
         ({"time_limit": 0}, "time_limit must be a positive number"),
         ({"horizon": 0}, "horizon must be at least 1"),
-        ({"incumbent": float("nan")}, "must be finite"),
-        ({"incumbent": "cadp"}, "a Solution, a MarkovPolicy or a number"),
+        ({"incumbent": float("nan")}, "a finite number"),
+        ({"incumbent": "cadp"}, "a Solution, a MarkovPolicy or a finite number"),
     ],
 )
-def test_messages(options: dict[str, object], words: str) -> None:
-    model = random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
-    with pytest.raises(mmdp.InputError, match=words):
+def test_messages(options: dict[str, object], message: str) -> None:
+    model = make_random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
+    with pytest.raises(mmdp.InputError, match=message):
         bound(model, **{"horizon": 3, **options})  # type: ignore[arg-type]
 
 
-def test_a_program_too_large_says_what_to_do() -> None:
-    model = random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
+def test_a_too_large_lp_says_what_to_do() -> None:
+    model = make_random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
     with pytest.raises(mmdp.InputError, match="use method='pair-dual'"):
         bound(model, 50_000, "lp")
 
 
-def test_bound_words() -> None:
-    found = Bound(110.0, "pairs", "history")
-    assert found.gap(100.0) == pytest.approx(0.1)
-    assert found.gap(0.0) == np.inf
-    assert found.gap(120.0) == 0.0
-    assert found.closed(100.0, 140.0) == pytest.approx(0.75)
-    assert "any policy" in repr(found)
+def test_bound_text() -> None:
+    result = Bound(110.0, "pairs", "history")
+    assert result.gap(100.0) == pytest.approx(0.1)
+    assert result.gap(0.0) == np.inf
+    assert result.gap(120.0) == 0.0
+    assert result.share_closed(100.0, 140.0) == pytest.approx(0.75)
+    assert "any policy" in repr(result)
 
 
 def test_models_with_unreachable_states() -> None:
     p = np.zeros((2, 3, 2, 3))
     p[:, :2, 0, 0] = p[:, :2, 1, 1] = p[:, 2, :, 2] = 1.0
     model = mmdp.MMDP(p, np.random.default_rng(0).normal(size=(2, 3, 2)), initial=[1, 0, 0])
-    found = bound(model, 4, time_limit=0.5)
-    assert found.value >= best_by_enumeration(model, 4)
+    result = bound(model, 4, time_limit=0.5)
+    assert result.value >= find_best_markov_value(model, 4)
 
 
 # ------------------------------------------------------------------ the published data
 @pytest.mark.slow
 def test_published_gaps(paper_data: object) -> None:
-    for name, horizon, most in (("riverswim", 50, 0.009), ("hiv", 15, 1e-6)):
+    for name, horizon, max_gap in (("riverswim", 50, 0.009), ("hiv", 15, 1e-6)):
         model = mmdp.load(paper_data / name)  # type: ignore[operator]
         solution = mmdp.solve(model, horizon)
-        found = bound(model, horizon, time_limit=60, incumbent=solution)
-        assert 0 <= found.gap(solution.value) <= most
+        result = bound(model, horizon, time_limit=60, incumbent=solution)
+        assert 0 <= result.gap(solution.value) <= max_gap
 
 
 # ------------------------------------------------------------------ time
-def test_reach_bounds_in_parts_are_those_of_all() -> None:
-    model = random_model(8, n_models=5, n_states=7, n_actions=3, horizon=0, masks=True)
-    plan = KERNEL.plan(model.problem, 4)
-    whole, parts = reach_bounds(plan), reach_bounds(plan, deadline=clock() + 1000)
-    for one, other in zip(parts, whole, strict=True):
+def test_reach_bounds_in_blocks_equal_the_whole() -> None:
+    model = make_random_model(8, n_models=5, n_states=7, n_actions=3, horizon=0, has_masks=True)
+    prepared = BACKEND.prepare(model.problem, 4)
+    expected, by_blocks = (
+        compute_reach_bounds(prepared),
+        compute_reach_bounds(prepared, deadline=solver_clock() + 1000),
+    )
+    for one, other in zip(by_blocks, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_reach_bounds_that_take_too_long_are_given_up_after_one_state(
+def test_slow_reach_bounds_stop_after_one_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = random_model(8, n_models=5, n_states=7, n_actions=3, horizon=0)
-    plan, asked = KERNEL.plan(model.problem, 4), []
-    reach = plan.reach
+    model = make_random_model(8, n_models=5, n_states=7, n_actions=3, horizon=0)
+    prepared, calls = BACKEND.prepare(model.problem, 4), []
+    reach = prepared.compute_visit_bounds
 
-    def counting(states: np.ndarray) -> Reach:
-        asked.append(states)
+    def count_calls(states: np.ndarray) -> VisitBounds:
+        calls.append(states)
         return reach(states)
 
-    monkeypatch.setattr(plan, "reach", counting)
-    with pytest.raises(Stop):
-        reach_bounds(plan, deadline=clock())
-    assert [x.tolist() for x in asked] == [[0]]
+    monkeypatch.setattr(prepared, "compute_visit_bounds", count_calls)
+    with pytest.raises(TimeUp):
+        compute_reach_bounds(prepared, deadline=solver_clock())
+    assert [x.tolist() for x in calls] == [[0]]
 
 
 @pytest.mark.parametrize("method", ["dual", "pair-dual", "lp", "best"])
-def test_without_time_for_prices_there_is_a_bound_without(method: str) -> None:
-    model = random_model(8, n_models=6, n_states=7, n_actions=3, horizon=0)
-    found = bound(model, 4, method, time_limit=1e-9)
-    bounds = found.details["bounds"]
-    assert found.details["prices"] == "no time for them"
-    assert found.value == min(bounds.values()) >= mmdp.solve(model, 4).value
+def test_without_time_the_bound_has_no_multipliers(method: str) -> None:
+    model = make_random_model(8, n_models=6, n_states=7, n_actions=3, horizon=0)
+    result = bound(model, 4, method, time_limit=1e-9)
+    bounds = result.details["bounds_by_method"]
+    assert result.details["multipliers"] == "no time for them"
+    assert result.value == min(bounds.values()) >= mmdp.solve(model, 4).value
     assert set(bounds) == {"oracle", "qmdp", *(["pairs"] * (method in ("pair-dual", "best")))}
 
 
 def test_pairs_are_refined_as_far_as_there_is_time() -> None:
     """A pair on the fine grid is never worse than on the coarse one; part of them is valid."""
-    model = random_model(9, n_models=60, n_states=3, n_actions=3, horizon=0)
-    plan = KERNEL.plan(model.problem, 5)
-    search = Portfolio(Ask(plan, "pairs", Stopwatch(1000)))
-    search.start()
-    found = search._match(0.9)
-    coarse = search.found["pairs"][0]
-    search.deadline = clock()  # no time at all
-    search._value_pairs(found)
-    assert search.found["pairs"][0] == coarse
-    search.deadline = clock() + 1000
-    search._value_pairs(found)
-    grouped = Relaxation(plan, Pairs(found.pairs.first, found.pairs.second))
-    assert search.found["pairs"][0] <= coarse
-    assert search.found["pairs"][0] == pytest.approx(grouped.value(), rel=1e-9)
+    model = make_random_model(9, n_models=60, n_states=3, n_actions=3, horizon=0)
+    prepared = BACKEND.prepare(model.problem, 5)
+    portfolio = BoundPortfolio(BoundRequest(prepared, "pairs", Stopwatch(1000)))
+    portfolio.compute_closed_forms()
+    matching = portfolio._match_models(0.9)
+    coarse = portfolio.bounds_found["pairs"][0]
+    portfolio.deadline = solver_clock()  # no time at all
+    portfolio._evaluate_pairs(matching)
+    assert portfolio.bounds_found["pairs"][0] == coarse
+    portfolio.deadline = solver_clock() + 1000
+    portfolio._evaluate_pairs(matching)
+    grouped = LagrangianRelaxation(
+        prepared, ModelPairs(matching.pairs.first, matching.pairs.second)
+    )
+    assert portfolio.bounds_found["pairs"][0] <= coarse
+    assert portfolio.bounds_found["pairs"][0] == pytest.approx(grouped.evaluate(), rel=1e-9)
 
 
-def test_a_tournament_that_is_played_on_is_the_same() -> None:
-    model = random_model(9, n_models=20, n_states=3, n_actions=3, horizon=0)
-    plan = KERNEL.plan(model.problem, 4)
-    once, often = (Tournament(plan, plan.own_values()) for _ in range(2))
-    assert not once.play(np.inf)
-    often.play(clock())  # the first pairs are always played
-    assert 0 < often.count < once.count == 190
-    while often.play(np.inf, most=0.0):
+def test_resumed_pair_evaluation_changes_nothing() -> None:
+    model = make_random_model(9, n_models=20, n_states=3, n_actions=3, horizon=0)
+    prepared = BACKEND.prepare(model.problem, 4)
+    uninterrupted, resumed = (
+        PairEvaluator(prepared, prepared.compute_weighted_optima()) for _ in range(2)
+    )
+    assert not uninterrupted.evaluate_pairs(np.inf)
+    resumed.evaluate_pairs(solver_clock())  # the first pairs are always played
+    assert 0 < resumed.n_evaluated < uninterrupted.n_evaluated == 190
+    while resumed.evaluate_pairs(np.inf, max_seconds=0.0):
         pass
-    one, other = once.matching(), often.matching()
-    assert one.tried == other.tried
-    assert one.gain.sum() == pytest.approx(other.gain.sum())
+    one, other = uninterrupted.make_matching(), resumed.make_matching()
+    assert one.n_evaluated == other.n_evaluated
+    assert one.gains.sum() == pytest.approx(other.gains.sum())
 
 
-def test_progress_shows_the_bound_and_the_gap_as_they_fall() -> None:
-    model = random_model(5, n_models=8, n_states=4, n_actions=3, horizon=0)
-    seen: list[mmdp.Progress] = []
-    found = bound(model, 5, time_limit=0.5, callback=seen.append)
-    values = [p.bound for p in seen]
+def test_progress_shows_falling_bound_and_gap() -> None:
+    model = make_random_model(5, n_models=8, n_states=4, n_actions=3, horizon=0)
+    reports: list[mmdp.solution.Progress] = []
+    result = bound(model, 5, time_limit=0.5, callback=reports.append)
+    values = [p.bound for p in reports]
     assert values == sorted(values, reverse=True)
-    assert values[-1] == found.value < values[0]
-    assert {"oracle", "pairs", "pair-dual"} <= {p.method for p in seen}
-    assert np.isnan(seen[0].gap)  # before there is an incumbent
-    assert seen[-1].gap == pytest.approx(found.gap(found.details["incumbent"]))
-    told: list[mmdp.Progress] = []
-    solution = mmdp.solve(model, 5, certify=0.5, callback=told.append)
-    proving = [p for p in told if not np.isnan(p.bound)]
-    assert proving[-1].bound == solution.bound
-    assert proving[-1].gap == pytest.approx(solution.gap)
+    assert values[-1] == result.value < values[0]
+    assert {"oracle", "pairs", "pair-dual"} <= {p.stage for p in reports}
+    assert np.isnan(reports[0].gap)  # before there is an incumbent
+    assert reports[-1].gap == pytest.approx(result.gap(result.details["incumbent"]))
+    solve_reports: list[mmdp.solution.Progress] = []
+    solution = mmdp.solve(model, 5, certify_time=0.5, callback=solve_reports.append)
+    bound_reports = [p for p in solve_reports if not np.isnan(p.bound)]
+    assert bound_reports[-1].bound == solution.bound
+    assert bound_reports[-1].gap == pytest.approx(solution.gap)
 
 
 # ------------------------------------------------------------------ best of all
 @pytest.mark.parametrize("seed", range(3))
-def test_best_is_at_least_as_good_as_a_small_linear_program(seed: int) -> None:
-    model = random_model(seed, n_models=5, n_states=4, n_actions=3, horizon=0)
-    by_program = bound(model, 5, "lp", time_limit=5)
-    assert "lp" in by_program.details["bounds"]
-    assert bound(model, 5, time_limit=1).value <= by_program.value * (1 + 1e-9)
+def test_best_is_no_worse_than_a_small_lp(seed: int) -> None:
+    model = make_random_model(seed, n_models=5, n_states=4, n_actions=3, horizon=0)
+    lp_bound = bound(model, 5, "lp", time_limit=5)
+    assert "lp" in lp_bound.details["bounds_by_method"]
+    assert bound(model, 5, time_limit=1).value <= lp_bound.value * (1 + 1e-9)
 
 
 @pytest.mark.slow
@@ -473,8 +498,8 @@ def test_best_is_close_to_the_best_single_method() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         M, S, A, T = (int(rng.integers(*x)) for x in ((2, 16), (2, 9), (2, 5), (3, 11)))
-        model = random_model(seed, n_models=M, n_states=S, n_actions=A, horizon=0)
-        value = mmdp.solve(model, T, mmdp.CADP(polish=1.0)).value
+        model = make_random_model(seed, n_models=M, n_states=S, n_actions=A, horizon=0)
+        value = mmdp.solve(model, T, mmdp.methods.CADP(polish_time=1.0)).value
         single = min(
             bound(model, T, name, time_limit=2).value
             for name in ("lp", "pairs", "dual", "pair-dual")
@@ -488,38 +513,38 @@ def test_best_is_close_to_the_best_single_method() -> None:
 @pytest.mark.parametrize("method", ["wsu", "exact", "milp"])
 def test_an_offset_of_the_rewards_proves_nothing(method: str) -> None:
     """With 1e10 in every reward, all policies are within a billionth of each other."""
-    model = random_model(1, n_models=4, n_states=3, n_actions=2, horizon=0)
+    model = make_random_model(1, n_models=4, n_states=3, n_actions=2, horizon=0)
     offset = 1e10 * (model.discount ** np.arange(4)).sum()
     best = mmdp.solve(model, 4, "exact").value + offset
-    lifted = model.replace(rewards=model.rewards + 1e10)
-    found = mmdp.solve(lifted, 4, method, certify=0.2 if method == "wsu" else False)
-    assert found.bound is not None
-    assert found.bound >= best * (1 - 1e-14)
+    shifted_model = model.replace(rewards=model.rewards + 1e10)
+    solution = mmdp.solve(shifted_model, 4, method, certify_time=0.2 if method == "wsu" else None)
+    assert solution.bound is not None
+    assert solution.bound >= best * (1 - 1e-14)
     if method == "wsu":
-        assert found.value < best - 5
-        assert found.status is mmdp.Status.COMPLETED
-    if found.status is mmdp.Status.OPTIMAL:
-        assert found.value == pytest.approx(best, rel=0, abs=0.1)
+        assert solution.value < best - 5
+        assert solution.status is mmdp.Status.COMPLETED
+    if solution.status is mmdp.Status.OPTIMAL:
+        assert solution.value == pytest.approx(best, rel=0, abs=0.1)
 
 
-@pytest.mark.parametrize("large", [1.0, 1e6, 1e12])
-def test_a_model_of_another_scale_proves_nothing(large: float) -> None:
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e12])
+def test_a_model_of_another_scale_proves_nothing(scale: float) -> None:
     """Two models bet against each other; the even mixture is the best for the worst of them."""
     P = np.ones((3, 1, 2, 1))
-    model = mmdp.MMDP(P, [[[4e-3, 0.0]], [[0.0, 4e-3]], [[large, large]]])
-    even = mmdp.evaluate(mmdp.MarkovPolicy(probabilities=[[[0.5, 0.5]]]), model).worst
-    assert even == pytest.approx(2e-3)
-    found = mmdp.solve(model, 1, objective="worst", certify=0.2)
-    assert found.value == 0
-    assert found.status is not mmdp.Status.OPTIMAL
-    assert even <= found.bound <= even * (1 + 1e-6)
+    model = mmdp.MMDP(P, [[[4e-3, 0.0]], [[0.0, 4e-3]], [[scale, scale]]])
+    uniform = mmdp.evaluate(model, mmdp.policies.MarkovPolicy(probabilities=[[[0.5, 0.5]]])).worst
+    assert uniform == pytest.approx(2e-3)
+    solution = mmdp.solve(model, 1, objective="worst", certify_time=0.2)
+    assert solution.value == 0
+    assert solution.status is not mmdp.Status.OPTIMAL
+    assert uniform <= solution.bound <= uniform * (1 + 1e-6)
 
 
-def test_what_rounding_does_not_hide_is_not_proven() -> None:
+def test_differences_above_rounding_are_not_proven_away() -> None:
     """Two models that want other actions, by 6e-5 of rewards of 1e9: a coin serves both better."""
     r = -8.6e8 + 6e-5 * np.eye(2)[:, None, :]
     model = mmdp.MMDP(np.ones((2, 1, 2, 1)), r)
-    found = mmdp.solve(model, 1, objective="regret:cvar:0.5", certify=1)
-    coin = mmdp.evaluate(mmdp.MarkovPolicy.uniform(model, 1), model)
-    assert coin.value(found.objective) > found.value + 2e-5
-    assert found.status is not mmdp.Status.OPTIMAL
+    solution = mmdp.solve(model, 1, objective="regret:cvar:0.5", certify_time=1)
+    uniform = mmdp.evaluate(model, mmdp.policies.MarkovPolicy.uniform(model, 1))
+    assert uniform.value(solution.objective) > solution.value + 2e-5
+    assert solution.status is not mmdp.Status.OPTIMAL

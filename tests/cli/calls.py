@@ -17,7 +17,7 @@ import mmdp
 from mmdp.cli.app import app
 
 HORIZON = 6
-QUICKLY = {"report": {"seconds": 1.0}}  # unless a test says --seconds
+QUICK_DEFAULTS = {"report": {"time_limit": 1.0}}  # unless a test says --time-limit
 COLUMNS = "idstatefrom,idaction,idstateto,idoutcome,probability,reward"
 STATES, ACTIONS, DISCOUNT = 3, 2, 0.9
 LOG = """episode,time,state,action,next_state,reward
@@ -31,7 +31,7 @@ LOG = """episode,time,state,action,next_state,reward
 """
 
 
-class Result:
+class CommandResult:
     """Exit status, stdout and stderr of one run."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
@@ -42,48 +42,50 @@ class Result:
         def refuse(name: str) -> float:
             raise AssertionError(f"{name} in JSON")
 
-        found: dict[str, Any] = json.loads(self.out, parse_constant=refuse)
-        return found
+        document: dict[str, Any] = json.loads(self.out, parse_constant=refuse)
+        return document
 
-    def facts(self) -> dict[str, str]:
+    def parse_facts(self) -> dict[str, str]:
         """The indented ``name  value`` lines."""
         pairs = [line.strip().split("  ", 1) for line in self.out.splitlines() if line[:2] == "  "]
         return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
 
-def run(*arguments: object, given: str | bytes | None = None) -> Result:
+def run(*arguments: object, stdin: str | bytes | None = None) -> CommandResult:
     """Run with these arguments and ``given`` on standard input; a report takes a second."""
-    done = CliRunner(env={"COLUMNS": "80"}).invoke(
-        app, [str(x) for x in arguments], input=given, default_map=QUICKLY
+    invocation = CliRunner(env={"COLUMNS": "80"}).invoke(
+        app, [str(x) for x in arguments], input=stdin, default_map=QUICK_DEFAULTS
     )
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)  # FORCE_COLOR may be set around the tests
-    return Result(done.exit_code, plain, done.stderr)
+    if invocation.exception is not None and not isinstance(invocation.exception, SystemExit):
+        raise invocation.exception
+    stdout = re.sub(
+        r"\x1b\[[0-9;]*m", "", invocation.stdout
+    )  # FORCE_COLOR may be set around the tests
+    return CommandResult(invocation.exit_code, stdout, invocation.stderr)
 
 
-def refused(*arguments: object, given: str | None = None) -> str:
+def run_refused(*arguments: object, stdin: str | None = None) -> str:
     """The one line that a bad call prints."""
-    done = run(*arguments, given=given)
-    assert done.code == 2
-    assert done.out == ""
-    assert done.err.count("\n") == 1
-    assert done.err.startswith("mmdp: ")
-    return done.err
+    result = run(*arguments, stdin=stdin)
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.count("\n") == 1
+    assert result.err.startswith("mmdp: ")
+    return result.err
 
 
-def run_alone(*arguments: object, **options: Any) -> Result:
+def run_in_process(*arguments: object, **options: Any) -> CommandResult:
     """Run in a process of its own."""
     command = [sys.executable, "-m", "mmdp", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    return Result(done.returncode, done.stdout, done.stderr)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    return CommandResult(completed.returncode, completed.stdout, completed.stderr)
 
 
-def fits(text: str, width: int = 80) -> bool:
+def fits_width(text: str, width: int = 80) -> bool:
     return max(map(len, text.splitlines())) <= width
 
 
-def draw(n_models: int, seed: int) -> mmdp.MMDP:
+def make_model(n_models: int, seed: int) -> mmdp.MMDP:
     rng = np.random.default_rng(seed)
     transitions = rng.dirichlet(np.ones(STATES), size=(n_models, STATES, ACTIONS))
     rewards = rng.normal(size=(n_models, STATES, ACTIONS))

@@ -16,88 +16,92 @@ import pytest
 
 import mmdp
 from mmdp.cli import main
-from mmdp.cli.app import app, as_option
+from mmdp.cli.app import app, format_remedy
+from mmdp.cli.options import LOAD_OPTIONS
 from mmdp.errors import InputError, Remedy
-from tests.cli.calls import HORIZON, fits, refused, run, run_alone
-from tests.processes import PATIENCE, running
+from tests.cli.calls import HORIZON, fits_width, run, run_in_process, run_refused
+from tests.processes import TIMEOUT, run_process
 
 
 def test_bad_calls_are_one_line_and_exit_2(folder: Path, policy_file: Path, tmp_path: Path) -> None:
-    assert "did you mean 'cadp'?" in refused("solve", folder, "-T", 2, "--method", "capd")
-    assert "did you mean 'mirror'?" in refused("compare", folder, "-T", 2, "--methods", "mirorr")
-    assert "no backend is called 'gpu'" in refused("solve", folder, "-T", 2, "--backend", "gpu")
-    assert "--horizon 50" in refused("solve", folder)
-    assert "horizon must be at least 1, not 0" in refused("solve", folder, "-T", 0)
-    assert "at least 1, not -1" in refused("solve", folder, "--horizon", -1)
-    assert "neither a whole number nor inf" in refused("solve", folder, "--horizon", "soon")
-    assert "starts must be" in refused("solve", folder, "-T", 2, "--starts", 0)
-    assert "only of cadp" in refused("solve", folder, "-T", 2, "--method", "wsu", "--starts", 2)
-    assert "policy file" in refused("solve", folder, "-T", 2, "--init", "nowhere")
-    assert "--time-limit must be" in refused("solve", folder, "-T", 2, "--time-limit", 0)
-    assert "Missing argument" in refused("solve")
-    assert "No such option" in refused("solve", folder, "--horizons", 3)
-    assert "Did you mean 'solve'?" in refused("slove", folder)
-    assert "missing" in refused("info", tmp_path / "missing")
-    assert "missing.csv" in refused("evaluate", tmp_path / "missing.csv", folder)
-    assert "nosplit" in refused("info", folder, "--split", "nosplit")
+    assert "did you mean 'cadp'?" in run_refused("solve", folder, "-T", 2, "--method", "capd")
+    assert "did you mean 'mirror'?" in run_refused("study", folder, "-T", 2, "--methods", "mirorr")
+    assert "no backend is called 'gpu'" in run_refused("solve", folder, "-T", 2, "--backend", "gpu")
+    assert "--horizon 50" in run_refused("solve", folder)
+    assert "horizon must be at least 1, not 0" in run_refused("solve", folder, "-T", 0)
+    assert "at least 1, not -1" in run_refused("solve", folder, "--horizon", -1)
+    assert "neither a whole number nor inf" in run_refused("solve", folder, "--horizon", "soon")
+    assert "n_init must be" in run_refused("solve", folder, "-T", 2, "--n-init", 0)
+    assert "only of cadp" in run_refused("solve", folder, "-T", 2, "--method", "wsu", "--n-init", 2)
+    assert "policy file" in run_refused("solve", folder, "-T", 2, "--init", "nowhere")
+    assert "--time-limit must be" in run_refused("solve", folder, "-T", 2, "--time-limit", 0)
+    assert "Missing argument" in run_refused("solve")
+    assert "No such option" in run_refused("solve", folder, "--horizons", 3)
+    assert "Did you mean 'solve'?" in run_refused("slove", folder)
+    assert "missing" in run_refused("info", tmp_path / "missing")
+    assert "missing.csv" in run_refused("evaluate", tmp_path / "missing.csv", folder)
+    assert "nosplit" in run_refused("info", folder, "--split", "nosplit")
     file = folder / "training.csv"
-    message = refused("evaluate", policy_file, file, "--split", "test")
+    message = run_refused("evaluate", policy_file, file, "--split", "test")
     assert "training.csv: is a file" in message
     assert message.endswith("give its folder, or leave out --split\n")
-    assert "seed must be a whole" in refused("solve", tmp_path / "missing", "-T", 2, "--seed", -3)
-    assert "compat" in refused("info", folder, "--compat", "older")
+    assert "seed must be a whole" in run_refused(
+        "solve", tmp_path / "missing", "-T", 2, "--seed", -3
+    )
+    assert "compat" in run_refused("info", folder, "--load-option", "compat=older")
 
 
 def test_bad_data_names_the_options_that_help(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "training.csv").read_text().splitlines()
     (tmp_path / "twice.csv").write_text("\n".join([*lines, lines[1]]) + "\n")
-    assert "; remove it, or pass --duplicates last or sum" in refused(
+    assert "; remove it, or pass --load-option duplicates=last or duplicates=sum" in run_refused(
         "info", tmp_path / "twice.csv"
     )
     lacking = [line for line in lines if not line.startswith("2,1,") or line.split(",")[3] != "4"]
     (tmp_path / "lacking.csv").write_text("\n".join(lacking) + "\n")
-    message = refused("info", tmp_path / "lacking.csv")
-    assert message.endswith("; add them, or load with --missing-actions zero\n")
-    assert run("info", tmp_path / "lacking.csv", "--missing-actions", "zero").code == 0
+    message = run_refused("info", tmp_path / "lacking.csv")
+    assert message.endswith("; add them, or load with --load-option missing_actions=zero\n")
+    assert run("info", tmp_path / "lacking.csv", "--load-option", "missing_actions=zero").code == 0
     (tmp_path / "worded.csv").write_text("time,state,action\n0,well,0\n0,ill,0\n0,dead,0\n")
-    message = refused("evaluate", tmp_path / "worded.csv", folder)
-    assert "the model has no labels of states; give ids" in message
+    message = run_refused("evaluate", tmp_path / "worded.csv", folder)
+    assert "give ids, as the model has no labels of states" in message
     ragged = {"format": "mmdp-policy-1", "policy": [[0, 1, 0], [1]]}
     (tmp_path / "ragged.json").write_text(json.dumps(ragged))
-    message = refused("evaluate", tmp_path / "ragged.json", folder)
+    message = run_refused("evaluate", tmp_path / "ragged.json", folder)
     assert message.endswith(
         "ragged.json: rows of different lengths; every time has the same states\n"
     )
     (tmp_path / "short.csv").write_text("\n".join(lines[:-1]) + "\n")
-    assert "--normalize" in refused("info", tmp_path / "short.csv")
-    assert run("info", tmp_path / "short.csv", "--normalize").code == 0
-    assert run("info", tmp_path / "twice.csv", "--compat", "cadp").code == 0
+    assert "--load-option normalize=true" in run_refused("info", tmp_path / "short.csv")
+    assert run("info", tmp_path / "short.csv", "--load-option", "normalize=true").code == 0
+    assert run("info", tmp_path / "twice.csv", "--load-option", "compat=cadp").code == 0
 
 
 def test_tables_fit_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     transitions = rng.dirichlet(np.ones(12), size=(9, 12, 3))
     big = mmdp.MMDP(
-        transitions, -1e8 * rng.random((9, 12, 3)),
+        transitions,
+        -1e8 * rng.random((9, 12, 3)),
         states=[f"a state with a long name {i}" for i in range(12)],
         actions=["an action with a name", "b", "c"],
-    )  # fmt: skip
+    )
     mmdp.save(big, tmp_path / "big.npz")
     monkeypatch.chdir(tmp_path)  # so that the path in the output is short
     for arguments in (
         ("solve", "big.npz", "-T", 9),
-        ("compare", "big.npz", "-T", 9, "--test-data", "big.npz"),
+        ("study", "big.npz", "-T", 9, "--test-data", "big.npz"),
         ("info", "big.npz"),
-        ("solve", "big.npz", "-T", 2, "--certify", 0.5),
+        ("solve", "big.npz", "-T", 2, "--certify-time", 0.5),
         ("bound", "big.npz", "-T", 2, "--time-limit", 0.5),
         ("solve", "--help"),
-        ("compare", "--help"),
+        ("study", "--help"),
         ("bound", "--help"),
         ("--help",),
     ):
-        done = run(*arguments)
-        assert done.code == 0
-        assert fits(done.out), done.out
+        result = run(*arguments)
+        assert result.code == 0
+        assert fits_width(result.out), result.out
 
 
 @pytest.mark.parametrize("name", app.commands)
@@ -115,14 +119,8 @@ def test_examples_in_the_help_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert command.epilog is not None
         for line in command.epilog.splitlines()[2:]:
             words = line.split()[1:]
-            if words[0] not in (
-                "completion",
-                "doctor",
-                "domain",
-                "methods",
-                "paper",
-            ):  # these need no files
-                assert "--help" not in refused(*words)
+            if words[0] not in ("completion", "domain", "paper") and words != ["info"]:
+                assert "--help" not in run_refused(*words)
 
 
 def test_no_command_prints_the_help() -> None:
@@ -136,36 +134,36 @@ def test_interruption_without_a_result_exits_130(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(mmdp, "solve", interrupted)
-    done = run("solve", folder, "-T", 2)
-    assert (done.code, done.out) == (130, "")
-    assert done.err == "mmdp: interrupted before the end\n"
+    result = run("solve", folder, "-T", 2)
+    assert (result.code, result.out) == (130, "")
+    assert result.err == "mmdp: interrupted before the end\n"
 
 
 def test_process_solves_when_piped(folder: Path, train: mmdp.MMDP) -> None:
-    done = run_alone("solve", folder, "-T", HORIZON, "--json")
-    assert (done.code, done.err) == (0, "")
-    assert done.json["value"] == pytest.approx(mmdp.solve(train, HORIZON).value, rel=1e-12)
+    result = run_in_process("solve", folder, "-T", HORIZON, "--json")
+    assert (result.code, result.err) == (0, "")
+    assert result.json["value"] == pytest.approx(mmdp.solve(train, HORIZON).value, rel=1e-12)
 
 
 def test_process_prints_labels_that_its_output_cannot_hold(tmp_path: Path) -> None:
     model = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], actions=["wait", "zusätzlich"])
     mmdp.save(model, tmp_path / "m.npz")
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = run_alone("solve", tmp_path / "m.npz", "-T", 1, env=ascii_only)
-    assert done.code == 0
-    assert "zus?tzlich" in done.out
-    assert fits(done.out)
+    result = run_in_process("solve", tmp_path / "m.npz", "-T", 1, env=ascii_only)
+    assert result.code == 0
+    assert "zus?tzlich" in result.out
+    assert fits_width(result.out)
 
 
 def test_process_reports_bad_input_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("")
-    done = run_alone("solve", tmp_path / "empty.csv", "-T", 2)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("mmdp: ")
-    assert done.err.count("\n") == 1
+    result = run_in_process("solve", tmp_path / "empty.csv", "-T", 2)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("mmdp: ")
+    assert result.err.count("\n") == 1
 
 
-def test_process_tells_its_version_and_loads_little() -> None:
+def test_process_prints_its_version_and_imports_little() -> None:
     code = (
         "import sys; from mmdp.cli.app import app\n"
         "try: app(['--help'])\n"
@@ -173,18 +171,20 @@ def test_process_tells_its_version_and_loads_little() -> None:
         "heavy = {'pandas', 'numba', 'scipy', 'matplotlib', 'jax'} & set(sys.modules)\n"
         "print('heavy', sorted(heavy))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("0\nheavy []\n")
-    assert run_alone("--version").out == f"mmdp {mmdp.__version__}\n"
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert completed.stdout.endswith("0\nheavy []\n")
+    assert run_in_process("--version").out == f"mmdp {mmdp.__version__}\n"
 
 
 def test_process_is_quiet_when_its_reader_leaves(folder: Path) -> None:
-    with running(sys.executable, "-m", "mmdp", "info", folder, "--json") as process:
+    with run_process(sys.executable, "-m", "mmdp", "info", folder, "--json") as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.stderr is not None
         assert process.stderr.read() == ""
-        assert process.wait(PATIENCE) == 1
+        assert process.wait(TIMEOUT) == 1
 
 
 IMPORTING = """
@@ -205,11 +205,13 @@ main()
 @pytest.mark.parametrize("becomes", ["KeyboardInterrupt", "ImportError('init failed')"])
 def test_process_interrupted_while_it_imports_leaves_no_traceback(becomes: str) -> None:
     """Some compiled modules make an ImportError of it."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", IMPORTING.format(becomes=becomes)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (completed.returncode, completed.stdout, completed.stderr) == (130, "", "")
 
 
 def test_an_import_that_fails_by_itself_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,15 +232,15 @@ def test_an_interrupt_outside_a_command_exits_130(monkeypatch: pytest.MonkeyPatc
     assert stop.value.code == 130
 
 
-def interrupt_from_the_callback(call: Any) -> Any:
+def interrupt_at_first_progress(call: Any) -> Any:
     """The call with Ctrl-C sent by this process at the first progress report."""
 
     def run(*arguments: Any, callback: Any, **options: Any) -> Any:
-        def hear(progress: Any) -> None:
+        def callback_and_interrupt(progress: Any) -> None:
             callback(progress)
             signal.raise_signal(signal.SIGINT)
 
-        return call(*arguments, callback=hear, **options)
+        return call(*arguments, callback=callback_and_interrupt, **options)
 
     return run
 
@@ -246,35 +248,37 @@ def interrupt_from_the_callback(call: Any) -> Any:
 def test_an_interrupted_solve_or_bound_prints_and_exits_130(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mmdp, "solve", interrupt_from_the_callback(mmdp.solve))
-    done = run("solve", folder, "-T", HORIZON)
-    assert done.code == 130
-    assert "INTERRUPTED" in done.out
-    monkeypatch.setattr(mmdp, "bound", interrupt_from_the_callback(mmdp.bound))
-    done = run("bound", folder, "-T", HORIZON, "--method", "pairs")
-    assert done.code == 130
+    monkeypatch.setattr(mmdp, "solve", interrupt_at_first_progress(mmdp.solve))
+    result = run("solve", folder, "-T", HORIZON)
+    assert result.code == 130
+    assert "INTERRUPTED" in result.out
+    monkeypatch.setattr(mmdp, "bound", interrupt_at_first_progress(mmdp.bound))
+    result = run("bound", folder, "-T", HORIZON, "--method", "pairs")
+    assert result.code == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 # ---------------------------------------------------------------- remedies
 def test_every_remedy_of_the_loader_is_an_option_of_the_commands_that_load() -> None:
     """A remedy that a command has no option for would be left out of its message."""
-    arguments = ("normalize", "duplicates", "missing_actions", "dead_ends", "id_gaps",
-                 "extra_columns", "split")  # fmt: skip
     for name in ("solve", "evaluate", "bound", "info"):
         known = app.commands[name].params
-        for argument in arguments:
-            flag = f"--{argument.replace('_', '-')}"
-            assert as_option(known, Remedy(argument, "x")) == f"pass {flag} x"
+        for key, values in LOAD_OPTIONS.items():
+            expected = f"pass --load-option {key}={values[0]}"
+            assert format_remedy(known, Remedy(key, values[0])) == expected
+        assert format_remedy(known, Remedy("normalize", True)) == (
+            "pass --load-option normalize=true"
+        )
+        assert format_remedy(known, Remedy("split", "x")) == "pass --split x"
 
 
 def test_a_remedy_is_worded_in_the_options_of_the_command() -> None:
     known = app.commands["fit"].params
-    assert as_option(known, Remedy("overwrite", True)) == "pass --overwrite"
-    assert as_option(known, Remedy("support", do="widen")) == "widen --support"
+    assert format_remedy(known, Remedy("overwrite", True)) == "pass --overwrite"
+    assert format_remedy(known, Remedy("support", verb="widen")) == "widen --support"
     two = Remedy("columns", {"state": "from", "next_state": "to"})
-    assert as_option(known, two) == "pass --column state=from --column next_state=to"
-    assert as_option(known, Remedy("normalize", True)) is None
+    assert format_remedy(known, two) == "pass --column state=from --column next_state=to"
+    assert format_remedy(known, Remedy("normalize", True)) is None
 
 
 def test_messages_are_never_searched_for_words_to_replace(
@@ -286,7 +290,7 @@ def test_messages_are_never_searched_for_words_to_replace(
         raise InputError("state 'normalize=True' is odd", [Remedy("allowed"), "rename it"])
 
     monkeypatch.setattr(mmdp, "load", refuse)
-    message = refused("info", folder)
+    message = run_refused("info", folder)
     assert message == "mmdp: state 'normalize=True' is odd; rename it\n"
 
 
@@ -294,7 +298,7 @@ def test_messages_are_never_searched_for_words_to_replace(
     "words",
     [
         ("solve", "{folder}", "-T", 2),
-        ("compare", "{folder}", "-T", 2),
+        ("study", "{folder}", "-T", 2),
         ("evaluate", "{policy}", "{folder}"),
         ("bound", "{folder}", "-T", 2),
     ],
@@ -302,16 +306,16 @@ def test_messages_are_never_searched_for_words_to_replace(
 def test_the_backend_is_passed_on(
     folder: Path, policy_file: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[Any, ...]
 ) -> None:
-    def stop(*_: Any, backend: str, **__: Any) -> None:
+    def raise_with_backend(*_: Any, backend: str, **__: Any) -> None:
         raise InputError(f"asked for {backend}")
 
     for name in ("solve", "evaluate", "bound"):
-        monkeypatch.setattr(mmdp, name, stop)
-    monkeypatch.setattr(sys.modules["mmdp.study"], "solve", stop)
-    given = [str(word).format(folder=folder, policy=policy_file) for word in words]
-    assert refused(*given) == "mmdp: asked for auto\n"
+        monkeypatch.setattr(mmdp, name, raise_with_backend)
+    monkeypatch.setattr(sys.modules["mmdp.study"], "solve", raise_with_backend)
+    arguments = [str(word).format(folder=folder, policy=policy_file) for word in words]
+    assert run_refused(*arguments) == "mmdp: asked for auto\n"
     for backend in ("numpy", "numba", "jax"):
-        assert refused(*given, "--backend", backend) == f"mmdp: asked for {backend}\n"
+        assert run_refused(*arguments, "--backend", backend) == f"mmdp: asked for {backend}\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell")
@@ -321,6 +325,10 @@ def test_closed_streams_are_no_error(tmp_path: Path) -> None:
     solved = f"solve {tmp_path / 'm.npz'} -T 2 -m wsu -o {tmp_path / 'policy.csv'}"
     for call, code in ((f"{solved} >&- 2>&-", 0), ("info - <&-", 2)):
         command = f"{shlex.quote(sys.executable)} -m mmdp {call}"
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+        completed = subprocess.run(
+            ["sh", "-c", command], capture_output=True, text=True, check=False
+        )
+        assert (completed.returncode, "Traceback" in completed.stderr) == (code, False), (
+            completed.stderr
+        )
     assert mmdp.load_policy(tmp_path / "policy.csv").horizon == 2

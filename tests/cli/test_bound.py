@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 import mmdp
-from mmdp.testing import best_by_enumeration
-from tests.cli.calls import refused, run
+from mmdp.testing import find_best_markov_value
+from tests.cli.calls import run, run_refused
 
 
 def test_bound_prints_what_it_bounds(folder: Path, train: mmdp.MMDP) -> None:
-    best = best_by_enumeration(train, 3)
+    best = find_best_markov_value(train, 3)
     oracle = mmdp.solve(train, 3, "oracle").value
-    found = run("bound", folder, "-T", 3, "--method", "oracle", "--json").json
-    assert found["value"] == pytest.approx(oracle, rel=1e-9)
-    assert (found["bounds"], found["method"], found["horizon"]) == ("history", "oracle", 3)
-    done = run("bound", folder, "-T", 3, "--time-limit", 5)
-    facts = done.facts()
-    assert done.code == 0
+    output = run("bound", folder, "-T", 3, "--method", "oracle", "--json").json
+    assert output["value"] == pytest.approx(oracle, rel=1e-9)
+    assert (output["bounds"], output["method"], output["horizon"]) == ("history", "oracle", 3)
+    result = run("bound", folder, "-T", 3, "--time-limit", 5)
+    facts = result.parse_facts()
+    assert result.code == 0
     assert best - 1e-4 <= float(facts["value"]) <= oracle + 1e-4
     assert facts["holds for"] in ("every policy, also with memory", "every Markov policy")
     assert float(facts["CADP reaches"].split(",")[0]) <= best + 1e-4
@@ -30,6 +30,6 @@ def test_bound_prints_what_it_bounds(folder: Path, train: mmdp.MMDP) -> None:
 
 
 def test_bound_refuses(folder: Path, tmp_path: Path) -> None:
-    assert "did you mean 'pairs'?" in refused("bound", tmp_path / "no", "--method", "pair")
-    assert "--time-limit must be" in refused("bound", folder, "-T", 2, "--time-limit", 0)
-    assert "--horizon 50" in refused("bound", folder)
+    assert "did you mean 'pairs'?" in run_refused("bound", tmp_path / "no", "--method", "pair")
+    assert "--time-limit must be" in run_refused("bound", folder, "-T", 2, "--time-limit", 0)
+    assert "--horizon 50" in run_refused("bound", folder)

@@ -10,39 +10,44 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import refused, run, run_alone
+from tests.cli.calls import run, run_in_process, run_refused
 
 
-def completed(*words: str) -> list[str]:
+def complete_words(*words: str) -> list[str]:
     """What bash is told for the last of these words."""
     env = {
-        **os.environ, "_MMDP_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("mmdp", *words)),
+        **os.environ,
+        "_MMDP_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(("mmdp", *words)),
         "COMP_CWORD": str(len(words)),
-    }  # fmt: skip
-    done = run_alone(env=env)
-    assert done.err == ""
-    return [line.split(",", 1)[1] for line in done.out.splitlines()]
+    }
+    result = run_in_process(env=env)
+    assert result.err == ""
+    return [line.split(",", 1)[1] for line in result.out.splitlines()]
 
 
 def test_words_are_completed() -> None:
-    assert completed("so") == ["solve"]
-    assert completed("solve", "models", "--time") == ["--time-limit"]
-    assert completed("solve", "models", "--method", "g") == ["gradient", "grid"]
-    assert completed("compare", "models", "--methods", "cadp,m") == [
-        "cadp,mvp", "cadp,mirror", "cadp,mixts", "cadp,milp",
-    ]  # fmt: skip
-    assert completed("solve", "models", "--backend", "num") == ["numpy", "numba"]
-    assert completed("domain", "riv") == ["riverswim"]
-    assert completed("plot", "wil") == ["willingness"]
+    assert complete_words("so") == ["solve"]
+    assert complete_words("solve", "models", "--time") == ["--time-limit"]
+    assert complete_words("solve", "models", "--method", "g") == ["gradient", "grid"]
+    assert complete_words("study", "models", "--methods", "cadp,m") == [
+        "cadp,mvp",
+        "cadp,mirror",
+        "cadp,mixts",
+        "cadp,milp",
+    ]
+    assert complete_words("solve", "models", "--backend", "num") == ["numpy", "numba"]
+    assert complete_words("domain", "riv") == ["riverswim"]
+    assert complete_words("plot", "wil") == ["willingness"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_names_the_command_and_is_read_by_its_shell(shell: str) -> None:
-    done = run("completion", shell)
-    assert done.code == 0
-    assert f"_MMDP_COMPLETE={shell}_complete" in done.out
+    result = run("completion", shell)
+    assert result.code == 0
+    assert f"_MMDP_COMPLETE={shell}_complete" in result.out
     if shutil.which(shell) is not None:
-        subprocess.run([shell, "-n"], input=done.out, text=True, check=True)
+        subprocess.run([shell, "-n"], input=result.out, text=True, check=True)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -56,12 +61,15 @@ def test_bash_completes_with_the_script(tmp_path: Path) -> None:
         "COMP_WORDS=(mmdp eva) COMP_CWORD=1; _mmdp_completion mmdp eva mmdp\n"
         'echo "${COMPREPLY[@]}"'
     )
-    done = subprocess.run(
-        ["bash", "-c", code], capture_output=True, text=True, check=True,
+    completed = subprocess.run(
+        ["bash", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-    )  # fmt: skip
-    assert done.stdout.split() == ["evaluate"]
+    )
+    assert completed.stdout.split() == ["evaluate"]
 
 
 def test_an_unknown_shell_is_refused() -> None:
-    assert "tcsh" in refused("completion", "tcsh")
+    assert "tcsh" in run_refused("completion", "tcsh")

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import mmdp
-from tests.cli.calls import HORIZON, refused, run
+from tests.cli.calls import HORIZON, run, run_refused
 
 
 def test_evaluate_on_the_test_models(
     folder: Path, policy_file: Path, train: mmdp.MMDP, test: mmdp.MMDP, tmp_path: Path
 ) -> None:
     out = tmp_path / "models.csv"
-    done = run("evaluate", policy_file, folder, "--split", "test", "--out", out)
-    expected = mmdp.evaluate(mmdp.solve(train, HORIZON, "wsu"), test)
-    facts = done.facts()
+    result = run("evaluate", policy_file, folder, "--split", "test", "--out", out)
+    expected = mmdp.evaluate(test, mmdp.solve(train, HORIZON, "wsu"))
+    facts = result.parse_facts()
     assert float(facts["mean"]) == pytest.approx(expected.mean, abs=1e-4)
     assert float(facts["median"]) == pytest.approx(np.sort(expected.returns)[3], abs=1e-4)
     assert float(facts["Bayes regret"]) == pytest.approx(expected.bayes_regret, abs=1e-4)
@@ -30,16 +30,16 @@ def test_evaluate_on_the_test_models(
 
 
 def test_evaluate_json(folder: Path, policy_file: Path, train: mmdp.MMDP) -> None:
-    found = run("evaluate", policy_file, folder, "--json").json
+    output = run("evaluate", policy_file, folder, "--json").json
     expected = mmdp.solve(train, HORIZON, "wsu").evaluation
-    assert found["returns"] == pytest.approx(expected.returns.tolist(), rel=1e-12)
-    assert found["regret"] == pytest.approx(expected.regret.tolist(), abs=1e-12)
-    assert found["cvar10"] == pytest.approx(expected.cvar(0.1), rel=1e-12)
+    assert output["returns"] == pytest.approx(expected.returns.tolist(), rel=1e-12)
+    assert output["regret"] == pytest.approx(expected.regret.tolist(), abs=1e-12)
+    assert output["cvar10"] == pytest.approx(expected.cvar(0.1), rel=1e-12)
 
 
 def test_a_policy_for_other_states_is_refused(folder: Path, tmp_path: Path) -> None:
-    mmdp.save_policy(mmdp.MarkovPolicy([[0, 1, 0, 1]]), tmp_path / "p.csv")
-    assert "state 3 does not exist" in refused("evaluate", tmp_path / "p.csv", folder)
+    mmdp.save_policy(mmdp.policies.MarkovPolicy([[0, 1, 0, 1]]), tmp_path / "p.csv")
+    assert "state 3 does not exist" in run_refused("evaluate", tmp_path / "p.csv", folder)
 
 
 def test_a_write_that_fails_leaves_nothing_behind(
@@ -49,26 +49,32 @@ def test_a_write_that_fails_leaves_nothing_behind(
 
     (tmp_path / "kept.csv").write_text("before")
 
-    def full(*_: Any, **__: Any) -> None:
+    def raise_disk_full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
-    message = refused("evaluate", policy_file, folder, "--out", tmp_path / "kept.csv")
+    monkeypatch.setattr(pd.DataFrame, "to_csv", raise_disk_full)
+    message = run_refused("evaluate", policy_file, folder, "--out", tmp_path / "kept.csv")
     assert "No space left" in message
     assert [x.name for x in tmp_path.iterdir()] == ["kept.csv"]
     assert (tmp_path / "kept.csv").read_text() == "before"
 
 
-def test_evaluate_says_where_people_are_free(
+def test_evaluate_lists_near_optimal_actions(
     folder: Path, policy_file: Path, train: mmdp.MMDP
 ) -> None:
-    free = mmdp.freedom(mmdp.solve(train, HORIZON, "wsu"), train, 0.05)
-    assert run("evaluate", policy_file, folder, "--freedom", "0.05").out.endswith(f"{free.text}.\n")
-    found = run("evaluate", policy_file, folder, "--freedom", "0.05", "--json").json
-    assert (found["free"], found["free_alone"]) == pytest.approx((free.share, free.share_alone))
+    near_optimal = mmdp.measures.near_optimal_actions(
+        train, mmdp.solve(train, HORIZON, "wsu"), 0.05
+    )
+    assert run("evaluate", policy_file, folder, "--near-optimal", "0.05").out.endswith(
+        f"{near_optimal.description}.\n"
+    )
+    output = run("evaluate", policy_file, folder, "--near-optimal", "0.05", "--json").json
+    assert (output["free"], output["free_alone"]) == pytest.approx(
+        (near_optimal.share_interchangeable, near_optimal.share_near_optimal_alone)
+    )
 
 
-def test_a_rule_without_times_is_followed_over_the_horizon(tmp_path: Path) -> None:
+def test_a_stationary_policy_is_evaluated_over_the_horizon(tmp_path: Path) -> None:
     """Its value is that of three equal rows, also in models whose episodes never end."""
     rng = np.random.default_rng(3)
     model = mmdp.MMDP(rng.dirichlet(np.ones(2), size=(2, 2, 2)), rng.normal(size=(2, 2, 2)))
@@ -78,12 +84,12 @@ def test_a_rule_without_times_is_followed_over_the_horizon(tmp_path: Path) -> No
     v = np.zeros((2, 2))
     for _ in range(3):
         v = model.rewards[:, [0, 1], [1, 0]] + np.einsum("msz,mz->ms", moves, v)
-    found = run("evaluate", rule, tmp_path / "models", "-T", 3, "--json").json
-    assert found["returns"] == pytest.approx((v @ model.initial).tolist(), rel=1e-12)
-    assert found["horizon"] == 3
-    told = refused("evaluate", rule, tmp_path / "models")
-    assert "needs episodes that end" in told
-    assert "--horizon 50" in told
-    mmdp.save_policy(mmdp.MarkovPolicy([[0, 1]] * 2), tmp_path / "two.csv")
-    told = refused("evaluate", tmp_path / "two.csv", tmp_path / "models", "-T", 3)
-    assert "covers 2 time steps, the horizon is 3" in told
+    output = run("evaluate", rule, tmp_path / "models", "-T", 3, "--json").json
+    assert output["returns"] == pytest.approx((v @ model.initial).tolist(), rel=1e-12)
+    assert output["horizon"] == 3
+    message = run_refused("evaluate", rule, tmp_path / "models")
+    assert "needs episodes that end" in message
+    assert "--horizon 50" in message
+    mmdp.save_policy(mmdp.policies.MarkovPolicy([[0, 1]] * 2), tmp_path / "two.csv")
+    message = run_refused("evaluate", tmp_path / "two.csv", tmp_path / "models", "-T", 3)
+    assert "covers 2 time steps, the horizon is 3" in message

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import mmdp
-from mmdp.domains._common import DATA
-from tests.cli.calls import LOG, refused, run
+from mmdp.domains._common import DATA_DIR
+from tests.cli.calls import LOG, run, run_refused
 
 
 def test_from_a_log_to_a_report_in_three_commands(tmp_path: Path) -> None:
@@ -20,15 +20,16 @@ def test_from_a_log_to_a_report_in_three_commands(tmp_path: Path) -> None:
         tmp_path / name for name in ("log.csv", "models", "policy.csv", "report.html")
     )
     log.write_text(LOG)
-    fitted = run("fit", log, "--models", 30, "--test-models", 10, "--discount", 0.9, "-o", models)
+    sizes = ("--n-models", 30, "--n-test-models", 10)
+    fitted = run("fit", log, *sizes, "--discount", 0.9, "-o", models)
     assert fitted.code == 0, fitted.err
-    assert fitted.facts()["models"] == "30 to solve, 10 held out"
-    assert fitted.facts()["log"] == "7 transitions"
+    assert fitted.parse_facts()["models"] == "30 to solve, 10 held out"
+    assert fitted.parse_facts()["log"] == "7 transitions"
     assert run("solve", models, "-T", 8, "-o", policy).code == 0
-    done = run("report", models, "--policy", policy, "--out", page)
-    assert done.code == 0, done.err
+    result = run("report", models, "--policy", policy, "--out", page)
+    assert result.code == 0, result.err
     text = page.read_text(encoding="utf-8")
-    value = mmdp.evaluate(mmdp.load_policy(policy), mmdp.load(models)).mean
+    value = mmdp.evaluate(mmdp.load(models), mmdp.load_policy(policy)).mean
     assert f"{value:.4g}" in text
     assert "treat" in text
     picture = tmp_path / "policy.svg"
@@ -39,114 +40,118 @@ def test_from_a_log_to_a_report_in_three_commands(tmp_path: Path) -> None:
 def test_fit_and_plot_refuse_what_they_cannot_do(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     log.write_text(LOG.replace("next_state", "next_sate"))
-    message = refused("fit", log, "--out", tmp_path / "models")
+    message = run_refused("fit", log, "--out", tmp_path / "models")
     assert "next_state" in message
     assert not (tmp_path / "models").exists()
-    assert "no picture is called 'polcy'" in refused("plot", "polcy", tmp_path, "--out", "x.png")
+    assert "no picture is called 'polcy'" in run_refused(
+        "plot", "polcy", tmp_path, "--out", "x.png"
+    )
 
 
 def test_plot_names_every_picture() -> None:
     words = set(re.findall(r"\w+", run("plot", "--help").out))
-    assert set(mmdp.report.KINDS) <= words
+    assert set(mmdp.report.FIGURES) <= words
 
 
 def test_a_table_of_counts_is_fitted_too(tmp_path: Path) -> None:
-    found = facts_of("state,action,next_state,reward,count\na,x,b,1,41\nb,x,a,0,2\n", tmp_path)
-    assert found["log"] == "43 transitions"
+    facts = fit_facts("state,action,next_state,reward,count\na,x,b,1,41\nb,x,a,0,2\n", tmp_path)
+    assert facts["log"] == "43 transitions"
 
 
 # ---------------------------------------------------------------------- real logs
-def facts_of(log: str, tmp_path: Path, *options: object) -> dict[str, str]:
+def fit_facts(log: str, tmp_path: Path, *options: object) -> dict[str, str]:
     """The facts of a fit from standard input."""
     out = tmp_path / "models"
-    done = run("fit", "-", "--models", 2, "--overwrite", "-o", out, *options, given=log)
-    assert done.code == 0, done.err
-    return done.facts()
+    result = run("fit", "-", "--n-models", 2, "--overwrite", "-o", out, *options, stdin=log)
+    assert result.code == 0, result.err
+    return result.parse_facts()
 
 
 def test_states_that_the_published_log_never_shows(tmp_path: Path) -> None:
-    log = (DATA / "riverswim_log.csv").read_text()
+    log = (DATA_DIR / "riverswim_log.csv").read_text()
     rewards = tmp_path / "rewards.csv"
     rewards.write_text("state,reward\n" + "".join(f"{s},{s}\n" for s in range(20)))
-    facts = facts_of(log, tmp_path, "--states", 20, "--rewards", rewards)
+    facts = fit_facts(log, tmp_path, "--states", 20, "--rewards", rewards)
     assert facts["states"] == "20"
     model = mmdp.load(tmp_path / "models")
     assert (model.n_states, model.rewards[0, 19, 0]) == (20, 19)
-    shown = int(max(log.replace("\n", ",").split(",")[3:-1], key=int)) + 1
-    assert shown < 20
-    steps = pd.read_csv(DATA / "riverswim_log.csv")
-    assert mmdp.fit(steps, models=1, rewards=np.zeros(shown)).train.n_states == shown
-    assert mmdp.fit(steps, models=1, states=20, rewards=np.zeros(20)).train.n_states == 20
+    n_shown = int(max(log.replace("\n", ",").split(",")[3:-1], key=int)) + 1
+    assert n_shown < 20
+    steps = pd.read_csv(DATA_DIR / "riverswim_log.csv")
+    assert mmdp.fit(steps, n_models=1, rewards=np.zeros(n_shown)).train.n_states == n_shown
+    assert mmdp.fit(steps, n_models=1, states=20, rewards=np.zeros(20)).train.n_states == 20
 
 
 def test_labels_that_the_log_never_shows(tmp_path: Path) -> None:
     options = ("--states", "dead,ill,well", "--actions", "treat,wait,pray")
-    assert facts_of(LOG, tmp_path, *options)["states"] == "3"
+    assert fit_facts(LOG, tmp_path, *options)["states"] == "3"
     model = mmdp.load(tmp_path / "models")
     assert model.state_labels == ("dead", "ill", "well")
     assert model.action_labels == ("treat", "wait", "pray")
     assert model.initial.tolist() == [0, 0, 1]
     out = ("--out", tmp_path / "other")
     (tmp_path / "log.csv").write_text(LOG)
-    told = refused("fit", tmp_path / "log.csv", *out, "--states", "ill,dead")
-    assert "state 'well' is not among the 2 states given; correct it, or add it: --states" in told
-    told = refused("fit", tmp_path / "log.csv", *out, "--states", 3)
-    assert "states have labels, so their number is not enough; name them all with --states" in told
+    message = run_refused("fit", tmp_path / "log.csv", *out, "--states", "ill,dead")
+    assert (
+        "state 'well' is not among the 2 states given; correct it, or add it: --states" in message
+    )
+    message = run_refused("fit", tmp_path / "log.csv", *out, "--states", 3)
+    assert (
+        "states have labels, so their number is not enough; name them all with --states" in message
+    )
 
 
 def test_ids_from_one_and_steps_as_times(tmp_path: Path) -> None:
     log = "episode,step,state,action,next_state,reward\n7,2,1,2,3,1\n7,1,2,1,1,4\n"
-    facts = facts_of(log, tmp_path, "--states", 4)
+    facts = fit_facts(log, tmp_path, "--states", 4)
     assert (facts["states"], facts["actions"]) == ("4", "2")
     model = mmdp.load(tmp_path / "models")
     assert model.state_labels == ("1", "2", "3", "4")
     assert model.initial.tolist() == [0, 1, 0, 0]  # the earliest step is in the second row
     assert "the ids of this log count from 1" in mmdp.fit(pd.read_csv(StringIO(log))).warnings
     from_zero = log.replace("2,1,1,4", "2,0,1,4")
-    assert mmdp.fit(pd.read_csv(StringIO(from_zero)), models=1).train.n_states == 4
+    assert mmdp.fit(pd.read_csv(StringIO(from_zero)), n_models=1).train.n_states == 4
 
 
 @pytest.mark.parametrize(
-    ("log", "told"),
+    ("log", "message"),
     [
-        ("a,x,a,1\na,y,b,1\nb,x,a,1\n", "1 of 4 state-action pairs was never seen and is drawn"),
-        ("a,x,a,1\na,y,b,1\n", "2 of 4 state-action pairs were never seen and are drawn"),
+        ("a,x,a,1\na,y,b,1\nb,x,a,1\n", "1 of 4 state-action pairs was never seen and is sampled"),
+        ("a,x,a,1\na,y,b,1\n", "2 of 4 state-action pairs were never seen and are sampled"),
         ("a,x,b,1\n", "never left in the log: 'b'; if it ends an episode, name it absorbing"),
         ("a,x,b,1\na,x,c,1\n", "'b', 'c'; if they end an episode, name them absorbing"),
         ("0,0,2,1\n2,0,0,1\n", "1 state never occurs in the log"),
         ("0,0,3,1\n3,0,0,1\n", "2 states never occur in the log"),
     ],
 )
-def test_messages_count_in_grammatical_sentences(log: str, told: str) -> None:
+def test_messages_count_in_grammatical_sentences(log: str, message: str) -> None:
     frame = pd.read_csv(StringIO("state,action,next_state,reward\n" + log))
-    assert any(told in warning for warning in mmdp.fit(frame, models=1).warnings)
+    assert any(message in warning for warning in mmdp.fit(frame, n_models=1).warnings)
 
 
 def test_standard_input_discount_and_first_state(tmp_path: Path) -> None:
     frame = "state,action,next_state,probability,reward\nup,go,down,1,4\ndown,go,up,1,1\n"
-    told = run("solve", "-", "-T", 2, "--initial", "up", "--discount", 0.5, "--json", given=frame)
-    assert told.json["value"] == 4.5
-    assert told.json["data"] == "standard input"
-    half = run("solve", "-", "-T", 2, "--initial", "up=0.5,down=0.5", "--json", given=frame).json
+    result = run("solve", "-", "-T", 2, "--initial", "up", "--discount", 0.5, "--json", stdin=frame)
+    assert result.json["value"] == 4.5
+    assert result.json["data"] == "standard input"
+    half = run("solve", "-", "-T", 2, "--initial", "up=0.5,down=0.5", "--json", stdin=frame).json
     assert half["value"] == 5.0
-    assert "standard input, line 3: reward is 'x'" in refused(
-        "info", "-", given=frame.replace("1,1\n", "1,x\n")
+    assert "standard input, line 3: reward is 'x'" in run_refused(
+        "info", "-", stdin=frame.replace("1,1\n", "1,x\n")
     )
-    assert "standard input is empty" in refused("info", "-", given="")
-    assert "the model has no label 'left'" in refused(
-        "solve", "-", "--initial", "left", given=frame
+    assert "standard input is empty" in run_refused("info", "-", stdin="")
+    assert "the model has no label 'left'" in run_refused(
+        "solve", "-", "--initial", "left", stdin=frame
     )
     model = mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.25)
     mmdp.save(model, tmp_path / "one.npz")
-    piped = run("info", "-", given=(tmp_path / "one.npz").read_bytes())
-    assert piped.facts()["discount"] == "0.25"
+    piped = run("info", "-", stdin=(tmp_path / "one.npz").read_bytes())
+    assert piped.parse_facts()["discount"] == "0.25"
 
 
 def test_files_that_only_happen_to_lie_beside(tmp_path: Path) -> None:
-    (tmp_path / "my.csv").write_text(
-        "state,action,next_state,probability,reward\nup,go,up,1,4\n"
-    )  # fmt: skip
+    (tmp_path / "my.csv").write_text("state,action,next_state,probability,reward\nup,go,up,1,4\n")
     (tmp_path / "weights.csv").write_text("kg,name\n3,Ann\n")
-    assert "weights.csv" in refused("info", tmp_path / "my.csv")
-    assert run("info", tmp_path / "my.csv", "--no-sides").code == 0
-    assert mmdp.load(tmp_path / "my.csv", sides=False).rewards.tolist() == [[[4.0]]]
+    assert "weights.csv" in run_refused("info", tmp_path / "my.csv")
+    assert run("info", tmp_path / "my.csv", "--load-option", "sidecars=false").code == 0
+    assert mmdp.load(tmp_path / "my.csv", sidecars=False).rewards.tolist() == [[[4.0]]]

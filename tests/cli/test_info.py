@@ -12,7 +12,7 @@ from tests.cli.calls import run
 
 
 def test_info(folder: Path, train: mmdp.MMDP) -> None:
-    facts = run("info", folder).facts()
+    facts = run("info", folder).parse_facts()
     assert (facts["models"], facts["states"], facts["actions"]) == ("5", "3", "2")
     assert (facts["discount"], facts["horizon"], facts["weights"]) == ("0.9", "any", "uniform")
     assert facts["initial"] == "given, 3 states possible"
@@ -26,7 +26,7 @@ def test_info(folder: Path, train: mmdp.MMDP) -> None:
 def test_info_says_that_models_begin_apart(tmp_path: Path) -> None:
     model = mmdp.MMDP(np.full((2, 3, 1, 3), 1 / 3), [[1.0]] * 3, initial=[[1, 0, 0], [0, 1, 0]])
     mmdp.save(model, tmp_path / "m.npz")
-    assert run("info", tmp_path / "m.npz").facts()["initial"] == (
+    assert run("info", tmp_path / "m.npz").parse_facts()["initial"] == (
         "given, 2 states possible, each model its own"
     )
     assert run("info", tmp_path / "m.npz", "--json").json["initial_per_model"]
@@ -37,29 +37,36 @@ def test_info_tells_labels_masks_weights_and_time(tmp_path: Path) -> None:
     transitions[:, :, 0, :] = 0.5
     transitions[:, 0, 1, :] = 0.5
     model = mmdp.MMDP(
-        np.repeat(transitions[None], 3, axis=0), np.ones((3, 2, 2, 2)), weights=[0.25, 0.75],
-        states=["well", "[bold]ill"], actions=["wait", "treat"], models=["a", "b"],
-    )  # fmt: skip
+        np.repeat(transitions[None], 3, axis=0),
+        np.ones((3, 2, 2, 2)),
+        weights=[0.25, 0.75],
+        states=["well", "[bold]ill"],
+        actions=["wait", "treat"],
+        models=["a", "b"],
+    )
     mmdp.save(model, tmp_path / "m.npz")
-    facts, found = (
-        run("info", tmp_path / "m.npz").facts(),
+    facts, output = (
+        run("info", tmp_path / "m.npz").parse_facts(),
         run("info", tmp_path / "m.npz", "--json"),
     )
     assert facts["states"] == "2: well, [bold]ill"
     listed = model.replace(states=["well, or so", "ill"])
     mmdp.save(listed, tmp_path / "listed.npz")
-    assert run("info", tmp_path / "listed.npz").facts()["states"] == "2: 'well, or so', ill"
-    mmdp.save(model.replace(times={"age": range(40, 43)}, unit="$"), tmp_path / "aged.npz")
-    aged = run("info", tmp_path / "aged.npz")
-    assert aged.facts()["times"] == "age 40 to 42"
-    assert aged.facts()["rewards"].startswith("1 to $1,")
-    aged = run("info", tmp_path / "aged.npz", "--json")
-    assert (aged.json["times"], aged.json["unit"]) == ({"age": ["40", "41", "42"]}, "$")
+    assert run("info", tmp_path / "listed.npz").parse_facts()["states"] == "2: 'well, or so', ill"
+    mmdp.save(model.replace(time_labels={"age": range(40, 43)}, unit="$"), tmp_path / "aged.npz")
+    model_with_ages = run("info", tmp_path / "aged.npz")
+    assert model_with_ages.parse_facts()["times"] == "age 40 to 42"
+    assert model_with_ages.parse_facts()["rewards"].startswith("1 to $1,")
+    model_with_ages = run("info", tmp_path / "aged.npz", "--json")
+    assert (model_with_ages.json["times"], model_with_ages.json["unit"]) == (
+        {"age": ["40", "41", "42"]},
+        "$",
+    )
     assert facts["horizon"] == "3 (time-varying)"
     assert facts["weights"] == "0.25 to 0.75"
     assert facts["not allowed"] == "1 of 4 state-action pairs"
     assert facts["initial"] == "uniform (not given)"
-    assert found.json["reward_range"] == [1.0, 1.0]
-    assert found.json["labels"]["action"] == ["wait", "treat"]
-    assert "no initial distribution" in found.json["warnings"][0]
-    assert found.err == ""
+    assert output.json["reward_range"] == [1.0, 1.0]
+    assert output.json["labels"]["action"] == ["wait", "treat"]
+    assert "no initial distribution" in output.json["warnings"][0]
+    assert output.err == ""

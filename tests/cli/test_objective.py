@@ -9,97 +9,101 @@ import pytest
 
 import mmdp
 from mmdp.io import load_certificate
-from mmdp.words import at_most, number
-from tests.cli.calls import HORIZON, refused, run
+from mmdp.text import format_bound, format_number
+from tests.cli.calls import HORIZON, run, run_refused
 
-GOAL = "cvar:0.4"
+OBJECTIVE = "cvar:0.4"
 
 
 def test_solve_certifies_and_keeps_the_objective(
     folder: Path, train: mmdp.MMDP, tmp_path: Path
 ) -> None:
     file = tmp_path / "policy.json"
-    done = run("solve", folder, "-T", HORIZON, "--objective", GOAL, "--certify", 1, "-o", file)
-    expected, facts = mmdp.solve(train, HORIZON, objective=GOAL), done.facts()
-    assert f"cadp, horizon {HORIZON}, CVaR 40%" in done.out
+    result = run(
+        "solve", folder, "-T", HORIZON, "--objective", OBJECTIVE, "--certify-time", 1, "-o", file
+    )
+    expected, facts = mmdp.solve(train, HORIZON, objective=OBJECTIVE), result.parse_facts()
+    assert f"cadp, horizon {HORIZON}, CVaR 40%" in result.out
     assert float(facts["value"]) == pytest.approx(expected.value, abs=1e-4)
     assert float(facts["mean"]) == pytest.approx(expected.evaluation.mean, abs=1e-4)
     assert '"objective": "cvar:0.4"' in file.read_text()
-    kept = load_certificate(file, mmdp.load(folder))
-    assert kept is not None
-    assert kept.objective == mmdp.CVaR(0.4)
-    assert kept.value >= expected.value - 1e-9
-    told = run("solve", folder, "-T", HORIZON, "--objective", GOAL, "--json").json
-    assert (told["objective"], told["value"]) == (GOAL, pytest.approx(expected.value))
-    assert told["mean"] == pytest.approx(expected.evaluation.mean)
+    certificate = load_certificate(file, mmdp.load(folder))
+    assert certificate is not None
+    assert certificate.objective == mmdp.objectives.CVaR(0.4)
+    assert certificate.value >= expected.value - 1e-9
+    output = run("solve", folder, "-T", HORIZON, "--objective", OBJECTIVE, "--json").json
+    assert (output["objective"], output["value"]) == (OBJECTIVE, pytest.approx(expected.value))
+    assert output["mean"] == pytest.approx(expected.evaluation.mean)
 
 
 @pytest.mark.slow
-def test_a_report_is_about_what_is_proven_unless_told_otherwise(
+def test_a_report_uses_the_certified_objective_by_default(
     folder: Path, train: mmdp.MMDP, tmp_path: Path
 ) -> None:
     file, page = tmp_path / "policy.json", tmp_path / "page.html"
-    run("solve", folder, "-T", HORIZON, "--objective", GOAL, "--certify", 1, "-o", file)
-    kept = load_certificate(file, mmdp.load(folder))
-    assert kept is not None
-    done = run("report", folder, "--policy", file, "--out", page)
-    assert (done.code, done.err) == (0, "")
-    value = mmdp.solve(train, HORIZON, objective=GOAL).value
-    assert f"(CVaR 40%): <strong>{number(value)}</strong>" in page.read_text()
-    open_gap = f"none has a CVaR 40% of more than {at_most(kept.value)}"
+    run("solve", folder, "-T", HORIZON, "--objective", OBJECTIVE, "--certify-time", 1, "-o", file)
+    certificate = load_certificate(file, mmdp.load(folder))
+    assert certificate is not None
+    result = run("report", folder, "--policy", file, "--out", page)
+    assert (result.code, result.err) == (0, "")
+    value = mmdp.solve(train, HORIZON, objective=OBJECTIVE).value
+    assert f"(CVaR 40%): <strong>{format_number(value)}</strong>" in page.read_text()
+    open_gap = f"none has a CVaR 40% of more than {format_bound(certificate.value)}"
     closed = "proven to be the best policy of time and state for CVaR 40%"
-    assert (closed if kept.gap(value) <= 1e-9 else open_gap) in page.read_text()
-    about = ("report", folder, "--policy", file, "--out", page, "--objective", "mean")
-    done = run(*about)
-    assert "the proof is for cvar:0.4, not mean; --certify 10 proves it again" in done.err
+    assert (closed if certificate.gap(value) <= 1e-9 else open_gap) in page.read_text()
+    arguments = ("report", folder, "--policy", file, "--out", page, "--objective", "mean")
+    result = run(*arguments)
+    assert "the proof is for cvar:0.4, not mean; --certify-time 10 proves it again" in result.err
     assert "CVaR 40%" not in page.read_text()
-    done = run(*about, "--certify", 1)
-    assert (done.code, done.err) == (0, "")
+    result = run(*arguments, "--certify-time", 1)
+    assert (result.code, result.err) == (0, "")
     assert re.search("none returns more than|proven to be the best", page.read_text())
 
 
-def test_a_report_is_about_what_the_policy_was_solved_for(
+def test_a_report_uses_the_objective_of_the_policy(
     folder: Path, train: mmdp.MMDP, tmp_path: Path
 ) -> None:
     file, page = tmp_path / "policy.json", tmp_path / "page.html"
-    solution = mmdp.solve(train, HORIZON, objective=GOAL)
+    solution = mmdp.solve(train, HORIZON, objective=OBJECTIVE)
     mmdp.save_policy(solution, file)
     assert run("report", folder, "--policy", file, "--out", page, "--methods", "wsu").code == 0
-    assert f"(CVaR 40%): <strong>{number(solution.value)}</strong>" in page.read_text()
+    assert f"(CVaR 40%): <strong>{format_number(solution.value)}</strong>" in page.read_text()
 
 
 @pytest.mark.slow
 def test_a_report_solves_for_its_objective(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    run("report", folder, "-T", HORIZON, "--objective", GOAL, "--out", page)
-    value = mmdp.solve(train, HORIZON, objective=GOAL).value
-    assert f"(CVaR 40%): <strong>{number(value)}</strong>" in page.read_text()
+    run("report", folder, "-T", HORIZON, "--objective", OBJECTIVE, "--out", page)
+    value = mmdp.solve(train, HORIZON, objective=OBJECTIVE).value
+    assert f"(CVaR 40%): <strong>{format_number(value)}</strong>" in page.read_text()
 
 
 def test_evaluate_and_bound(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
     file = tmp_path / "policy.csv"
     run("solve", folder, "-T", HORIZON, "-o", file)
-    goal = "regret:worst"
-    expected = mmdp.evaluate(mmdp.load_policy(file, train), train).value(goal)
-    facts = run("evaluate", file, folder, "--objective", goal).facts()
+    objective = "regret:worst"
+    expected = mmdp.evaluate(train, mmdp.load_policy(file, train)).value(objective)
+    facts = run("evaluate", file, folder, "--objective", objective).parse_facts()
     assert float(facts["worst case of regret"]) == pytest.approx(expected, abs=1e-4)
-    told = run("evaluate", file, folder, "--objective", goal, "--json").json
-    assert (told["objective"], told["value"]) == (goal, pytest.approx(expected))
-    found = run("bound", folder, "-T", HORIZON, "--objective", GOAL, "-m", "oracle", "--json").json
-    own = mmdp.solve(train, HORIZON, "oracle").evaluation
-    assert found["value"] == pytest.approx(own.cvar(0.4))
-    assert found["objective"] == GOAL
-    done = run("bound", folder, "-T", HORIZON, "--objective", GOAL, "--time-limit", 1)
-    assert f"horizon {HORIZON}, CVaR 40%" in done.out
-    assert float(done.facts()["value"]) <= own.cvar(0.4) + 1e-4
+    output = run("evaluate", file, folder, "--objective", objective, "--json").json
+    assert (output["objective"], output["value"]) == (objective, pytest.approx(expected))
+    bound_output = run(
+        "bound", folder, "-T", HORIZON, "--objective", OBJECTIVE, "-m", "oracle", "--json"
+    ).json
+    oracle_evaluation = mmdp.solve(train, HORIZON, "oracle").evaluation
+    assert bound_output["value"] == pytest.approx(oracle_evaluation.cvar(0.4))
+    assert bound_output["objective"] == OBJECTIVE
+    result = run("bound", folder, "-T", HORIZON, "--objective", OBJECTIVE, "--time-limit", 1)
+    assert f"horizon {HORIZON}, CVaR 40%" in result.out
+    assert float(result.parse_facts()["value"]) <= oracle_evaluation.cvar(0.4) + 1e-4
 
 
 def test_compare_is_about_the_objective(folder: Path, train: mmdp.MMDP) -> None:
-    words = ("compare", folder, "-T", HORIZON, "--methods", "cadp,wsu", "--objective", GOAL)
-    told = run(*words, "--json").json
-    assert told["objective"] == GOAL
-    cadp, wsu, oracle = told["methods"]
-    assert cadp["train"] == pytest.approx(mmdp.solve(train, HORIZON, objective=GOAL).value)
+    words = ("study", folder, "-T", HORIZON, "--methods", "cadp,wsu", "--objective", OBJECTIVE)
+    output = run(*words, "--json").json
+    assert output["objective"] == OBJECTIVE
+    cadp, wsu, oracle = output["methods"]
+    assert cadp["train"] == pytest.approx(mmdp.solve(train, HORIZON, objective=OBJECTIVE).value)
     assert wsu["train"] == pytest.approx(mmdp.solve(train, HORIZON, "wsu").evaluation.cvar(0.4))
     assert wsu["train"] <= cadp["train"] <= oracle["train"]
     assert wsu["regret"] == pytest.approx(mmdp.solve(train, HORIZON, "wsu").evaluation.bayes_regret)
@@ -111,7 +115,9 @@ def test_compare_is_about_the_objective(folder: Path, train: mmdp.MMDP) -> None:
 
 def test_refusals(folder: Path) -> None:
     words = ("solve", folder, "-T", 2, "--objective")
-    assert "the weight of the tail, is above 0 and at most 1, not 2.0" in refused(*words, "cvar:2")
-    assert "(did you mean 'worst'?)" in refused(*words, "worse")
-    told = refused(*words, "worst", "--method", "wsu")
-    assert "wsu cannot do this: it maximises the mean, not worst; choose --method cadp" in told
+    assert "the weight of the tail, is above 0 and at most 1, not 2.0" in run_refused(
+        *words, "cvar:2"
+    )
+    assert "(did you mean 'worst'?)" in run_refused(*words, "worse")
+    message = run_refused(*words, "worst", "--method", "wsu")
+    assert "wsu cannot do this: it maximises the mean, not worst; choose --method cadp" in message

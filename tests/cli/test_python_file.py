@@ -22,8 +22,9 @@ def step(state, action, event):
 def build(p):
     return mmdp.from_step(
         step, states={"stock": range(CAPACITY + 1)}, actions={"order": range(3)},
-        events={"demand": range(3)}, chance=lambda draw: [0.5 - draw["p"], 0.5, draw["p"]],
-        draws={"p": p}, initial={"stock": 2}, discount=0.95)
+        events={"demand": range(3)},
+        event_probs=lambda sample: [0.5 - sample["p"], 0.5, sample["p"]],
+        samples={"p": p}, initial={"stock": 2}, discount=0.95)
 
 model = build([0.1, 0.3])
 both = model, build([0.2, 0.4, 0.5])
@@ -39,7 +40,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 def test_commands_take_a_model_from_a_python_file(shop: Path, tmp_path: Path) -> None:
-    facts = run("info", f"{shop}:model").facts()
+    facts = run("info", f"{shop}:model").parse_facts()
     assert facts["states"] == "5: stock=0, stock=1, stock=2, stock=3, stock=4"
     assert facts["storage"].startswith("events")
     solved = run("solve", f"{shop}:model", "-T", 5, "--json", "--out", tmp_path / "p.csv")
@@ -51,30 +52,35 @@ def test_commands_take_a_model_from_a_python_file(shop: Path, tmp_path: Path) ->
 
 
 def test_a_pair_has_test_models(shop: Path) -> None:
-    assert run("info", f"{shop}:both", "--split", "test").facts()["models"] == "3"
-    compared = run("compare", f"{shop}:both", "-T", 4, "--methods", "cadp,mvp", "--json")
+    assert run("info", f"{shop}:both", "--split", "test").parse_facts()["models"] == "3"
+    compared = run("study", f"{shop}:both", "-T", 4, "--methods", "cadp,mvp", "--json")
     assert compared.json["test_models"] == 3
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("arguments", "message"),
     [
         (":modl", "no 'modl' (did you mean 'model'?) in this file; it has model"),
         ("", "name the model in it, like"),
         (":number", "number is int; expected an MMDP, or a pair of train and test models"),
         (":model --split test", "model has no test models"),
-        (":model --normalize", "normalize is for files of tables"),
+        (":model --load-option normalize=true", "normalize is for files of tables"),
     ],
 )
-def test_what_a_python_file_cannot_give_is_refused(shop: Path, given: str, told: str) -> None:
-    name, *more = given.split(" ")
-    done = run("info", f"{shop}{name}", *more)
-    assert done.code == 2
-    assert told in " ".join(done.err.split())
+def test_what_a_python_file_cannot_give_is_refused(
+    shop: Path, arguments: str, message: str
+) -> None:
+    name, *more = arguments.split(" ")
+    result = run("info", f"{shop}{name}", *more)
+    assert result.code == 2
+    assert message in " ".join(result.err.split())
 
 
 def test_errors_in_the_file_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import mmdp\nmodel = 1 / 0\n")
-    done = run("info", f"{tmp_path / 'bad.py'}:model")
-    assert (done.code, "bad.py raised ZeroDivisionError" in " ".join(done.err.split())) == (2, True)
+    result = run("info", f"{tmp_path / 'bad.py'}:model")
+    assert (result.code, "bad.py raised ZeroDivisionError" in " ".join(result.err.split())) == (
+        2,
+        True,
+    )
     assert "no such file" in run("info", f"{tmp_path / 'none.py'}:model").err

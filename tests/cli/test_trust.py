@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import mmdp
-from tests.cli.calls import LOG, refused, run
-from tests.processes import PATIENCE, running
+from tests.cli.calls import LOG, run, run_refused
+from tests.processes import TIMEOUT, run_process
 
 
-def bytes_of(folder: Path) -> dict[str, bytes]:
+def read_all_bytes(folder: Path) -> dict[str, bytes]:
     return {x.name: x.read_bytes() for x in folder.iterdir()}
 
 
@@ -24,15 +24,15 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "name", ["training.csv", "test.csv", "initial.csv", "test_weights.csv", "labels.csv"]
 )
-@pytest.mark.parametrize("command", ["solve", "compare", "evaluate"])
+@pytest.mark.parametrize("command", ["solve", "study", "evaluate"])
 def test_models_are_not_written_over(
     folder: Path, policy_file: Path, name: str, command: str
 ) -> None:
-    before = bytes_of(folder)
+    before = read_all_bytes(folder)
     data = (policy_file, folder) if command == "evaluate" else (folder, "-T", 2)
-    told = refused(command, *data, "--out", folder / name)
-    assert f"--out {folder / name}: this is read, not written" in told
-    assert bytes_of(folder) == before
+    message = run_refused(command, *data, "--out", folder / name)
+    assert f"--out {folder / name}: this is read, not written" in message
+    assert read_all_bytes(folder) == before
 
 
 def test_other_inputs_are_not_written_over(folder: Path, policy_file: Path, tmp_path: Path) -> None:
@@ -41,17 +41,19 @@ def test_other_inputs_are_not_written_over(folder: Path, policy_file: Path, tmp_
         ("evaluate", policy_file, folder, "-o", policy_file),
         ("solve", folder, "-T", 6, "--init", policy_file, "-o", policy_file),
     ):
-        assert "is read, not written" in refused(*arguments)
+        assert "is read, not written" in run_refused(*arguments)
     assert policy_file.read_bytes() == before
     one = tmp_path / "one.csv"
     one.write_bytes((folder / "training.csv").read_bytes())
-    assert "is read, not written" in refused("solve", one, "-T", 2, "-o", one)
-    assert "is read, not written" in refused("solve", one, "-T", 2, "-o", tmp_path / "initial.csv")
+    assert "is read, not written" in run_refused("solve", one, "-T", 2, "-o", one)
+    assert "is read, not written" in run_refused(
+        "solve", one, "-T", 2, "-o", tmp_path / "initial.csv"
+    )
     assert run("solve", one, "-T", 2, "-m", "wsu", "-o", tmp_path / "policy.csv").code == 0
     log = tmp_path / "training.csv"
     log.write_text(LOG)
-    told = refused("fit", log, "--out", tmp_path, "--overwrite")
-    assert "would be written over it" in told
+    message = run_refused("fit", log, "--out", tmp_path, "--overwrite")
+    assert "would overwrite this log" in message
     assert log.read_text() == LOG
 
 
@@ -66,8 +68,8 @@ def test_an_empty_name_is_not_this_folder(
         ("solve", folder, "-T", 2, "--out", ""),
         ("report", folder, "-T", 2, "--out", ""),
     ):
-        assert "--out is empty" in refused(*arguments)
-    assert "DATA is empty" in refused("info", "")
+        assert "--out is empty" in run_refused(*arguments)
+    assert "DATA is empty" in run_refused("info", "")
     assert [x.name for x in tmp_path.iterdir()] == ["log.csv"]
 
 
@@ -76,7 +78,7 @@ def test_an_empty_name_is_not_this_folder(
     "arguments",
     [
         ("solve", "{folder}", "-T", 2, "--out", "/proc/policy.csv"),
-        ("compare", "{folder}", "-T", 2, "--out", "/proc/table.csv"),
+        ("study", "{folder}", "-T", 2, "--out", "/proc/table.csv"),
         ("report", "{folder}", "-T", 2, "--out", "/proc/report.html"),
         ("plot", "policy", "{folder}", "-T", 2, "--out", "/proc/policy.png"),
         ("fit", "{folder}/training.csv", "--out", "/proc/models"),
@@ -84,44 +86,44 @@ def test_an_empty_name_is_not_this_folder(
         ("paper", "--out", "/proc/out"),
     ],
 )
-def test_a_place_that_cannot_be_written_is_found_before_the_work(
+def test_an_unwritable_path_is_refused_before_the_work(
     folder: Path, arguments: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(*_: Any, **__: Any) -> None:
+    def fail_if_called(*_: Any, **__: Any) -> None:
         raise AssertionError("it began to work")
 
     for module in (mmdp, sys.modules["mmdp.study"]):
-        monkeypatch.setattr(module, "solve", work)
-    monkeypatch.setattr("mmdp.report.Desk", work)
-    monkeypatch.setattr("mmdp.posterior.dirichlet.fit", work)
-    monkeypatch.setattr("mmdp.cli.domain._draw", work)
-    told = refused(*(str(x).format(folder=folder) for x in arguments))
-    assert "cannot be written" in told
+        monkeypatch.setattr(module, "solve", fail_if_called)
+    monkeypatch.setattr("mmdp.report.ReportContext", fail_if_called)
+    monkeypatch.setattr("mmdp.posterior.dirichlet.fit", fail_if_called)
+    monkeypatch.setattr("mmdp.cli.domain._make_models", fail_if_called)
+    message = run_refused(*(str(x).format(folder=folder) for x in arguments))
+    assert "cannot be written" in message
 
 
-@pytest.mark.parametrize("command", ["solve", "compare", "report", "bound"])
+@pytest.mark.parametrize("command", ["solve", "study", "report", "bound"])
 def test_a_billion_decisions_are_refused_with_their_size(
     folder: Path, tmp_path: Path, command: str
 ) -> None:
     out = ("--out", tmp_path / "report.html") if command == "report" else ()
-    told = refused(command, folder, "-T", 10**12, *out)
-    assert "a policy over 1,000,000,000,000 decisions would take" in told
-    assert " TB on top of the 1.28 kB of the models; this machine has" in told
-    assert "shorten --horizon" in told
+    message = run_refused(command, folder, "-T", 10**12, *out)
+    assert "a policy over 1,000,000,000,000 decisions would take" in message
+    assert " TB on top of the 1.28 kB of the models; this machine has" in message
+    assert "shorten --horizon" in message
 
 
 def test_the_size_is_that_of_the_method(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmdp.support.memory_here", lambda: 3500)
-    told = refused("solve", folder, "-T", 100)  # 5 models, 3 states: weights of 22 times
-    assert "100 decisions would take 2.64 kB on top of the 1.28 kB of the models" in told
-    assert "this machine has 3.5 kB" in told
+    monkeypatch.setattr("mmdp.memory.memory_here", lambda: 3500)
+    message = run_refused("solve", folder, "-T", 100)  # 5 models, 3 states: weights of 22 times
+    assert "100 decisions would take 2.64 kB on top of the 1.28 kB of the models" in message
+    assert "this machine has 3.5 kB" in message
     assert run("solve", folder, "-T", 100, "-m", "wsu").code == 0  # 1,200 bytes
 
 
 def test_zeros_that_fill_the_memory_are_refused_with_their_size(
     train: mmdp.MMDP, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmdp.io.npz.UNFOLDED", 1_000_000)  # it is 128 MiB
+    monkeypatch.setattr("mmdp.io.npz.MAX_UNPACKED_BYTES", 1_000_000)  # it is 128 MiB
     mmdp.save(train, tmp_path / "good.npz")
     with np.load(tmp_path / "good.npz") as file:
         arrays = dict(file)
@@ -134,36 +136,36 @@ def test_zeros_that_fill_the_memory_are_refused_with_their_size(
         shape = {"descr": "<f8", "fortran_order": False, "shape": (1, 4000, 1000)}
         np.lib.format.write_array_header_1_0(file, shape)
         file.write(bytes(8 * 4000 * 1000))
-    told = refused("info", path)
-    assert "its arrays would take 32 MB, but the file has" in told
+    message = run_refused("info", path)
+    assert "its arrays would take 32 MB, but the file has" in message
     with zipfile.ZipFile(path, "w") as archive, archive.open("p.npy", "w") as file:
         np.lib.format.write_array_header_1_0(file, {**shape, "shape": (10**9, 10**9)})
-    assert "p.npy is shorter than it says" in refused("info", path)
+    assert "p.npy is shorter than its header says" in run_refused("info", path)
 
 
 # ---------------------------------------------------------------------- overflow
-def huge(folder: Path, reward: float) -> Path:
+def write_huge_model(folder: Path, reward: float) -> Path:
     model = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]] * 2, [[reward], [1.0]], initial=[1, 0])
     mmdp.save(model, folder)
     return folder
 
 
 def test_values_that_doubles_cannot_carry_are_refused(tmp_path: Path) -> None:
-    data = huge(tmp_path / "m", -1e308)
-    for command in ("solve", "compare", "bound"):
-        told = refused(command, data, "-T", 50)
-        assert "the largest reward is -1e+308 and the horizon 50" in told
-        assert "give rewards in a larger unit" in told
+    data = write_huge_model(tmp_path / "m", -1e308)
+    for command in ("solve", "study", "bound"):
+        message = run_refused(command, data, "-T", 50)
+        assert "the largest reward is -1e+308 and the horizon 50" in message
+        assert "give rewards in a larger unit" in message
     policy = tmp_path / "p.json"
-    mmdp.save_policy(mmdp.MarkovPolicy([[0, 0]] * 3), policy)
-    assert "largest reward is -1e+308 and the horizon 3" in refused("evaluate", policy, data)
+    mmdp.save_policy(mmdp.policies.MarkovPolicy([[0, 0]] * 3), policy)
+    assert "largest reward is -1e+308 and the horizon 3" in run_refused("evaluate", policy, data)
     assert run("info", data).code == 0
 
 
 def test_values_that_doubles_do_carry_are_finite(tmp_path: Path) -> None:
-    found = run("solve", huge(tmp_path / "m", 1e145), "-T", 50, "--json").json
-    assert found["value"] == pytest.approx(2e145)
-    assert found["sd"] == 0.0
+    output = run("solve", write_huge_model(tmp_path / "m", 1e145), "-T", 50, "--json").json
+    assert output["value"] == pytest.approx(2e145)
+    assert output["sd"] == 0.0
     model = mmdp.MMDP([[[[1.0]]]], [[1e149]], discount=0.5)  # adds up to 2e149 for ever
     assert mmdp.solve(model, 5000).value == pytest.approx(2e149)
 
@@ -172,28 +174,28 @@ def test_values_that_doubles_do_carry_are_finite(tmp_path: Path) -> None:
 def test_compare_keeps_the_rows_that_are_finished(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = mmdp.solve
+    original = mmdp.solve
 
-    def interrupted(model: Any, horizon: Any, method: Any, **options: Any) -> Any:
+    def solve_interrupted(model: Any, horizon: Any, method: Any, **options: Any) -> Any:
         if method.name == "mvp":
             signal.raise_signal(signal.SIGINT)
-        return plain(model, horizon, method, **options)
+        return original(model, horizon, method, **options)
 
-    monkeypatch.setattr(sys.modules["mmdp.study"], "solve", interrupted)
+    monkeypatch.setattr(sys.modules["mmdp.study"], "solve", solve_interrupted)
     out = tmp_path / "table.csv"
-    arguments = ("compare", folder, "-T", 3, "--methods", "wsu,cadp,mvp,gradient", "--out", out)
-    done = run(*arguments)
-    assert done.code == 130
-    assert "interrupted; 2 of 5 methods kept" in done.err
+    arguments = ("study", folder, "-T", 3, "--methods", "wsu,cadp,mvp,gradient", "--out", out)
+    result = run(*arguments)
+    assert result.code == 130
+    assert "interrupted; 2 of 5 methods kept" in result.err
     assert [line.split(",")[0] for line in out.read_text().splitlines()] == [
         "method",
         "wsu",
         "cadp",
     ]
-    found = run(*arguments, "--json")
-    assert [row["method"] for row in found.json["methods"]] == ["wsu", "cadp"]
-    done = run("compare", folder, "-T", 3, "--methods", "mvp,wsu")
-    assert (done.code, done.out) == (130, "")
+    second_result = run(*arguments, "--json")
+    assert [row["method"] for row in second_result.json["methods"]] == ["wsu", "cadp"]
+    result = run("study", folder, "-T", 3, "--methods", "mvp,wsu")
+    assert (result.code, result.out) == (130, "")
 
 
 def test_a_process_that_compares_keeps_its_rows(folder: Path, tmp_path: Path) -> None:
@@ -208,12 +210,12 @@ def test_a_process_that_compares_keeps_its_rows(folder: Path, tmp_path: Path) ->
         "sys.modules['mmdp.study'].solve = solve\n"
         "from mmdp.cli import main; main()"
     )
-    command = (sys.executable, "-c", code, "compare", folder, "-T", "3", "--out", out)
-    with running(*command) as process:
+    command = (sys.executable, "-c", code, "study", folder, "-T", "3", "--out", out)
+    with run_process(*command) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=PATIENCE)
+        _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130
-    assert "Traceback" not in told
+    assert "Traceback" not in stderr
     assert len(out.read_text().splitlines()) == 5

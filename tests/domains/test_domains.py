@@ -15,9 +15,9 @@ from scipy.special import gammaln
 import mmdp
 from mmdp import domains
 from mmdp.domains import _inventory, _population, _riverswim
-from mmdp.domains._common import DATA
+from mmdp.domains._common import DATA_DIR
 
-SMALL: dict[str, dict[str, int]] = {
+SMALL_SIZES: dict[str, dict[str, int]] = {
     "riverswim": {"n_train": 6, "n_test": 4},
     "population": {"n_train": 6, "n_test": 4},
     "population_small": {"n_train": 6, "n_test": 4},
@@ -26,49 +26,53 @@ SMALL: dict[str, dict[str, int]] = {
     "garnet": {"n_models": 6, "n_test": 4, "n_states": 8},
     "perishable": {"n_train": 6, "n_test": 4},
     "harvest": {"n_train": 6, "n_test": 4},
-    "mountain_car": {"n_train": 6, "n_test": 4, "points": 9},
-    "cart_pole": {"n_train": 6, "n_test": 4, "points": 3},
+    "mountain_car": {"n_train": 6, "n_test": 4, "n_points": 9},
+    "cart_pole": {"n_train": 6, "n_test": 4, "n_points": 3},
     "substitutes": {"n_train": 6, "n_test": 4},
 }
-ALIKE = 1e-3  # p-value under which two samples are called different; seeds are fixed
+MIN_P_VALUE = 1e-3  # p-value under which two samples are called different; seeds are fixed
 
 
-def read(folder: Path, file: str) -> tuple[np.ndarray, np.ndarray]:
+def read_published(folder: Path, file: str) -> tuple[np.ndarray, np.ndarray]:
     """(M, S, A, S') probabilities and rewards of a published CSV, read without mmdp.io."""
     rows = pd.read_csv(folder / file)
     model = rows["idoutcome"] if "idoutcome" in rows else rows["idstatefrom"] * 0
-    where = [model, rows["idstatefrom"], rows["idaction"], rows["idstateto"]]
-    sizes = [int(x.max()) + 1 for x in where]
-    p, weighted = np.zeros(sizes), np.zeros(sizes)
-    np.add.at(p, tuple(where), rows["probability"])
-    np.add.at(weighted, tuple(where), rows["probability"] * rows["reward"])
-    return p, np.divide(weighted, p, out=np.zeros_like(p), where=p > 0)
+    indices = [model, rows["idstatefrom"], rows["idaction"], rows["idstateto"]]
+    sizes = [int(x.max()) + 1 for x in indices]
+    p, weighted_rewards = np.zeros(sizes), np.zeros(sizes)
+    np.add.at(p, tuple(indices), rows["probability"])
+    np.add.at(weighted_rewards, tuple(indices), rows["probability"] * rows["reward"])
+    return p, np.divide(weighted_rewards, p, out=np.zeros_like(p), where=p > 0)
 
 
-def moves_of(model: mmdp.MMDP) -> np.ndarray:
+def get_move_probs(model: mmdp.MMDP) -> np.ndarray:
     """(M, 3) probabilities of riverswim's action 1 to move left, stay, move right."""
     return model.transitions[:, 10, 1, 9:12]
 
 
-def oracle(model: mmdp.MMDP, horizon: int) -> np.ndarray:
-    return mmdp.solve(model, horizon, mmdp.Oracle(keep_policies=False)).returns
+def compute_oracle_returns(model: mmdp.MMDP, horizon: int) -> np.ndarray:
+    return mmdp.solve(model, horizon, mmdp.methods.Oracle(keep_policies=False)).returns
 
 
-def cadp_over_seeds(build, seeds: range, horizon: int) -> np.ndarray:
+def evaluate_cadp_by_seed(make_domain, seeds: range, horizon: int) -> np.ndarray:
     """Mean test return of CADP's policy for each seed."""
-    found = []
+    means = []
     for seed in seeds:
-        train, test = build(seed=seed)
-        found.append(mmdp.evaluate(mmdp.solve(train, horizon), test).mean)
-    return np.array(found)
+        train, test = make_domain(seed=seed)
+        means.append(mmdp.evaluate(test, mmdp.solve(train, horizon)).mean)
+    return np.array(means)
 
 
 # -------------------------------------------------------------------- all domains
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", SMALL_SIZES)
 def test_seed_fixes_the_models(name: str) -> None:
-    build, sizes = domains.DOMAINS[name], SMALL[name]
-    first, again, other = build(**sizes, seed=3), build(**sizes, seed=3), build(**sizes, seed=4)
-    for a, b, c in zip(first, again, other, strict=True):
+    make_domain, sizes = domains.DOMAINS[name], SMALL_SIZES[name]
+    first, repeated, other = (
+        make_domain(**sizes, seed=3),
+        make_domain(**sizes, seed=3),
+        make_domain(**sizes, seed=4),
+    )
+    for a, b, c in zip(first, repeated, other, strict=True):
         np.testing.assert_array_equal(a.transitions, b.transitions)
         np.testing.assert_array_equal(a.rewards, b.rewards)
         assert not np.array_equal(a.transitions, c.transitions)
@@ -76,25 +80,25 @@ def test_seed_fixes_the_models(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["riverswim", "inventory", "hiv", "population_small"])
-def test_size_of_train_leaves_test_alone(name: str) -> None:
-    build = domains.DOMAINS[name]
-    small, large = build(3, 5, seed=1), build(7, 5, seed=1)
+def test_n_train_does_not_change_the_test_models(name: str) -> None:
+    make_domain = domains.DOMAINS[name]
+    small, large = make_domain(3, 5, seed=1), make_domain(7, 5, seed=1)
     np.testing.assert_array_equal(small.test.transitions, large.test.transitions)
 
 
 @pytest.mark.parametrize("name", domains.DOMAINS)
-def test_domain_carries_words(name: str) -> None:
-    domain = domains.DOMAINS[name](**SMALL.get(name, {}))
+def test_domains_have_names_and_labels(name: str) -> None:
+    domain = domains.DOMAINS[name](**SMALL_SIZES.get(name, {}))
     train, test = domain
     assert (train, test) == (domain.train, domain.test)
     assert domain.name == name == train.name
     assert domain.description == domains.DESCRIPTIONS[name]
     assert domain.citation == train.citation
     assert "\n" not in domain.description
-    assert train.labelled["state"]
-    assert train.labelled["action"]
+    assert train.has_labels["state"]
+    assert train.has_labels["action"]
     assert train.action_labels == test.action_labels
-    for model in (train, test, *([domain.true] if domain.true else [])):
+    for model in (train, test, *([domain.true_model] if domain.true_model else [])):
         np.testing.assert_allclose(model.transitions.sum(axis=-1), 1.0, atol=1e-12)
         assert model.initial.sum() == pytest.approx(1.0)
     if name not in ("two_models", "garnet"):
@@ -103,40 +107,49 @@ def test_domain_carries_words(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("call", "message"),
     [
         (lambda: domains.riverswim(n_train=0), "n_train must be a whole number"),
         (lambda: domains.riverswim(seed=-1), "seed must be a whole number"),
-        (lambda: domains.riverswim(variant="x"), "variant must be one of paper, corrected"),
+        (
+            lambda: domains.riverswim(variant="x"),
+            "variant='x' is not supported; choose from paper, corrected",
+        ),
         (lambda: domains.riverswim(log=[[0, 1, 0], [3, 1, 5]]), "from state 3 to 5 in step 1"),
         (lambda: domains.riverswim(log=-1), "seed must be a whole number"),
-        (lambda: domains.published("inventory"), "name must be one of riverswim, hiv"),
-        (lambda: domains.riverswim(log="mine"), 'log must be "published", a seed, or a table'),
+        (
+            lambda: domains.load_published("inventory"),
+            "name='inventory' is not supported; choose from riverswim, hiv",
+        ),
+        (lambda: domains.riverswim(log="mine"), 'give "published", a seed, or a table'),
         (lambda: domains.riverswim(log=[[10, 1, 9.5]]), "a table of whole numbers"),
         (lambda: domains.riverswim(log=np.empty((0, 3), int)), "a table of whole numbers"),
         (lambda: domains.riverswim(log=[[10, 2, 3]]), "action 2 in step 0; .* from 0 to 1"),
-        (lambda: domains.population(variant="wrong"), "variant must be one of"),
-        (lambda: domains.population(n_test=1001), "n_test is 1001, but there are 1000 draws"),
+        (lambda: domains.population(variant="wrong"), "variant='wrong' is not supported"),
+        (lambda: domains.population(n_test=1001), "n_test=1001 is larger than the 1000 samples"),
         (lambda: domains.population_small(seed=-1), "seed must be a whole number"),
-        (lambda: domains.inventory(preset="mine"), "preset must be one of paper"),
-        (lambda: domains.inventory(demands=[3, -1]), "none negative"),
-        (lambda: domains.two_models(weight=1.0), "weight must be between 0 and 1"),
-        (lambda: domains.garnet(n_states=3, branching=4), "branching is 4"),
-        (lambda: domains.garnet(concentration=0), "concentration must be above 0"),
+        (
+            lambda: domains.inventory(preset="mine"),
+            "preset='mine' is not supported; choose from paper",
+        ),
+        (lambda: domains.inventory(demands=[3, -1]), "whole numbers >= 0"),
+        (lambda: domains.two_models(weight=1.0), "weight=1.0 is not between 0 and 1"),
+        (lambda: domains.garnet(n_states=3, branching=4), "branching=4 is larger than n_states=3"),
+        (lambda: domains.garnet(concentration=0), "concentration=0.* is not above 0"),
         (lambda: domains.garnet(reward_noise=-1), "reward_noise"),
     ],
 )
-def test_bad_options_are_named(call, words: str) -> None:
-    with pytest.raises(mmdp.InputError, match=words) as caught:
+def test_bad_options_are_named(call, message: str) -> None:
+    with pytest.raises(mmdp.InputError, match=message) as error_info:
         call()
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error_info.value)
 
 
 # -------------------------------------------------------------------- riverswim
 def test_riverswim_rebuilds_the_published_models() -> None:
     """The published probabilities put through our builder give the published models."""
-    for published in domains.published("riverswim"):
-        model = _riverswim._models(moves_of(published), "paper")
+    for published in domains.load_published("riverswim"):
+        model = _riverswim._make_models(get_move_probs(published), "paper")
         np.testing.assert_allclose(model.transitions, published.transitions, atol=1e-12)
         possible = published.transitions > 0
         np.testing.assert_allclose(
@@ -145,8 +158,8 @@ def test_riverswim_rebuilds_the_published_models() -> None:
 
 
 def test_riverswim_true_model(paper_data: Path) -> None:
-    p, r = read(paper_data / "riverswim", "true.csv")
-    true = domains.riverswim(2, 2).true
+    p, r = read_published(paper_data / "riverswim", "true.csv")
+    true = domains.riverswim(2, 2).true_model
     assert true is not None
     np.testing.assert_allclose(true.transitions, p, atol=1e-12)
     np.testing.assert_allclose(true.rewards, (p * r).sum(axis=-1), atol=1e-10)
@@ -154,32 +167,36 @@ def test_riverswim_true_model(paper_data: Path) -> None:
 
 def test_riverswim_corrected_reward() -> None:
     """Expected reward in state 19: 100 p^2 as published, 100 p as described."""
-    paper, described = (domains.riverswim(5, 5, variant=v).train for v in ("paper", "corrected"))
+    paper, corrected = (
+        domains.riverswim(5, 5, variant=variant).train for variant in ("paper", "corrected")
+    )
     p = 1 - paper.parameters["p_left"]
     np.testing.assert_allclose(paper.rewards[:, 19, 1], 100 * p**2)
-    np.testing.assert_allclose(described.rewards[:, 19, 1], 100 * p)
+    np.testing.assert_allclose(corrected.rewards[:, 19, 1], 100 * p)
 
 
-def riverswim_counts(log: object) -> np.ndarray:
-    return _riverswim.counts_of(_riverswim.read_log(log))
+def count_riverswim_moves(log: object) -> np.ndarray:
+    return _riverswim.count_moves(_riverswim.read_log(log))
 
 
 def test_riverswim_log_explains_the_published_models() -> None:
     """Of all counts of moves, those of the published log make the 800 models most likely."""
-    moves = np.concatenate([moves_of(model) for model in domains.published("riverswim")])
-    logs = np.log(moves).mean(axis=0)
+    move_probs = np.concatenate(
+        [get_move_probs(model) for model in domains.load_published("riverswim")]
+    )
+    mean_log_probs = np.log(move_probs).mean(axis=0)
 
-    def likelihood(counts: tuple[int, ...]) -> float:
+    def compute_log_likelihood(counts: tuple[int, ...]) -> float:
         alpha = 1.0 + np.array(counts)
-        return float(gammaln(alpha.sum()) - gammaln(alpha).sum() + (alpha - 1) @ logs)
+        return float(gammaln(alpha.sum()) - gammaln(alpha).sum() + (alpha - 1) @ mean_log_probs)
 
-    best = max(itertools.product(range(8), repeat=3), key=likelihood)
-    assert best == tuple(riverswim_counts("published"))
+    best = max(itertools.product(range(8), repeat=3), key=compute_log_likelihood)
+    assert best == tuple(count_riverswim_moves("published"))
 
 
 def test_riverswim_simulated_log_is_short_and_seeded() -> None:
-    counts = np.array([riverswim_counts(seed) for seed in range(400)])
-    np.testing.assert_array_equal(counts[7], riverswim_counts(7))
+    counts = np.array([count_riverswim_moves(seed) for seed in range(400)])
+    np.testing.assert_array_equal(counts[7], count_riverswim_moves(7))
     assert counts.sum(axis=1).max() <= 15
     # action 1 is taken half of the time, and most steps are near the left end
     assert 1 < counts.sum(axis=1).mean() < 7.5
@@ -189,46 +206,46 @@ def test_riverswim_simulated_log_is_short_and_seeded() -> None:
     np.testing.assert_allclose([x.mean() for x in logged.values()], expected, atol=0.02)
 
 
-def test_a_log_of_ones_own() -> None:
+def test_riverswim_with_a_given_log() -> None:
     """The published log as a table gives the default models; half of it gives others."""
-    rows = pd.read_csv(str(DATA / "riverswim_log.csv"))
-    default, own, array, half = (
+    rows = pd.read_csv(str(DATA_DIR / "riverswim_log.csv"))
+    default, from_table, from_array, from_half = (
         domains.riverswim(3, 1, log=log).train.transitions
         for log in ("published", rows.assign(note=1), rows.to_numpy(), rows.iloc[: len(rows) // 2])
     )
-    np.testing.assert_array_equal(own, default)
-    np.testing.assert_array_equal(array, default)
-    assert not np.array_equal(half, default)
+    np.testing.assert_array_equal(from_table, default)
+    np.testing.assert_array_equal(from_array, default)
+    assert not np.array_equal(from_half, default)
 
 
 def test_riverswim_models_are_like_the_published() -> None:
     """Uncertain parameters and optimal values: moments, and Kolmogorov-Smirnov tests."""
-    moves = moves_of(domains.published("riverswim").test)
+    move_probs = get_move_probs(domains.load_published("riverswim").test)
     generated = domains.riverswim(3000, 1, seed=0).train
-    drawn = np.stack(list(generated.parameters.values()), axis=1)
-    error = moves.std(axis=0) / np.sqrt(len(moves))
-    np.testing.assert_array_less(np.abs(moves.mean(axis=0) - drawn.mean(axis=0)), 4 * error)
-    np.testing.assert_allclose(moves.std(axis=0), drawn.std(axis=0), rtol=0.1)
-    for ours, theirs in zip(drawn.T, moves.T, strict=True):
-        assert stats.ks_2samp(ours, theirs).pvalue > ALIKE
-    values = oracle(_riverswim._models(moves, "paper"), 50)
+    samples = np.stack(list(generated.parameters.values()), axis=1)
+    error = move_probs.std(axis=0) / np.sqrt(len(move_probs))
+    np.testing.assert_array_less(np.abs(move_probs.mean(axis=0) - samples.mean(axis=0)), 4 * error)
+    np.testing.assert_allclose(move_probs.std(axis=0), samples.std(axis=0), rtol=0.1)
+    for generated_probs, published_probs in zip(samples.T, move_probs.T, strict=True):
+        assert stats.ks_2samp(generated_probs, published_probs).pvalue > MIN_P_VALUE
+    values = compute_oracle_returns(_riverswim._make_models(move_probs, "paper"), 50)
     assert values.mean() == pytest.approx(210.60, abs=0.005)
-    assert stats.ks_2samp(oracle(generated, 50), values).pvalue > ALIKE
+    assert stats.ks_2samp(compute_oracle_returns(generated, 50), values).pvalue > MIN_P_VALUE
 
 
 def test_riverswim_cadp_brackets_the_published() -> None:
-    train, test = domains.published("riverswim")
-    theirs = mmdp.evaluate(mmdp.solve(train, 50), test).mean
-    assert theirs == pytest.approx(204.74, abs=0.005)
-    ours = cadp_over_seeds(domains.riverswim, range(12), 50)
-    assert ours.min() < theirs < ours.max()
-    assert abs(theirs - ours.mean()) < 3 * ours.std(ddof=1)
+    train, test = domains.load_published("riverswim")
+    published = mmdp.evaluate(test, mmdp.solve(train, 50)).mean
+    assert published == pytest.approx(204.74, abs=0.005)
+    generated = evaluate_cadp_by_seed(domains.riverswim, range(12), 50)
+    assert generated.min() < published < generated.max()
+    assert abs(published - generated.mean()) < 3 * generated.std(ddof=1)
 
 
 # -------------------------------------------------------------------- inventory
 def test_inventory_true_model(paper_data: Path) -> None:
-    p, r = read(paper_data / "inventory", "true.csv")
-    true = domains.inventory(2, 2).true
+    p, r = read_published(paper_data / "inventory", "true.csv")
+    true = domains.inventory(2, 2).true_model
     assert true is not None
     assert true.next_rewards is not None
     np.testing.assert_allclose(true.transitions, p, atol=1e-6)
@@ -237,16 +254,16 @@ def test_inventory_true_model(paper_data: Path) -> None:
 
 def test_inventory_rows_by_simulation() -> None:
     """One model's step, played by the rules in a loop."""
-    model = _inventory.models(np.array([3.0]))
+    model = _inventory.make_models(np.array([3.0]))
     rng = np.random.default_rng(0)
     for stock, order in ((0, 1), (4, 3), (15, 10), (20, 10)):
         ordered = min(order, 20 - stock)
         demand = rng.poisson(3.0, 40_000)
         sold = np.minimum(stock + ordered, demand)
-        left = stock + ordered - sold
-        reward = 4.99 * sold - 2.49 * ordered - 0.49 * (ordered > 0) - 0.05 * left
-        share = np.bincount(left, minlength=21) / len(left)
-        np.testing.assert_allclose(model.transitions[0, stock, order], share, atol=0.012)
+        stock_left = stock + ordered - sold
+        reward = 4.99 * sold - 2.49 * ordered - 0.49 * (ordered > 0) - 0.05 * stock_left
+        frequencies = np.bincount(stock_left, minlength=21) / len(stock_left)
+        np.testing.assert_allclose(model.transitions[0, stock, order], frequencies, atol=0.012)
         mean, error = reward.mean(), reward.std() / np.sqrt(len(reward)) + 1e-9
         assert abs(model.rewards[0, stock, order] - mean) < 4 * error
 
@@ -261,99 +278,117 @@ def test_inventory_posterior_is_conjugate() -> None:
     weight = np.exp(log - log.max())
     mean = (weight @ grid) / weight.sum()
     sd = np.sqrt((weight @ (grid - mean) ** 2) / weight.sum())
-    shape, scale = _inventory.posterior(np.array(demands))
+    shape, scale = _inventory.compute_posterior(np.array(demands))
     assert shape * scale == pytest.approx(mean, rel=1e-6)
     assert np.sqrt(shape) * scale == pytest.approx(sd, rel=1e-6)
     rates = domains.inventory(300, 1, demands=demands).train.parameters["rate"]
-    assert stats.kstest(rates, stats.gamma(shape, scale=scale).cdf).pvalue > ALIKE
+    assert stats.kstest(rates, stats.gamma(shape, scale=scale).cdf).pvalue > MIN_P_VALUE
 
 
 def test_inventory_paper_preset_is_near_the_table() -> None:
     """The paper prints 323 with sd 47 at T = 50 for 200 test models; error of a mean 3.3."""
     train, test = domains.inventory(100, 1500, preset="paper")
-    report = mmdp.evaluate(mmdp.solve(train, 50), test)
+    report = mmdp.evaluate(test, mmdp.solve(train, 50))
     assert report.mean == pytest.approx(323, abs=2.5 * 47 / np.sqrt(200))
     assert report.sd == pytest.approx(47, rel=0.12)
 
 
 # -------------------------------------------------------------------- HIV
-def hiv_quantities(p: np.ndarray, r: np.ndarray) -> dict[str, np.ndarray]:
+def compute_hiv_quantities(p: np.ndarray, r: np.ndarray) -> dict[str, np.ndarray]:
     """What a model shows of its draws: rows of treatment A, relative risks, rewards."""
-    found = {f"p_{s}_{n}": p[:, s, 0, n] for s in range(3) for n in range(s, 4)
-             if p[:, s, 0, n].any()}  # fmt: skip
+    quantities = {
+        f"p_{s}_{next_state}": p[:, s, 0, next_state]
+        for s in range(3)
+        for next_state in range(s, 4)
+        if p[:, s, 0, next_state].any()
+    }
     for a in (1, 2):
-        found[f"rr_{a}"] = p[:, 0, a, 1] / p[:, 0, 0, 1]
-    found.update({f"r_{s}_{a}": r[:, s, a] for s in range(3) for a in range(3)})
-    return found
+        quantities[f"rr_{a}"] = p[:, 0, a, 1] / p[:, 0, 0, 1]
+    quantities.update({f"r_{s}_{a}": r[:, s, a] for s in range(3) for a in range(3)})
+    return quantities
 
 
 def test_hiv_models_are_like_the_published() -> None:
-    both = domains.published("hiv")
-    p = np.concatenate([model.transitions for model in both])
-    r = np.concatenate([model.rewards for model in both])
+    published_domain = domains.load_published("hiv")
+    p = np.concatenate([model.transitions for model in published_domain])
+    r = np.concatenate([model.rewards for model in published_domain])
     generated = domains.hiv(3000, 1, seed=0).train
-    theirs = hiv_quantities(p, r)
-    ours = hiv_quantities(generated.transitions, generated.rewards)
-    assert ours.keys() == theirs.keys()
-    for name, drawn in theirs.items():
-        error = drawn.std() / np.sqrt(len(drawn))
-        assert abs(drawn.mean() - ours[name].mean()) < 4 * error, name
-        assert drawn.std() == pytest.approx(ours[name].std(), rel=0.3), name
-        assert stats.ks_2samp(drawn, ours[name]).pvalue > ALIKE, name
+    published_quantities = compute_hiv_quantities(p, r)
+    generated_quantities = compute_hiv_quantities(generated.transitions, generated.rewards)
+    assert generated_quantities.keys() == published_quantities.keys()
+    for name, samples in published_quantities.items():
+        error = samples.std() / np.sqrt(len(samples))
+        assert abs(samples.mean() - generated_quantities[name].mean()) < 4 * error, name
+        assert samples.std() == pytest.approx(generated_quantities[name].std(), rel=0.3), name
+        assert stats.ks_2samp(samples, generated_quantities[name]).pvalue > MIN_P_VALUE, name
     for horizon in (5, 15):
-        values = np.concatenate([oracle(model, horizon) for model in both])
-        assert stats.ks_2samp(values, oracle(generated, horizon)).pvalue > ALIKE
+        values = np.concatenate(
+            [compute_oracle_returns(model, horizon) for model in published_domain]
+        )
+        assert (
+            stats.ks_2samp(values, compute_oracle_returns(generated, horizon)).pvalue > MIN_P_VALUE
+        )
 
 
-def test_hiv_rewards_follow_from_the_draws() -> None:
+def test_hiv_rewards_follow_from_the_samples() -> None:
     """One model's rewards and rows, by hand from its parameters."""
     model = domains.hiv(3, 1, seed=5).train
     x = {k: v[2] for k, v in model.parameters.items()}
-    leave = x["rr_1"] * np.array([x["p_1_2"], x["p_1_3"]])
-    np.testing.assert_allclose(model.transitions[2, 1, 1], [0, 1 - leave.sum(), *leave])
+    exit_probs = x["rr_1"] * np.array([x["p_1_2"], x["p_1_3"]])
+    np.testing.assert_allclose(model.transitions[2, 1, 1], [0, 1 - exit_probs.sum(), *exit_probs])
     benefit = [50000 * x[f"u_{s}"] - x[f"c_{s}_1"] for s in (1, 2)]
-    reward = (1 - leave.sum()) * benefit[0] + leave[0] * benefit[1]
+    reward = (1 - exit_probs.sum()) * benefit[0] + exit_probs[0] * benefit[1]
     assert model.rewards[2, 1, 1] == pytest.approx(reward)
     assert (model.rewards[:, 3] == 0).all()
 
 
 def test_hiv_cadp_brackets_the_published() -> None:
-    train, test = domains.published("hiv")
-    theirs = mmdp.evaluate(mmdp.solve(train, 15), test).mean
-    assert theirs == pytest.approx(42235.35, abs=0.005)
-    ours = cadp_over_seeds(domains.hiv, range(20), 15)
-    assert ours.min() < theirs < ours.max()
-    assert abs(theirs - ours.mean()) < 3 * ours.std(ddof=1)
+    train, test = domains.load_published("hiv")
+    published = mmdp.evaluate(test, mmdp.solve(train, 15)).mean
+    assert published == pytest.approx(42235.35, abs=0.005)
+    generated = evaluate_cadp_by_seed(domains.hiv, range(20), 15)
+    assert generated.min() < published < generated.max()
+    assert abs(published - generated.mean()) < 3 * generated.std(ddof=1)
 
 
 # -------------------------------------------------------------------- population
-def pooled_chi_square(seen: np.ndarray, expected: np.ndarray, least: float = 5.0):
+def compute_pooled_chi_square(
+    observed: np.ndarray, expected: np.ndarray, min_expected: float = 5.0
+):
     """(statistic, degrees of freedom) after cells of small expectation are pooled."""
     order = np.argsort(expected)
-    e, o = np.cumsum(expected[order]), np.cumsum(seen[order])
-    ends = []
-    last = 0.0
-    for i, total in enumerate(e):
-        if total - last >= least and e[-1] - total >= (0 if i == len(e) - 1 else least):
-            ends.append(i)
-            last = total
-    e, o = np.diff(e[ends], prepend=0.0), np.diff(o[ends], prepend=0.0)
-    return float(((o - e) ** 2 / e).sum()), len(e) - 1
+    cum_expected, cum_observed = np.cumsum(expected[order]), np.cumsum(observed[order])
+    pool_ends = []
+    last_total = 0.0
+    for i, total in enumerate(cum_expected):
+        if total - last_total >= min_expected and cum_expected[-1] - total >= (
+            0 if i == len(cum_expected) - 1 else min_expected
+        ):
+            pool_ends.append(i)
+            last_total = total
+    cum_expected, cum_observed = (
+        np.diff(cum_expected[pool_ends], prepend=0.0),
+        np.diff(cum_observed[pool_ends], prepend=0.0),
+    )
+    return float(((cum_observed - cum_expected) ** 2 / cum_expected).sum()), len(cum_expected) - 1
 
 
 def test_population_true_model(paper_data: Path) -> None:
     """Chi-square against the published file, which holds 10,000 draws a row."""
-    p, r = read(paper_data / "population_small", "true.csv")
-    true = domains.population_small(2, 2).true
+    p, r = read_published(paper_data / "population_small", "true.csv")
+    true = domains.population_small(2, 2).true_model
     assert true is not None
-    rows = [pooled_chi_square(10_000 * seen, 10_000 * exact)
-            for seen, exact in zip(p[0].reshape(-1, 51), true.transitions[0].reshape(-1, 51),
-                                   strict=True)]  # fmt: skip
-    statistic, freedom = np.sum(rows, axis=0)
-    assert freedom > 3000
-    assert stats.chi2.sf(statistic, freedom) > ALIKE
-    each = np.array([stats.chi2.sf(x, k) for x, k in rows if k > 0])
-    assert each.min() * len(each) > 1e-2
+    rows = [
+        compute_pooled_chi_square(10_000 * observed, 10_000 * probs)
+        for observed, probs in zip(
+            p[0].reshape(-1, 51), true.transitions[0].reshape(-1, 51), strict=True
+        )
+    ]
+    statistic, n_degrees = np.sum(rows, axis=0)
+    assert n_degrees > 3000
+    assert stats.chi2.sf(statistic, n_degrees) > MIN_P_VALUE
+    p_values = np.array([stats.chi2.sf(x, k) for x, k in rows if k > 0])
+    assert p_values.min() * len(p_values) > 1e-2
     expected = np.broadcast_to(true.rewards[0][:, :, None], p[0].shape)
     np.testing.assert_allclose(r[0][p[0] > 0], expected[p[0] > 0], atol=1e-6)
 
@@ -361,18 +396,20 @@ def test_population_true_model(paper_data: Path) -> None:
 def test_population_kernel_by_simulation() -> None:
     """Exponential growth, simulated as described, for rates low and high."""
     rng = np.random.default_rng(0)
-    draws, sizes = 40_000, (51, 5, 3)
+    n_samples, sizes = 40_000, (51, 5, 3)
     rates = np.broadcast_to(np.array([-0.3, 0.8, 2.5]), sizes)
-    kernel = _population.exponential_kernel(rates)
+    kernel = _population.make_exponential_transitions(rates)
     results = []
     for s, a, m in itertools.product((0, 1, 7, 30, 50), (0, 4), range(3)):
-        g = np.maximum(0, rng.normal(rates[s, a, m], _population.GROWTH_SD[a], draws))
-        n = np.clip(np.rint(g * s), 0, 50)
-        following = np.clip(np.rint(n + np.maximum(0, rng.normal(3, 1.5, draws))), 0, 50)
-        seen = np.bincount(following.astype(int), minlength=51)
-        results.append(pooled_chi_square(seen, draws * kernel[m, s, a]))
-    statistic, freedom = np.sum(results, axis=0)
-    assert stats.chi2.sf(statistic, freedom) > ALIKE
+        growth = np.maximum(0, rng.normal(rates[s, a, m], _population.GROWTH_SD[a], n_samples))
+        grown_sizes = np.clip(np.rint(growth * s), 0, 50)
+        next_sizes = np.clip(
+            np.rint(grown_sizes + np.maximum(0, rng.normal(3, 1.5, n_samples))), 0, 50
+        )
+        observed = np.bincount(next_sizes.astype(int), minlength=51)
+        results.append(compute_pooled_chi_square(observed, n_samples * kernel[m, s, a]))
+    statistic, n_degrees = np.sum(results, axis=0)
+    assert stats.chi2.sf(statistic, n_degrees) > MIN_P_VALUE
 
 
 def test_population_cuts_small_probabilities() -> None:
@@ -382,9 +419,11 @@ def test_population_cuts_small_probabilities() -> None:
 
 
 def test_population_variants_differ_by_the_order_of_rates() -> None:
-    paper, corrected = (domains.population(4, 1, variant=v).train for v in ("paper", "corrected"))
-    for name, drawn in paper.parameters.items():
-        np.testing.assert_array_equal(drawn, corrected.parameters[name])
+    paper, corrected = (
+        domains.population(4, 1, variant=variant).train for variant in ("paper", "corrected")
+    )
+    for name, samples in paper.parameters.items():
+        np.testing.assert_array_equal(samples, corrected.parameters[name])
     np.testing.assert_array_equal(paper.transitions[:, :, 0], corrected.transitions[:, :, 0])
     # action 1 in state 17 has the rate of (4 * 17) mod 51 = 17: the slip is no change there
     np.testing.assert_array_equal(paper.transitions[:, 17, 1], corrected.transitions[:, 17, 1])
@@ -395,12 +434,12 @@ def test_population_variants_differ_by_the_order_of_rates() -> None:
 
 def test_population_log_policy_is_optimal() -> None:
     """Value iteration's policy against backward induction over a long horizon."""
-    true = domains.population_small(1, 1).true
+    true = domains.population_small(1, 1).true_model
     assert true is not None
     policy = mmdp.solve(true, 300).policy
     assert policy is not None
     np.testing.assert_array_equal(
-        population_posterior.optimal_actions(_population.true_kernel()), policy.actions[0]
+        population_posterior.optimal_actions(_population.make_true_transitions()), policy.actions[0]
     )
 
 
@@ -409,27 +448,27 @@ def test_population_published_log() -> None:
     log = population_posterior.published_log()
     assert (len(log.state), log.state[0]) == (300, 10)
     np.testing.assert_array_equal(log.state[1:], log.next_state[:-1])
-    best = population_posterior.optimal_actions(_population.true_kernel())[log.state]
+    best = population_posterior.optimal_actions(_population.make_true_transitions())[log.state]
     assert (best == log.action).mean() == pytest.approx(0.91)
 
 
-def test_population_draws_are_those_of_the_sampler() -> None:
+def test_population_samples_come_from_the_sampler() -> None:
     """The script makes the draws in the package again, and POPS begins like POP."""
-    again, large = population_posterior.packed(100), domains.population(variant="corrected")
+    resampled, large = population_posterior.packed(100), domains.population(variant="corrected")
     small = domains.population_small()
     for i, split in enumerate(("train", "test")):
-        drawn = getattr(large, split).parameters
+        samples = getattr(large, split).parameters
         for name, x in getattr(small, split).parameters.items():
-            np.testing.assert_array_equal(x, drawn[name][:100])
+            np.testing.assert_array_equal(x, samples[name][:100])
             # the chains make 3e-10 of a rounding in the sums of the log
-            np.testing.assert_allclose(x, np.split(again[name], 2)[i], rtol=1e-8)
+            np.testing.assert_allclose(x, np.split(resampled[name], 2)[i], rtol=1e-8)
     # what the models had when every call ran the sampler
     sums = [float((x.transitions @ np.arange(51.0)).sum()) for x in large]
     np.testing.assert_allclose(sums, [6296773.109137601, 6283854.43944003], rtol=1e-12)
 
 
-def test_population_seeds_deal_the_same_draws() -> None:
-    """No draw is in both sets, and none is lost, whichever the seed."""
+def test_population_seeds_split_the_same_samples() -> None:
+    """No sample is in both sets, and none is lost, whichever the seed."""
     sets = {}
     for seed in (0, 1):
         sets[seed] = [set(x.parameters["mu2"].tolist()) for x in domains.population(seed=seed)]
@@ -439,7 +478,7 @@ def test_population_seeds_deal_the_same_draws() -> None:
     assert 400 < len(sets[0][0] & sets[1][0]) < 600
 
 
-def log_posterior(z: np.ndarray, log) -> np.ndarray:
+def compute_log_posterior(z: np.ndarray, log) -> np.ndarray:
     """(C,) log density of (mu, mu0, mu1, mu2, ext_mu, log sigma[5], log ext_prec), ext_i out."""
     x, a, y = (v.astype(float) for v in log)
     coefficients, precision = z[:, :5], np.exp(z[:, 5:])
@@ -449,47 +488,52 @@ def log_posterior(z: np.ndarray, log) -> np.ndarray:
     density = -0.5 * (np.log(variance) + (y - mean) ** 2 / variance).sum(axis=1)
     density -= 0.5 * (coefficients[:, 1:4] - [1, 0, 0]) ** 2 @ np.array([1.0, 10.0, 10.0])
     density += z[:, 5:].sum(axis=1)  # the precisions are uniform, their logarithms are not
-    inside = (precision < 5).all(axis=1)
+    in_range = (precision < 5).all(axis=1)
     for column, low, high in ((0, 0.5, 3.0), (4, 0.0, 20.0)):
-        inside &= (z[:, column] > low) & (z[:, column] < high)
-    return np.where(inside, density, -np.inf)
+        in_range &= (z[:, column] > low) & (z[:, column] < high)
+    return np.where(in_range, density, -np.inf)
 
 
-def metropolis(log, chains: int, steps: int, rng: np.random.Generator) -> np.ndarray:
+def sample_metropolis(log, n_chains: int, n_steps: int, rng: np.random.Generator) -> np.ndarray:
     """(steps, chains, 11) differential-evolution Metropolis: half the chains move at a time."""
     # narrow starts: a chain far out on the ridge of the cubic takes long to come back
-    spread = np.array([0.2, 0.1, 0.003, 6e-5, 1.0, *[0.5] * 6])
-    z = np.array([1.5, 0.7, -0.02, 5e-4, 5, *[-3.0] * 6]) + spread * rng.standard_normal(
-        (chains, 11)
+    scales = np.array([0.2, 0.1, 0.003, 6e-5, 1.0, *[0.5] * 6])
+    z = np.array([1.5, 0.7, -0.02, 5e-4, 5, *[-3.0] * 6]) + scales * rng.standard_normal(
+        (n_chains, 11)
     )
     z[:, 0], z[:, 4] = np.clip(z[:, 0], 0.6, 2.9), np.clip(z[:, 4], 0.1, 19)
-    density, kept, half = log_posterior(z, log), np.empty((steps, chains, 11)), chains // 2
-    for i in range(steps):
-        for moving, others in ((slice(0, half), half), (slice(half, None), 0)):
-            j = others + rng.integers(0, half, (2, half))
+    density, samples, half = (
+        compute_log_posterior(z, log),
+        np.empty((n_steps, n_chains, 11)),
+        n_chains // 2,
+    )
+    for i in range(n_steps):
+        for updated_chains, other_offset in ((slice(0, half), half), (slice(half, None), 0)):
+            j = other_offset + rng.integers(0, half, (2, half))
             step = 2.38 / np.sqrt(22) * rng.choice([0.6, 1.0]) * (z[j[0]] - z[j[1]])
-            new = z[moving] + step
-            found = log_posterior(new, log)
-            accept = np.log(rng.random(half)) < found - density[moving]
-            z[moving] = np.where(accept[:, None], new, z[moving])
-            density[moving] = np.where(accept, found, density[moving])
-        kept[i] = z
-    return kept
+            proposal = z[updated_chains] + step
+            proposal_density = compute_log_posterior(proposal, log)
+            accept = np.log(rng.random(half)) < proposal_density - density[updated_chains]
+            z[updated_chains] = np.where(accept[:, None], proposal, z[updated_chains])
+            density[updated_chains] = np.where(accept, proposal_density, density[updated_chains])
+        samples[i] = z
+    return samples
 
 
 def test_population_sampler_agrees_with_metropolis() -> None:
     """The same posterior by another algorithm, from the density alone."""
     log = population_posterior.simulate_log(np.random.default_rng(1))
-    other = metropolis(log, 120, 2000, np.random.default_rng(2))[600:]
-    ours = population_posterior.sample_chains(log, 50, 60, np.random.default_rng(3))
-    for i, (name, drawn) in enumerate(ours.items()):
-        x = other[:, :, i]
-        assert abs(drawn.mean() - x.mean()) < 0.1 * x.std(), name
-        assert drawn.std() == pytest.approx(x.std(), rel=0.1), name
+    metropolis_samples = sample_metropolis(log, 120, 2000, np.random.default_rng(2))[600:]
+    sampler_output = population_posterior.sample_chains(log, 50, 60, np.random.default_rng(3))
+    for i, (name, samples) in enumerate(sampler_output.items()):
+        x = metropolis_samples[:, :, i]
+        assert abs(samples.mean() - x.mean()) < 0.1 * x.std(), name
+        assert samples.std() == pytest.approx(x.std(), rel=0.1), name
         np.testing.assert_allclose(
-            np.quantile(drawn, (0.1, 0.5, 0.9)), np.quantile(x, (0.1, 0.5, 0.9)),
+            np.quantile(samples, (0.1, 0.5, 0.9)),
+            np.quantile(x, (0.1, 0.5, 0.9)),
             atol=0.15 * x.std(),
-        )  # fmt: skip
+        )
 
 
 def test_population_sampler_mixes() -> None:
@@ -502,19 +546,19 @@ def test_population_sampler_mixes() -> None:
         within = halves.var(axis=1, ddof=1).mean()
         between = halves.mean(axis=1).var(ddof=1)
         assert np.sqrt((within * 29 / 30 + between) / within) < 1.01, name
-        centred = x - x.mean()
-        assert abs((centred[:, 1:] * centred[:, :-1]).mean() / x.var()) < 0.1, name
+        centered = x - x.mean()
+        assert abs((centered[:, 1:] * centered[:, :-1]).mean() / x.var()) < 0.1, name
 
 
 def test_population_sampler_without_data_is_the_prior() -> None:
     """A log of one step of action 1 from population 0 says nothing about growth."""
-    one = np.array([0]), np.array([1]), np.array([3])
+    log_columns = np.array([0]), np.array([1]), np.array([3])
     x = population_posterior.sample_chains(
-        population_posterior.Log(*one), 1000, 2, np.random.default_rng(0), burn_in=20
+        population_posterior.Log(*log_columns), 1000, 2, np.random.default_rng(0), burn_in=20
     )
-    assert stats.kstest(x["mu"].ravel(), stats.uniform(0.5, 2.5).cdf).pvalue > ALIKE
-    assert stats.kstest(x["mu0"].ravel(), stats.norm(1, 1).cdf).pvalue > ALIKE
-    assert stats.kstest(x["mu1"].ravel(), stats.norm(0, 10**-0.5).cdf).pvalue > ALIKE
+    assert stats.kstest(x["mu"].ravel(), stats.uniform(0.5, 2.5).cdf).pvalue > MIN_P_VALUE
+    assert stats.kstest(x["mu0"].ravel(), stats.norm(1, 1).cdf).pvalue > MIN_P_VALUE
+    assert stats.kstest(x["mu1"].ravel(), stats.norm(0, 10**-0.5).cdf).pvalue > MIN_P_VALUE
 
 
 def test_population_posterior_is_like_the_reference() -> None:
@@ -523,18 +567,23 @@ def test_population_posterior_is_like_the_reference() -> None:
     One log differs from another: the reference means must lie within 3 standard deviations
     of the posterior means over 20 logs, and its sds within a factor 1.6 of the typical one.
     """
-    reference = {"mu": (1.55, 0.29), "mu0": (0.74, 0.45), "mu1": (-0.032, 0.040),
-                 "mu2": (0.00091, 0.00107), "ext_mu": (5.0, 1.9)}  # fmt: skip
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in reference}
+    reference = {
+        "mu": (1.55, 0.29),
+        "mu0": (0.74, 0.45),
+        "mu1": (-0.032, 0.040),
+        "mu2": (0.00091, 0.00107),
+        "ext_mu": (5.0, 1.9),
+    }
+    moments: dict[str, list[tuple[float, float]]] = {name: [] for name in reference}
     for seed in range(20):
         log = population_posterior.simulate_log(np.random.default_rng(seed))
-        draws = population_posterior.sample_chains(
+        samples = population_posterior.sample_chains(
             log, 100, 3, np.random.default_rng(seed), burn_in=50, thin=8
         )
-        for name, x in draws.items():
-            found[name].append((x.mean(), x.std()))
+        for name, x in samples.items():
+            moments[name].append((x.mean(), x.std()))
     for name, (mean, sd) in reference.items():
-        means, sds = np.array(found[name]).T
+        means, sds = np.array(moments[name]).T
         assert abs(mean - means.mean()) < 3 * means.std(ddof=1), name
         assert 1 / 1.6 < np.median(sds) / sd < 1.6, name
 
@@ -546,33 +595,33 @@ def test_population_small_cadp_above_wsu(seed: int) -> None:
     The margin depends on the draws: 535 to 768 for these seeds, 848 on the paper's test models.
     """
     train = domains.population_small(seed=seed).train
-    best, start = mmdp.solve(train, 50).value, mmdp.solve(train, 50, "wsu").value
-    assert best - start > 0.1 * (oracle(train, 50).mean() - start)
+    cadp_value, wsu_value = mmdp.solve(train, 50).value, mmdp.solve(train, 50, "wsu").value
+    assert cadp_value - wsu_value > 0.1 * (compute_oracle_returns(train, 50).mean() - wsu_value)
 
 
 # -------------------------------------------------------------------- two models
 @pytest.mark.parametrize("weight", [0.2, 1 / 3, 0.5, 0.9])
-def test_two_models_by_hand(weight: float) -> None:
+def test_two_models_closed_form(weight: float) -> None:
     """State 1 is visited every second step; each visit earns 2, or 3 or 0."""
     train, test = domains.two_models(weight)
     assert train is test
     for horizon in (1, 2, 5, 10):
-        visits = (horizon + 1) // 2
-        always = [
-            mmdp.evaluate(mmdp.MarkovPolicy(np.full((horizon, 4), a), n_actions=2), train)
+        n_visits = (horizon + 1) // 2
+        constant_evaluations = [
+            mmdp.evaluate(train, mmdp.policies.MarkovPolicy(np.full((horizon, 4), a), n_actions=2))
             for a in (0, 1)
         ]
-        np.testing.assert_allclose(always[0].returns, [2 * visits, 2 * visits])
-        np.testing.assert_allclose(always[1].returns, [0, 3 * visits])
-        np.testing.assert_allclose(always[0].oracle, [2 * visits, 3 * visits])
-        assert always[0].bayes_regret == pytest.approx((1 - weight) * visits)
-        assert always[1].bayes_regret == pytest.approx(2 * weight * visits)
+        np.testing.assert_allclose(constant_evaluations[0].returns, [2 * n_visits, 2 * n_visits])
+        np.testing.assert_allclose(constant_evaluations[1].returns, [0, 3 * n_visits])
+        np.testing.assert_allclose(constant_evaluations[0].oracle, [2 * n_visits, 3 * n_visits])
+        assert constant_evaluations[0].bayes_regret == pytest.approx((1 - weight) * n_visits)
+        assert constant_evaluations[1].bayes_regret == pytest.approx(2 * weight * n_visits)
         best = mmdp.solve(train, horizon).evaluation
-        assert best.bayes_regret == pytest.approx(min(2 * weight, 1 - weight) * visits)
+        assert best.bayes_regret == pytest.approx(min(2 * weight, 1 - weight) * n_visits)
 
 
 # -------------------------------------------------------------------- garnet
-def test_garnet_support() -> None:
+def test_garnet_sparsity_pattern() -> None:
     domain = domains.garnet(5, 30, 3, 4, seed=2)
     train, test = domain
     assert train.storage == "sparse"
@@ -585,12 +634,12 @@ def test_garnet_support() -> None:
 def test_garnet_models_spread_around_the_base() -> None:
     """A Dirichlet(c * base) entry has mean base and variance base (1 - base) / (c + 1)."""
     domain = domains.garnet(4000, 4, 2, 3, concentration=6.0, seed=1)
-    assert domain.true is not None
-    base, p = domain.true.transitions[0], domain.train.transitions
+    assert domain.true_model is not None
+    base, p = domain.true_model.transitions[0], domain.train.transitions
     np.testing.assert_allclose(p.mean(axis=0), base, atol=0.015)
     np.testing.assert_allclose(p.var(axis=0), base * (1 - base) / 7.0, atol=0.003)
-    same = domains.garnet(2, 4, 2, 3, concentration=np.inf, seed=1).train
-    np.testing.assert_array_equal(same.transitions, np.stack([base, base]))
+    base_models = domains.garnet(2, 4, 2, 3, concentration=np.inf, seed=1).train
+    np.testing.assert_array_equal(base_models.transitions, np.stack([base, base]))
 
 
 def test_garnet_successors_are_uniform() -> None:
@@ -598,25 +647,26 @@ def test_garnet_successors_are_uniform() -> None:
     pairs = np.bincount(rows[:, 0] * 6 + rows[:, 1], minlength=36)
     pairs = pairs[pairs > 0]
     assert len(pairs) == 15
-    assert stats.chisquare(pairs).pvalue > ALIKE
+    assert stats.chisquare(pairs).pvalue > MIN_P_VALUE
 
 
 def test_garnet_scales_without_dense_arrays() -> None:
     train = domains.garnet(300, 500, 3, 4, seed=0, n_test=1).train
     assert train.n_states == 500
-    assert train.memory < 3 * 500 * 3 * 4 * 300 * 8  # a dense array has 500 / 4 times that
+    assert train.nbytes < 3 * 500 * 3 * 4 * 300 * 8  # a dense array has 500 / 4 times that
 
 
 def test_garnet_reward_noise() -> None:
-    shared = domains.garnet(50, 5, 2, 2, seed=3).train.rewards
-    noisy = domains.garnet(50, 5, 2, 2, seed=3, reward_noise=0.5).train.rewards
-    np.testing.assert_array_equal(shared[0], shared[-1])
-    assert (noisy - shared).std() == pytest.approx(0.5, rel=0.15)
+    common_rewards = domains.garnet(50, 5, 2, 2, seed=3).train.rewards
+    noisy_rewards = domains.garnet(50, 5, 2, 2, seed=3, reward_noise=0.5).train.rewards
+    np.testing.assert_array_equal(common_rewards[0], common_rewards[-1])
+    assert (noisy_rewards - common_rewards).std() == pytest.approx(0.5, rel=0.15)
 
 
 def test_garnet_full_branching_is_dense() -> None:
     train = domains.garnet(3, 4, 2, 4, seed=0).train
     assert train.storage == "dense"
-    copy = mmdp.MMDP(train.transitions, train.rewards, initial=train.initial,
-                     discount=train.discount)  # fmt: skip
+    copy = mmdp.MMDP(
+        train.transitions, train.rewards, initial=train.initial, discount=train.discount
+    )
     assert mmdp.solve(train, 6).value == pytest.approx(mmdp.solve(copy, 6).value)

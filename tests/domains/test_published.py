@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.domains._common import DATA
-from mmdp.paper.figures import misprints, paper_figures
+from mmdp.domains._common import DATA_DIR
+from mmdp.paper.printed import read_misprints, read_paper_values
 
 # mean return over the test models, computed twice, independently of this package
-MEANS = {
+MEAN_RETURNS = {
     ("riverswim", 50): {"cadp": 204.74, "wsu": 203.62, "mvp": 201.87, "oracle": 210.60},
     ("riverswim", 100): {"cadp": 207.27, "wsu": 206.11, "mvp": 204.01, "oracle": 213.27},
     ("riverswim", 150): {"cadp": 207.29, "wsu": 206.12, "mvp": 204.02, "oracle": 213.28},
@@ -21,87 +21,101 @@ MEANS = {
     ("hiv", 15): {"cadp": 42235.35, "wsu": 42227.45, "mvp": 42227.45, "oracle": 53082.33},
     ("hiv", 20): {"cadp": 42566.57, "wsu": 42564.15, "mvp": 42564.15, "oracle": 53856.99},
 }
-ITERATIONS = {("riverswim", 50): 5, ("riverswim", 100): 5, ("riverswim", 150): 8,
-              ("hiv", 5): 1, ("hiv", 15): 2, ("hiv", 20): 2}  # fmt: skip
-NAMES = {"riverswim": "RS", "hiv": "HIV", "cadp": "CADP", "wsu": "WSU", "mvp": "MVP",
-         "oracle": "Oracle"}  # fmt: skip
+N_ITERATIONS = {
+    ("riverswim", 50): 5,
+    ("riverswim", 100): 5,
+    ("riverswim", 150): 8,
+    ("hiv", 5): 1,
+    ("hiv", 15): 2,
+    ("hiv", 20): 2,
+}
+PAPER_NAMES = {
+    "riverswim": "RS",
+    "hiv": "HIV",
+    "cadp": "CADP",
+    "wsu": "WSU",
+    "mvp": "MVP",
+    "oracle": "Oracle",
+}
 
 
 @pytest.mark.parametrize("name", ["riverswim", "hiv"])
 def test_published_models_are_those_of_the_csv_files(paper_data, name):
-    for split, model in zip(("train", "test"), mmdp.domains.published(name), strict=True):
+    for split, model in zip(("train", "test"), mmdp.domains.load_published(name), strict=True):
         loaded = mmdp.load(paper_data / name, split=split)
-        for field, array in loaded.problem._replace(storage=None)._asdict().items():
+        for field, field_value in loaded.problem._replace(storage=None)._asdict().items():
             np.testing.assert_array_equal(
-                getattr(model.problem._replace(storage=None), field), array
+                getattr(model.problem._replace(storage=None), field), field_value
             )
-        for one, other in zip(model.problem.storage, loaded.problem.storage, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for array, expected in zip(model.problem.storage, loaded.problem.storage, strict=True):
+            np.testing.assert_array_equal(array, expected)
         np.testing.assert_array_equal(model.pattern_rewards, loaded.pattern_rewards)
 
 
 @pytest.mark.parametrize("name", ["riverswim", "hiv"])
 def test_the_script_packs_these_files(paper_data, tmp_path, name):
-    pack = runpy.run_path(str(DATA / "make.py"))["pack"]
+    pack = runpy.run_path(str(DATA_DIR / "make.py"))["pack"]
     pack(paper_data / name, tmp_path / "again.npz")
-    again, packed = np.load(tmp_path / "again.npz"), np.load(DATA / f"{name}.npz")
-    assert again.files == packed.files
+    repacked, packed = np.load(tmp_path / "again.npz"), np.load(DATA_DIR / f"{name}.npz")
+    assert repacked.files == packed.files
     for key in packed.files:
-        np.testing.assert_array_equal(again[key], packed[key], key)
+        np.testing.assert_array_equal(repacked[key], packed[key], key)
 
 
-def test_published_models_carry_words():
-    river, hiv = (mmdp.domains.published(name) for name in ("riverswim", "hiv"))
+def test_published_models_have_names_and_labels():
+    river, hiv = (mmdp.domains.load_published(name) for name in ("riverswim", "hiv"))
     assert [len(x.weights) for x in (*river, *hiv)] == [100, 700, 50, 50]
     assert river.train.action_labels == mmdp.domains.riverswim(1, 1).train.action_labels
     assert hiv.test.state_labels == mmdp.domains.hiv(1, 1).train.state_labels
     assert (river.name, hiv.test.name) == ("riverswim", "hiv")
-    assert river.true.n_models == 1
-    assert hiv.true is None
+    assert river.true_model.n_models == 1
+    assert hiv.true_model is None
 
 
-def reports(name, horizon):
-    train, test = mmdp.domains.published(name)
+def iter_evaluations(name, horizon):
+    train, test = mmdp.domains.load_published(name)
     for method in ("cadp", "wsu", "mvp"):
         solution = mmdp.solve(
-            train, horizon, mmdp.CADP(sweeps="paper") if method == "cadp" else method
+            train, horizon, mmdp.methods.CADP(sweep_type="paper") if method == "cadp" else method
         )
-        yield method, solution, mmdp.evaluate(solution, test)
+        yield method, solution, mmdp.evaluate(test, solution)
     oracle = mmdp.solve(test, horizon, "oracle")
     yield "oracle", oracle, oracle.evaluation
 
 
-@pytest.mark.parametrize(("name", "horizon"), MEANS)
+@pytest.mark.parametrize(("name", "horizon"), MEAN_RETURNS)
 def test_means_deviations_and_iterations(name, horizon):
     unit = 1000 if (name, horizon) == ("hiv", 15) else 1  # printed in thousands
-    for method, solution, report in reports(name, horizon):
-        key = (NAMES[name], horizon, NAMES[method])
-        assert round(report.mean, 2) == MEANS[name, horizon][method], method
-        assert math.trunc(report.mean / unit) * unit == paper_figures("mean_return")[key], method
-        deviation = misprints().get(key, paper_figures("sd_return")[key])
-        assert math.trunc(report.sd / unit) * unit == deviation, method
+    for method, solution, evaluation in iter_evaluations(name, horizon):
+        key = (PAPER_NAMES[name], horizon, PAPER_NAMES[method])
+        assert round(evaluation.mean, 2) == MEAN_RETURNS[name, horizon][method], method
+        assert math.trunc(evaluation.mean / unit) * unit == read_paper_values("mean_return")[key], (
+            method
+        )
+        deviation = read_misprints().get(key, read_paper_values("sd_return")[key])
+        assert math.trunc(evaluation.sd / unit) * unit == deviation, method
         if method == "cadp":
-            assert solution.iterations == ITERATIONS[name, horizon]
+            assert solution.iterations == N_ITERATIONS[name, horizon]
 
 
 def test_the_misprints_contradict_the_papers_own_rows():
-    sd, mean = paper_figures("sd_return"), paper_figures("mean_return")
-    assert list(misprints()) == [("HIV", 5, "CADP"), ("HIV", 20, "CADP")]
+    sd, mean = read_paper_values("sd_return"), read_paper_values("mean_return")
+    assert list(read_misprints()) == [("HIV", 5, "CADP"), ("HIV", 20, "CADP")]
     assert mean["HIV", 5, "CADP"] == mean["HIV", 5, "WSU"]
-    assert sd["HIV", 5, "CADP"] != sd["HIV", 5, "WSU"] == misprints()["HIV", 5, "CADP"]
+    assert sd["HIV", 5, "CADP"] != sd["HIV", 5, "WSU"] == read_misprints()["HIV", 5, "CADP"]
     assert mean["HIV", 20, "CADP"] == mean["HIV", 20, "Mirror"]
-    assert sd["HIV", 20, "CADP"] != sd["HIV", 20, "Mirror"] == misprints()["HIV", 20, "CADP"]
+    assert sd["HIV", 20, "CADP"] != sd["HIV", 20, "Mirror"] == read_misprints()["HIV", 20, "CADP"]
 
 
 def test_natural_gradient_from_the_uniform_policy():
-    train, _ = mmdp.domains.published("riverswim")
-    solution = mmdp.solve(train, 50, mmdp.Gradient(init="uniform"))
+    train, _ = mmdp.domains.load_published("riverswim")
+    solution = mmdp.solve(train, 50, mmdp.methods.NaturalGradient(init="uniform"))
     assert round(solution.value, 2) >= 201.40
-    assert solution.value >= solution.details["randomised_value"]
+    assert solution.value >= solution.details["randomized_value"]
     assert solution.details["stationarity"] < 1e-3
 
 
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
 def test_backends_agree_on_the_published_models(backend):
-    train, _ = mmdp.domains.published("riverswim")
+    train, _ = mmdp.domains.load_published("riverswim")
     assert round(mmdp.solve(train, 50, backend=backend).value, 2) == 201.42

@@ -15,19 +15,24 @@ TOKEN = re.compile(
     r'"[^"]*"|(?:[A-Z]\w*!)?\$[A-Z]+\$\d+(?::\$[A-Z]+\$\d+)?|[A-Z]+(?=\()|\d+(?:\.\d+)?(?:e[+-]?\d+)?'
     r"|<=|<>|[-+*(),<>]"
 )
-SIGNS = {
-    "<": operator.lt, ">": operator.gt, "<=": operator.le, "<>": operator.ne, "+": operator.add,
-    "-": operator.sub, "*": operator.mul,
-}  # fmt: skip
-LEVELS = (("<", ">", "<=", "<>"), ("+", "-"), ("*",))
+OPERATORS = {
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<>": operator.ne,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+}
+PRECEDENCE = (("<", ">", "<=", "<>"), ("+", "-"), ("*",))
 Lazy = Callable[[], Any]
 
 
-def _both(sign: Callable[[Any, Any], Any], a: Lazy, b: Lazy) -> Any:
-    return sign(a(), b())
+def _apply_operator(function: Callable[[Any, Any], Any], a: Lazy, b: Lazy) -> Any:
+    return function(a(), b())
 
 
-class Wrong(Exception):
+class FormulaError(Exception):
     """An error value, such as #N/A."""
 
 
@@ -38,93 +43,95 @@ class Workbook:
         import openpyxl
 
         self.book = openpyxl.load_workbook(file)
-        self.front = self.book["Decide"]
-        self.row = {row[0].value: row[0].row for row in self.front.iter_rows()}
-        self.blocks: dict[str, Any] = {}
-        self.parsed: dict[str, Lazy] = {}
+        self.front_sheet = self.book["Decide"]
+        self.row_by_name = {row[0].value: row[0].row for row in self.front_sheet.iter_rows()}
+        self.ranges: dict[str, Any] = {}
+        self.parsed_formulas: dict[str, Lazy] = {}
 
-    def ask(self, given: dict[str, Any]) -> None:
-        for name, value in given.items():
-            cell = self.front.cell(self.row[name], 2, value)
+    def set_inputs(self, inputs: dict[str, Any]) -> None:
+        for name, value in inputs.items():
+            cell = self.front_sheet.cell(self.row_by_name[name], 2, value)
             cell.data_type = "s" if isinstance(value, str) else "n"
 
-    def answer(self, name: str) -> Any:
-        return self.value(self.front.cell(self.row[name], 2))
+    def read_output(self, name: str) -> Any:
+        return self.compute_cell(self.front_sheet.cell(self.row_by_name[name], 2))
 
-    def value(self, cell: Any) -> Any:
+    def compute_cell(self, cell: Any) -> Any:
         if cell.data_type != "f":
             return cell.value
-        if cell.value not in self.parsed:
+        if cell.value not in self.parsed_formulas:
             self.tokens = TOKEN.findall(cell.value)
             assert "".join(self.tokens) == cell.value[1:], cell.value
-            self.parsed[cell.value] = self._compared()
+            self.parsed_formulas[cell.value] = self._parse_level()
             assert not self.tokens
-        return self.parsed[cell.value]()
+        return self.parsed_formulas[cell.value]()
 
-    def at(self, place: str) -> Any:
+    def read_range(self, address: str) -> Any:
         """The value of a cell, or an array (rows, columns)."""
-        if place in self.blocks:
-            return self.blocks[place]
-        sheet, _, cells = place.replace("$", "").rpartition("!")
-        found = (self.book[sheet] if sheet else self.front)[cells]
-        if not isinstance(found, tuple):
-            return self.value(found)
-        values = [[x.value for x in row] for row in found]
-        return self.blocks.setdefault(place, np.array(values, dtype=object))
+        if address in self.ranges:
+            return self.ranges[address]
+        sheet, _, cells = address.replace("$", "").rpartition("!")
+        cell_or_rows = (self.book[sheet] if sheet else self.front_sheet)[cells]
+        if not isinstance(cell_or_rows, tuple):
+            return self.compute_cell(cell_or_rows)
+        values = [[x.value for x in row] for row in cell_or_rows]
+        return self.ranges.setdefault(address, np.array(values, dtype=object))
 
     # ------------------------------------------------------------ formulas, from the outside in
-    def _compared(self, level: int = 0) -> Lazy:
-        if level == len(LEVELS):
-            return self._atom()
-        found = self._compared(level + 1)
-        while self.tokens and self.tokens[0] in LEVELS[level]:
-            sign = SIGNS[self.tokens.pop(0)]
-            found = partial(_both, sign, found, self._compared(level + 1))
-        return found
+    def _parse_level(self, level: int = 0) -> Lazy:
+        if level == len(PRECEDENCE):
+            return self._parse_atom()
+        expression = self._parse_level(level + 1)
+        while self.tokens and self.tokens[0] in PRECEDENCE[level]:
+            function = OPERATORS[self.tokens.pop(0)]
+            expression = partial(
+                _apply_operator, function, expression, self._parse_level(level + 1)
+            )
+        return expression
 
-    def _atom(self) -> Lazy:
+    def _parse_atom(self) -> Lazy:
         token = self.tokens.pop(0)
         if token == "(":
-            found = self._compared()
+            expression = self._parse_level()
             assert self.tokens.pop(0) == ")"
-            return found
+            return expression
         if token[0] == '"':
             return lambda: token[1:-1]
         if "$" in token:
-            return lambda: self.at(token)
+            return lambda: self.read_range(token)
         if token[0].isdigit():
             return lambda: float(token)
         assert self.tokens.pop(0) == "("
-        taken: list[Lazy] = []
+        arguments: list[Lazy] = []
         while self.tokens[0] != ")":
-            taken.append(self._compared())
+            arguments.append(self._parse_level())
             if self.tokens[0] == ",":
                 self.tokens.pop(0)
         self.tokens.pop(0)
-        return lambda: getattr(self, f"_{token.lower()}")(*taken)
+        return lambda: getattr(self, f"_{token.lower()}")(*arguments)
 
     # ------------------------------------------------------------ functions
-    def _if(self, asked: Lazy, yes: Lazy, no: Lazy) -> Any:
-        return yes() if asked() else no()
+    def _if(self, condition: Lazy, if_true: Lazy, if_false: Lazy) -> Any:
+        return if_true() if condition() else if_false()
 
-    def _iferror(self, found: Lazy, other: Lazy) -> Any:
+    def _iferror(self, value: Lazy, fallback: Lazy) -> Any:
         try:
-            return found()
-        except Wrong:
-            return other()
+            return value()
+        except FormulaError:
+            return fallback()
 
-    def _iserror(self, found: Lazy) -> bool:
+    def _iserror(self, value: Lazy) -> bool:
         try:
-            found()
-        except Wrong:
+            value()
+        except FormulaError:
             return True
         return False
 
     def _na(self) -> Any:
-        raise Wrong
+        raise FormulaError
 
-    def _or(self, *asked: Lazy) -> bool:
-        return max(x() for x in asked)  # asks all of them, as Excel does
+    def _or(self, *conditions: Lazy) -> bool:
+        return max(x() for x in conditions)  # asks all of them, as Excel does
 
     def _int(self, x: Lazy) -> float:
         return np.floor(x())
@@ -139,7 +146,7 @@ class Workbook:
         return float(x().sum())
 
     def _index(self, cells: Lazy, row: Lazy, column: Lazy = lambda: 1) -> Any:
-        found, i, j = cells(), row(), column()
-        if not (1 <= i <= len(found) and 1 <= j <= found.shape[1]):
-            raise Wrong
-        return found[int(i) - 1, int(j) - 1]
+        values, i, j = cells(), row(), column()
+        if not (1 <= i <= len(values) and 1 <= j <= values.shape[1]):
+            raise FormulaError
+        return values[int(i) - 1, int(j) - 1]

@@ -8,64 +8,69 @@ from typing import Any
 import numpy as np
 
 import mmdp
-from mmdp.kernels import Plan
-from mmdp.kernels.events import Events
-from mmdp.kernels.storage import Computed
+from mmdp.kernels import PreparedProblem
+from mmdp.kernels.events import ExogenousEvents
+from mmdp.kernels.storage import CustomStorage
 
 M, S, A, W, T = 3, 4, 3, 2, 2
 RNG = np.random.default_rng(5)
-CHANCE = np.moveaxis(RNG.dirichlet(np.ones(W), (2, 2, M)), 3, 2)  # (T, kinds, W, M)
-AFTER = RNG.integers(0, S, (T, S, A, W, 2))
-SHARE, KIND = RNG.dirichlet(np.ones(2), (T, S, A, W)), RNG.integers(0, 2, (T, S, A))
-R, PAID = RNG.normal(size=(T, M, S, A)), RNG.normal(size=(T, S, A, W))
+EVENT_PROBS = np.moveaxis(RNG.dirichlet(np.ones(W), (2, 2, M)), 3, 2)  # (T, kinds, W, M)
+NEXT_STATES = RNG.integers(0, S, (T, S, A, W, 2))
+CORNER_WEIGHTS, DISTRIBUTION_IDS = (
+    RNG.dirichlet(np.ones(2), (T, S, A, W)),
+    RNG.integers(0, 2, (T, S, A)),
+)
+R, EVENT_PAYOFFS = RNG.normal(size=(T, M, S, A)), RNG.normal(size=(T, S, A, W))
 ALLOWED = np.array([[1, 0, 1], [1, 1, 1], [0, 1, 1], [0, 1, 0]], bool)
-HOME = [0.0, 1.0, 0.0, 0.0]
+INITIAL = [0.0, 1.0, 0.0, 0.0]
 
 
-class Mixed(Computed):
+class EinsumStorage(CustomStorage):
     """Half of one model, half of what all have in common, as computed by a plan."""
 
     shape = (M, S, A)
 
-    def plan(self, problem: Any, horizon: int) -> Plan:
-        return MixedPlan(problem, horizon)
+    def prepare(self, problem: Any, horizon: int) -> PreparedProblem:
+        return EinsumProblem(problem, horizon)
 
 
-class MixedPlan(Plan):
+class EinsumProblem(PreparedProblem):
     P = RNG.dirichlet(np.ones(S), (M, S, A))
 
-    def expect(self, t: int, v: Any) -> Any:
+    def expect_next(self, t: int, v: Any) -> Any:
         return np.einsum("msaz,zm->sam", self.P, v)
 
-    def push(self, t: int, b: Any, row: Any) -> Any:
-        share = np.eye(A)[row] if row.ndim == 1 else row
-        return np.einsum("sm,sa,msaz->zm", b, share, self.P)
+    def push_forward(self, t: int, b: Any, policy_row: Any) -> Any:
+        action_probs = np.eye(A)[policy_row] if policy_row.ndim == 1 else policy_row
+        return np.einsum("sm,sa,msaz->zm", b, action_probs, self.P)
 
 
-def events(steps: int, corners: bool) -> tuple[Any, Any]:
-    after = AFTER[:steps] if corners else AFTER[:steps, ..., :1]
-    share = SHARE[:steps] if corners else None
-    shared = Events(after, CHANCE[:steps], KIND[:steps], share)
-    return shared, shared.rewards(PAID[:steps])
+def make_event_storage(n_times: int, use_corners: bool) -> tuple[Any, Any]:
+    next_states = NEXT_STATES[:n_times] if use_corners else NEXT_STATES[:n_times, ..., :1]
+    corner_weights = CORNER_WEIGHTS[:n_times] if use_corners else None
+    storage = ExogenousEvents(
+        next_states, EVENT_PROBS[:n_times], DISTRIBUTION_IDS[:n_times], corner_weights
+    )
+    return storage, storage.make_rewards(EVENT_PAYOFFS[:n_times])
 
 
-def tables(steps: int) -> tuple[Any, Any]:
-    shared, paid = events(T, corners=True)
-    x = mmdp.MMDP(shared, paid)
-    return (x.transitions, R) if steps > 1 else (x.transitions[0], R[0])
+def make_tables(n_times: int) -> tuple[Any, Any]:
+    storage, rewards = make_event_storage(T, use_corners=True)
+    model = mmdp.MMDP(storage, rewards)
+    return (model.transitions, R) if n_times > 1 else (model.transitions[0], R[0])
 
 
 STORAGES: dict[str, Callable[[], tuple[Any, Any, dict[str, Any]]]] = {
-    "dense": lambda: (*tables(1), {"storage": "dense"}),
-    "sparse": lambda: (*tables(1), {"storage": "sparse"}),
-    "events": lambda: (*events(1, corners=False), {}),
-    "corners": lambda: (*events(1, corners=True), {}),
-    "events, rewards by model": lambda: (events(1, corners=True)[0], R[0], {}),
-    "own": lambda: (Mixed(), R[0], {}),
-    "dense over time": lambda: (*tables(T), {"storage": "dense"}),
-    "sparse over time": lambda: (*tables(T), {"storage": "sparse"}),
-    "events over time": lambda: (*events(T, corners=True), {}),
-    "rewards over time": lambda: (tables(1)[0], R, {}),
+    "dense": lambda: (*make_tables(1), {"storage": "dense"}),
+    "sparse": lambda: (*make_tables(1), {"storage": "sparse"}),
+    "events": lambda: (*make_event_storage(1, use_corners=False), {}),
+    "corners": lambda: (*make_event_storage(1, use_corners=True), {}),
+    "events, rewards by model": lambda: (make_event_storage(1, use_corners=True)[0], R[0], {}),
+    "own": lambda: (EinsumStorage(), R[0], {}),
+    "dense over time": lambda: (*make_tables(T), {"storage": "dense"}),
+    "sparse over time": lambda: (*make_tables(T), {"storage": "sparse"}),
+    "events over time": lambda: (*make_event_storage(T, use_corners=True), {}),
+    "rewards over time": lambda: (make_tables(1)[0], R, {}),
 }
 FIELDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -76,7 +81,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "missing": {"allow_missing": True},
     "initial not given": {"initial": None},
     "initial": {"initial": [0.25, 0.25, 0.0, 0.5]},
-    "initial by model": {"initial": [HOME, [0.5, 0.5, 0, 0], [0, 0, 0.25, 0.75]]},
+    "initial by model": {"initial": [INITIAL, [0.5, 0.5, 0, 0], [0, 0, 0.25, 0.75]]},
     "weights": {"weights": [0.5, 0.2, 0.3]},
     "a weight of 0": {"weights": [0.5, 0.0, 0.5]},
     "discount": {"discount": 0.9},
@@ -90,50 +95,74 @@ FIELDS: dict[str, dict[str, Any]] = {
     "parameters": {"parameters": {"mean": [1.0, 2.5, 1e-300], "model": [0.0, 1.0, 2.0]}},
     "name": {"name": "Reservoir, 3 draws"},
     "citation": {"citation": 'Doe (2020). "Title", pp. 1-2.'},
-    "times": {"times": {"age": range(40, 45)}},
+    "time_labels": {"time_labels": {"age": range(40, 45)}},
     "unit": {"unit": "$"},
     "quantity": {"quantity": "net benefit, per patient"},
     "everything": {
-        "allowed": ALLOWED, "initial": [HOME, [0.5, 0.5, 0, 0], HOME], "weights": [0.5, 0.2, 0.3],
-        "discount": 0.5, "terminal": np.eye(M, S), "states": list("dcba"),
-        "actions": ["x", "y", "z"], "models": ["1", "2", "3"], "parameters": {"q": [1.0, 2.0, 3.0]},
-        "name": "n", "citation": "c", "times": ["mon", "tue"], "unit": "QALYs",
+        "allowed": ALLOWED,
+        "initial": [INITIAL, [0.5, 0.5, 0, 0], INITIAL],
+        "weights": [0.5, 0.2, 0.3],
+        "discount": 0.5,
+        "terminal": np.eye(M, S),
+        "states": list("dcba"),
+        "actions": ["x", "y", "z"],
+        "models": ["1", "2", "3"],
+        "parameters": {"q": [1.0, 2.0, 3.0]},
+        "name": "n",
+        "citation": "c",
+        "time_labels": ["mon", "tue"],
+        "unit": "QALYs",
         "quantity": "life years",
     },
-}  # fmt: skip
+}
 
 
-def build(storage: str, field: str) -> mmdp.MMDP | None:
+def make_model(storage: str, field: str) -> mmdp.MMDP | None:
     """The model, or None if there is no such model."""
-    fields = {"initial": HOME, **FIELDS[field]}
-    transitions, rewards, more = STORAGES[storage]()
+    fields = {"initial": INITIAL, **FIELDS[field]}
+    transitions, rewards, options = STORAGES[storage]()
     if fields.pop("next_rewards", False):
         if storage.startswith(("events", "corners")):
             return None
-        steps = T if "time" in storage else 1
-        per_next = np.random.default_rng(1).normal(size=(steps, M, S, A, S))
+        n_times = T if "time" in storage else 1
+        next_rewards = np.random.default_rng(1).normal(size=(n_times, M, S, A, S))
         return mmdp.MMDP(
-            transitions, next_rewards=per_next if steps > 1 else per_next[0], **more, **fields
+            transitions,
+            next_rewards=next_rewards if n_times > 1 else next_rewards[0],
+            **options,
+            **fields,
         )
     if fields.get("allow_missing"):
         if not isinstance(transitions, np.ndarray):
             return None
         transitions = transitions.copy()
         transitions[..., 1, 2, 0, :] = 0.0  # model 1 lacks action 0 in state 2
-    return mmdp.MMDP(transitions, rewards, **more, **fields)
+    return mmdp.MMDP(transitions, rewards, **options, **fields)
 
 
-def seen(x: mmdp.MMDP) -> dict[str, Any]:
+def model_to_dict(model: mmdp.MMDP) -> dict[str, Any]:
     """Everything that a model tells about itself, but for how it is stored."""
-    kinds = ("state", "action", "model")
+    axes = ("state", "action", "model")
     return {
-        "transitions": x.transitions, "rewards": x.rewards,
-        "next_rewards": None if (y := x.next_rewards) is None else y * x.allowed[..., None],
-        "allowed": x.allowed, "horizon": x.horizon, "initial": x.initial,
-        "initial_given": x.initial_given, "weights": x.weights, "discount": x.discount,
-        "terminal": x.terminal, "model_transitions": x.model_transitions,
-        "allow_missing": x.has_missing, "parameters": x.parameters, "name": x.name,
-        "citation": x.citation, "times": (x.times.name, x.times.labels), "unit": x.unit,
-        "quantity": x.quantity,
-        **{f"{kind}s": x.names(kind).labels for kind in kinds},
-    }  # fmt: skip
+        "transitions": model.transitions,
+        "rewards": model.rewards,
+        "next_rewards": None
+        if (next_rewards := model.next_rewards) is None
+        else next_rewards * model.allowed[..., None],
+        "allowed": model.allowed,
+        "horizon": model.horizon,
+        "initial": model.initial,
+        "initial_given": model.has_initial,
+        "weights": model.weights,
+        "discount": model.discount,
+        "terminal": model.terminal,
+        "model_transitions": model.model_transitions,
+        "allow_missing": model.has_missing_actions,
+        "parameters": model.parameters,
+        "name": model.name,
+        "citation": model.citation,
+        "time_labels": (model.time_labels.name, model.time_labels.labels),
+        "unit": model.unit,
+        "quantity": model.quantity,
+        **{f"{axis}s": model.label_index(axis).labels for axis in axes},
+    }

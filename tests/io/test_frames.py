@@ -14,18 +14,21 @@ import pandas as pd
 import pytest
 
 import mmdp
-from mmdp import ecosystem, posterior
+from mmdp import interop, posterior
 from mmdp.io import from_frame
 
-ROWS = pd.DataFrame(
+TRANSITIONS = pd.DataFrame(
     {
-        "state": ["up", "up", "down"], "action": "wait", "next_state": ["up", "down", "down"],
-        "probability": [0.9, 0.1, 1.0], "reward": [4.0, 4.0, 0.0],
+        "state": ["up", "up", "down"],
+        "action": "wait",
+        "next_state": ["up", "down", "down"],
+        "probability": [0.9, 0.1, 1.0],
+        "reward": [4.0, 4.0, 0.0],
     }
-)  # fmt: skip
+)
 
 
-class Other:
+class FrameWrapper:
     """A table of another library, which only knows how to become one of pandas."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
@@ -35,86 +38,99 @@ class Other:
         return self.frame
 
 
-def polars(frame: pd.DataFrame) -> Any:
+def to_polars(frame: pd.DataFrame) -> Any:
     return importlib.import_module("polars").from_pandas(frame)
 
 
-def xarray(frame: pd.DataFrame) -> Any:
+def to_xarray(frame: pd.DataFrame) -> Any:
     return importlib.import_module("xarray").Dataset({x: ("row", frame[x]) for x in frame.columns})
 
 
 @pytest.fixture(params=["a stand-in", "polars", "xarray"])
-def other(request: pytest.FixtureRequest) -> Any:
+def convert_frame(request: pytest.FixtureRequest) -> Any:
     if request.param == "a stand-in":
-        return Other
+        return FrameWrapper
     pytest.importorskip(request.param, reason=f"{request.param} is not here")
-    return {"polars": polars, "xarray": xarray}[request.param]
+    return {"polars": to_polars, "xarray": to_xarray}[request.param]
 
 
-def same(a: mmdp.MMDP, b: mmdp.MMDP) -> None:
+def assert_same_model(a: mmdp.MMDP, b: mmdp.MMDP) -> None:
     assert a.fingerprint() == b.fingerprint()
     assert a.state_labels == b.state_labels
 
 
-def test_models(other: Any) -> None:
-    same(from_frame(other(ROWS), initial={"up": 1.0}), from_frame(ROWS, initial={"up": 1.0}))
+def test_models(convert_frame: Any) -> None:
+    assert_same_model(
+        from_frame(convert_frame(TRANSITIONS), initial={"up": 1.0}),
+        from_frame(TRANSITIONS, initial={"up": 1.0}),
+    )
 
 
-def test_logs_and_tables_of_rewards(other: Any) -> None:
+def test_logs_and_tables_of_rewards(convert_frame: Any) -> None:
     log = pd.DataFrame({"state": [0, 1, 0], "action": [0, 0, 0], "next_state": [1, 0, 1]})
     rewards = pd.DataFrame({"state": [0, 1], "action": [0, 0], "reward": [1.0, 2.0]})
-    found = posterior.fit(other(log), models=3, rewards=other(rewards)).train
-    same(found, posterior.fit(log, models=3, rewards=rewards).train)
+    model = posterior.fit(convert_frame(log), n_models=3, rewards=convert_frame(rewards)).train
+    assert_same_model(model, posterior.fit(log, n_models=3, rewards=rewards).train)
 
 
-def build(x: dict[str, Any]) -> tuple[Any, Any]:
-    p = np.asarray(x["p"])
+def build_model(params: dict[str, Any]) -> tuple[Any, Any]:
+    p = np.asarray(params["p"])
     return np.stack([1 - p, p], axis=-1)[..., None, None, :] * np.ones((2, 1, 1)), [[0.0], [1.0]]
 
 
-def test_draws(other: Any) -> None:
-    draws = pd.DataFrame({"p": [0.1, 0.3, 0.2]})
-    same(mmdp.from_draws(other(draws), build), mmdp.from_draws(draws, build))
+def test_samples(convert_frame: Any) -> None:
+    samples = pd.DataFrame({"p": [0.1, 0.3, 0.2]})
+    assert_same_model(
+        mmdp.from_samples(convert_frame(samples), build_model),
+        mmdp.from_samples(samples, build_model),
+    )
 
 
-def test_samples_have_chains_and_draws_first() -> None:
+def test_dimensions_of_samples_in_any_order() -> None:
     """Whatever the order of the dimensions is; a Dataset without chains too."""
     values = np.random.default_rng(0).random((2, 3, 4))
     names = ("group", "chain", "draw")
     variable = SimpleNamespace(values=values, dims=names)
-    table = posterior.draws.read_draws(SimpleNamespace(data_vars={"x": variable}))
+    table = posterior.samples.read_samples(SimpleNamespace(data_vars={"x": variable}))
     np.testing.assert_array_equal(table["x"], values.reshape(2, 12).T)
-    alone = SimpleNamespace(values=values[0, 0], dims=("sample",))
-    table = posterior.draws.read_draws(SimpleNamespace(data_vars={"x": alone}))
+    flat_variable = SimpleNamespace(values=values[0, 0], dims=("sample",))
+    table = posterior.samples.read_samples(SimpleNamespace(data_vars={"x": flat_variable}))
     np.testing.assert_array_equal(table["x"], values[0, 0])
 
 
-def test_arviz_there_and_back() -> None:
-    model = mmdp.from_draws({"p": np.array([0.1, 0.3]), "q": np.array([5.0, 6.0])}, build)
-    groups = ecosystem.to_arviz(model, {"return": [1, 2]})
+def test_arviz_round_trip() -> None:
+    model = mmdp.from_samples({"p": np.array([0.1, 0.3]), "q": np.array([5.0, 6.0])}, build_model)
+    groups = interop.to_arviz(model, {"return": [1, 2]})
     assert groups["sample_stats"]["weight"].tolist() == [[0.5, 0.5]]
     assert groups["posterior"]["return"].tolist() == [[1.0, 2.0]]
     variables = {
         name: SimpleNamespace(values=values, dims=("chain", "draw"))
         for name, values in groups["posterior"].items()
     }
-    back = mmdp.from_draws(SimpleNamespace(posterior=SimpleNamespace(data_vars=variables)), build)
-    np.testing.assert_array_equal(back.transitions, model.transitions)
-    np.testing.assert_array_equal(back.parameters["q"], model.parameters["q"])
-    for returns, told in (({"x": [1]}, "shape (1,); give one per model"), ({"p": [1, 2]}, "is a ")):
-        with pytest.raises(mmdp.InputError) as caught:
-            ecosystem.to_arviz(model, returns)
-        assert told in str(caught.value)
+    loaded = mmdp.from_samples(
+        SimpleNamespace(posterior=SimpleNamespace(data_vars=variables)), build_model
+    )
+    np.testing.assert_array_equal(loaded.transitions, model.transitions)
+    np.testing.assert_array_equal(loaded.parameters["q"], model.parameters["q"])
+    for returns, message in (
+        ({"x": [1]}, "shape (1,); give one per model"),
+        ({"p": [1, 2]}, "is a "),
+    ):
+        with pytest.raises(mmdp.InputError) as error_info:
+            interop.to_arviz(model, returns)
+        assert message in str(error_info.value)
     with pytest.raises(mmdp.InputError, match="carry no parameters"):
-        ecosystem.to_arviz(from_frame(ROWS))
+        interop.to_arviz(from_frame(TRANSITIONS))
 
 
 def test_arviz_itself() -> None:
     arviz = pytest.importorskip("arviz", reason="arviz is not here")
-    model = mmdp.from_draws({"p": np.array([0.1, 0.3])}, build)
-    groups = ecosystem.to_arviz(model)
+    model = mmdp.from_samples({"p": np.array([0.1, 0.3])}, build_model)
+    groups = interop.to_arviz(model)
     data = arviz.from_dict(**groups) if arviz.__version__ < "1" else arviz.from_dict(groups)
-    np.testing.assert_array_equal(mmdp.from_draws(data, build).transitions, model.transitions)
+    np.testing.assert_array_equal(
+        mmdp.from_samples(data, build_model).transitions, model.transitions
+    )
 
 
 def test_a_dataset_of_transitions_is_a_model() -> None:
@@ -124,7 +140,7 @@ def test_a_dataset_of_transitions_is_a_model() -> None:
     labels = {"model": [0, 1], "state": list("abc"), "action": [0, 1], "next_state": list("abc")}
     rewards = np.arange(36.0).reshape(p.shape)
     data = xr.Dataset({"probability": (dims, p), "reward": (dims, rewards)}, coords=labels)
-    found = from_frame(data)
-    np.testing.assert_allclose(found.transitions, p)
-    np.testing.assert_allclose(found.rewards, (p * rewards).sum(axis=3))
-    assert found.state_labels == ("a", "b", "c")
+    model = from_frame(data)
+    np.testing.assert_allclose(model.transitions, p)
+    np.testing.assert_allclose(model.rewards, (p * rewards).sum(axis=3))
+    assert model.state_labels == ("a", "b", "c")

@@ -10,52 +10,76 @@ import pytest
 
 import mmdp
 
-TEXTS = ["a\rb", "\r", "a\r\nb", "\n", "\t", " x ", '"', "a,b", "'", "é", "😀", "\x1b[0m", "\u2028"]
-P = np.full((2, 2, 2, 2), 0.5)
+LABELS = [
+    "a\rb",
+    "\r",
+    "a\r\nb",
+    "\n",
+    "\t",
+    " x ",
+    '"',
+    "a,b",
+    "'",
+    "é",
+    "😀",
+    "\x1b[0m",
+    "\u2028",
+]
+TRANSITIONS = np.full((2, 2, 2, 2), 0.5)
 
 
-def model(text: str) -> mmdp.MMDP:
+def make_model(label: str) -> mmdp.MMDP:
     return mmdp.MMDP(
-        P, [[1.0, 2.0], [3.0, 4.0]], states=[text, "z"], actions=[text, "y"], models=[text, "m"],
-        name=text, unit=text, citation=text, times={"age": [text, "later"]}, initial=[1, 0],
-    )  # fmt: skip
+        TRANSITIONS,
+        [[1.0, 2.0], [3.0, 4.0]],
+        states=[label, "z"],
+        actions=[label, "y"],
+        models=[label, "m"],
+        name=label,
+        unit=label,
+        citation=label,
+        time_labels={"age": [label, "later"]},
+        initial=[1, 0],
+    )
 
 
 @pytest.mark.parametrize("name", ["folder", "m.csv", "m.npz", "m.parquet"])
-@pytest.mark.parametrize("text", TEXTS)
-def test_labels_come_back(text: str, name: str, tmp_path: Path) -> None:
-    mmdp.save(model(text), tmp_path / name)
-    back = mmdp.load(tmp_path / name)
-    assert back.state_labels == (text, "z")
-    assert back.action_labels == (text, "y")
-    assert back.model_labels == (text, "m")
-    assert (back.name, back.unit, back.citation) == (text, text, text)
-    assert back.times.labels == (text, "later")
+@pytest.mark.parametrize("label", LABELS)
+def test_labels_come_back(label: str, name: str, tmp_path: Path) -> None:
+    mmdp.save(make_model(label), tmp_path / name)
+    loaded = mmdp.load(tmp_path / name)
+    assert loaded.state_labels == (label, "z")
+    assert loaded.action_labels == (label, "y")
+    assert loaded.model_labels == (label, "m")
+    assert (loaded.name, loaded.unit, loaded.citation) == (label, label, label)
+    assert loaded.time_labels.labels == (label, "later")
 
 
 @pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
-@pytest.mark.parametrize("text", TEXTS)
-def test_policies_know_the_labels(text: str, suffix: str, tmp_path: Path) -> None:
-    one = model(text).replace(times=None)
-    policy = mmdp.solve(one, 2, "wsu", backend="numpy").policy
+@pytest.mark.parametrize("label", LABELS)
+def test_policies_know_the_labels(label: str, suffix: str, tmp_path: Path) -> None:
+    model = make_model(label).replace(time_labels=None)
+    policy = mmdp.solve(model, 2, "wsu", backend="numpy").policy
     mmdp.save_policy(policy, tmp_path / f"p.{suffix}")
-    back = mmdp.load_policy(tmp_path / f"p.{suffix}", one)
-    np.testing.assert_array_equal(back.actions, policy.actions)
-    assert back.state_labels == (text, "z")
+    loaded = mmdp.load_policy(tmp_path / f"p.{suffix}", model)
+    np.testing.assert_array_equal(loaded.actions, policy.actions)
+    assert loaded.state_labels == (label, "z")
 
 
-@pytest.mark.parametrize("text", ["\0", "a\0b", "a\0", "\ud800", "x\udfff"])
+@pytest.mark.parametrize("label", ["\0", "a\0b", "a\0", "\ud800", "x\udfff"])
 @pytest.mark.parametrize(
-    "field", ["states", "actions", "models", "times", "name", "unit", "citation", "parameters"]
+    "field",
+    ["states", "actions", "models", "time_labels", "name", "unit", "citation", "parameters"],
 )
-def test_what_no_file_can_hold_is_refused(text: str, field: str) -> None:
-    given: Any = {"parameters": {text: [1.0, 2.0]}, "times": {"age": [text, "b"]}}.get(field)
-    given = given or (text if field in ("name", "unit", "citation") else [text, "b"])
-    with pytest.raises(mmdp.InputError, match="a character that files cannot hold") as caught:
-        mmdp.MMDP(P, np.zeros((2, 2)), **{field: given})
-    assert repr(text) in str(caught.value)
+def test_labels_that_files_cannot_store_are_refused(label: str, field: str) -> None:
+    values = {"parameters": {label: [1.0, 2.0]}, "time_labels": {"age": [label, "b"]}}
+    field_value: Any = values.get(field)
+    field_value = field_value or (label if field in ("name", "unit", "citation") else [label, "b"])
+    with pytest.raises(mmdp.InputError, match="a character that files cannot hold") as error_info:
+        mmdp.MMDP(TRANSITIONS, np.zeros((2, 2)), **{field: field_value})
+    assert repr(label) in str(error_info.value)
 
 
 def test_labels_of_policies_are_checked_too() -> None:
     with pytest.raises(mmdp.InputError, match="a character that files cannot hold"):
-        mmdp.MarkovPolicy([[0, 1]], state_labels=["a\0", "b"])
+        mmdp.policies.MarkovPolicy([[0, 1]], state_labels=["a\0", "b"])

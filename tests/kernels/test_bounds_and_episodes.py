@@ -11,183 +11,205 @@ import pytest
 import mmdp
 from mmdp import kernels
 from mmdp.bounds import bound
-from mmdp.kernels.cpu.kernel import NumbaKernel
-from mmdp.kernels.numpy.kernel import NumpyKernel
-from mmdp.kernels.plan import Machine, Plan
+from mmdp.kernels.cpu.backend import NumbaBackend
+from mmdp.kernels.numpy.backend import NumpyBackend
 from mmdp.kernels.planner import TREE
-from mmdp.kernels.problem import at
-from mmdp.testing import Case, check_kernel, random_model
-from tests.kernels.instances import Changed
+from mmdp.kernels.prepared import BaseBackend, PreparedProblem
+from mmdp.kernels.problem import at_time
+from mmdp.testing import BackendCase, check_backend, make_random_model
+from tests.kernels.instances import PatchedBackend
 
 
 def test_many_models_and_states_agree_too():
     """Enough for several threads and several blocks of each loop."""
-    model = random_model(5, n_models=150, n_states=12, n_actions=3, horizon=0, masks=True)
-    case = Case(NumbaKernel(2), model, 4, seed=2)
-    case.bounds()
-    case.episodes()
+    model = make_random_model(5, n_models=150, n_states=12, n_actions=3, horizon=0, has_masks=True)
+    case = BackendCase(NumbaBackend(2), model, 4, seed=2)
+    case.check_bounds()
+    case.check_episodes()
 
 
 # ------------------------------------------------------------------ faults
-def faulty(method, change) -> Changed:
+def make_faulty_backend(method, change_result) -> PatchedBackend:
     """numpy with what one method of its plans returns changed."""
 
-    def methods(plain):
-        def changed(plan, *args, **options):
-            return change(getattr(plain, method)(plan, *args, **options), plan, args)
+    def make_methods(problem_class):
+        def changed_method(prepared, *args, **options):
+            return change_result(
+                getattr(problem_class, method)(prepared, *args, **options), prepared, args
+            )
 
-        return {method: changed}
+        return {method: changed_method}
 
-    return Changed("faulty", methods)
+    return PatchedBackend("faulty", make_methods)
 
 
-def more_use(found, plan, args):
+def add_occupancy(result, prepared, args):
     if args[-1] is not None:
         args[-1][0, 0, 0, 0] += 1e-6
-    return found
+    return result
 
 
-def other_direction(found, plan, args):
-    args[-1][0] += 1e-6 * np.broadcast_to(plan.problem.allowed, args[-1].shape[:3])[0][:, :, None]
-    return found
+def change_direction(result, prepared, args):
+    args[-1][0] += (
+        1e-6 * np.broadcast_to(prepared.problem.allowed, args[-1].shape[:3])[0][:, :, None]
+    )
+    return result
 
 
-def only_in_mode(mode, change):
-    return lambda found, plan, args: change(found) if args[1].mode == mode else found
+def change_in_mode(mode, change_result):
+    return lambda result, prepared, args: change_result(result) if args[1].mode == mode else result
 
 
-BOUNDS = {
-    "least reach": ("reach", lambda x, *_: x._replace(lo=x.lo + 1e-6)),
-    "largest reach": ("reach", lambda x, *_: x._replace(hi=x.hi * (1 - 1e-6))),
-    "own value": ("own_values", lambda x, *_: x + 1e-6 * np.abs(x).max()),
-    "own occupancy": ("own_values", more_use),
-    "pair value": ("pair_values", lambda x, *_: x * (1 + 1e-6)),
-    "pair occupancy": ("pair_values", more_use),
-    "price": ("common_prices", lambda x, *_: (x[0] + 1e-6, x[1])),
-    "maximiser": ("common_prices", lambda x, *_: (x[0], np.zeros_like(x[1]))),
-    "inner product": ("descend", lambda x, *_: x + 1e-6 * max(1.0, abs(x))),
-    "direction": ("descend", other_direction),
+BOUND_FAULTS = {
+    "least reach": ("compute_visit_bounds", lambda x, *_: x._replace(lo=x.lo + 1e-6)),
+    "largest reach": ("compute_visit_bounds", lambda x, *_: x._replace(hi=x.hi * (1 - 1e-6))),
+    "own value": ("compute_weighted_optima", lambda x, *_: x + 1e-6 * np.abs(x).max()),
+    "own occupancy": ("compute_weighted_optima", add_occupancy),
+    "pair value": ("compute_pair_optima", lambda x, *_: x * (1 + 1e-6)),
+    "pair occupancy": ("compute_pair_optima", add_occupancy),
+    "price": ("compute_common_term", lambda x, *_: (x[0] + 1e-6, x[1])),
+    "maximiser": ("compute_common_term", lambda x, *_: (x[0], np.zeros_like(x[1]))),
+    "inner product": ("update_direction", lambda x, *_: x + 1e-6 * max(1.0, abs(x))),
+    "direction": ("update_direction", change_direction),
 }
-EPISODES = {
+EPISODE_FAULTS = {
     f"returns in mode {mode}": (
         "simulate",
-        only_in_mode(mode, lambda x: (x[0] + 1e-6 * np.abs(x[0]).max(), x[1])),
+        change_in_mode(mode, lambda x: (x[0] + 1e-6 * np.abs(x[0]).max(), x[1])),
     )
     for mode in range(5)
 } | {
     "unexplained steps": ("simulate", lambda x, *_: (x[0], 0 * x[1])),
-    "search": ("search", lambda x, plan, _: (x + 1) % plan.problem.n_actions),
+    "search": ("search_action", lambda x, prepared, _: (x + 1) % prepared.problem.n_actions),
 }
 
 
-@pytest.mark.parametrize("fault", BOUNDS)
+@pytest.mark.parametrize("fault", BOUND_FAULTS)
 def test_a_fault_in_bounds_is_noticed(fault):
-    model = random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, masks=False)
-    Case(NumpyKernel(), model, 4, seed=1).bounds()
-    with pytest.raises(AssertionError, match=f"{BOUNDS[fault][0]}.*faulty"):
-        Case(faulty(*BOUNDS[fault]), model, 4, seed=1).bounds()
+    model = make_random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, has_masks=False)
+    BackendCase(NumpyBackend(), model, 4, seed=1).check_bounds()
+    with pytest.raises(AssertionError, match=f"{BOUND_FAULTS[fault][0]}.*faulty"):
+        BackendCase(make_faulty_backend(*BOUND_FAULTS[fault]), model, 4, seed=1).check_bounds()
 
 
-@pytest.mark.parametrize("fault", EPISODES)
+@pytest.mark.parametrize("fault", EPISODE_FAULTS)
 def test_a_fault_in_episodes_is_noticed(fault):
-    model = random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, masks=False)
-    Case(NumpyKernel(), model, 4, seed=1).episodes()
-    with pytest.raises(AssertionError, match=f"{EPISODES[fault][0]}.*faulty"):
-        Case(faulty(*EPISODES[fault]), model, 4, seed=1).episodes()
+    model = make_random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, has_masks=False)
+    BackendCase(NumpyBackend(), model, 4, seed=1).check_episodes()
+    with pytest.raises(AssertionError, match=f"{EPISODE_FAULTS[fault][0]}.*faulty"):
+        BackendCase(make_faulty_backend(*EPISODE_FAULTS[fault]), model, 4, seed=1).check_episodes()
 
 
 # ------------------------------------------------------------------ a backend of one's own
-class Loops(Plan):
+class LoopProblem(PreparedProblem):
     """All that a backend must write: two plain loops over the entries of the tables."""
 
-    asked: ClassVar[set[str]] = set()
+    names_read: ClassVar[set[str]] = set()
 
-    def expect(self, t, v):
+    def expect_next(self, t, v):
         x = self.problem
-        found = np.zeros((x.n_states * x.n_actions, x.n_models))
-        for row, after, p in zip(x.rows(), x.indices, at(x.p, t), strict=True):
-            found[row] += p * v[after]
-        return found.reshape(x.n_states, x.n_actions, -1)
+        result = np.zeros((x.n_states * x.n_actions, x.n_models))
+        for pair, next_state, p in zip(x.get_entry_rows(), x.indices, at_time(x.p, t), strict=True):
+            result[pair] += p * v[next_state]
+        return result.reshape(x.n_states, x.n_actions, -1)
 
-    def push(self, t, b, row):
-        x, found = self.problem, np.zeros_like(b)
-        pi = row if row.ndim == 2 else np.eye(x.n_actions)[row]
-        for place, after, p in zip(x.rows(), x.indices, at(x.p, t), strict=True):
-            s, a = divmod(place, x.n_actions)
-            found[after] += p * pi[s, a] * b[s]
-        return found
+    def push_forward(self, t, b, policy_row):
+        x, result = self.problem, np.zeros_like(b)
+        pi = policy_row if policy_row.ndim == 2 else np.eye(x.n_actions)[policy_row]
+        for pair, next_state, p in zip(x.get_entry_rows(), x.indices, at_time(x.p, t), strict=True):
+            s, a = divmod(pair, x.n_actions)
+            result[next_state] += p * pi[s, a] * b[s]
+        return result
 
     def __getattribute__(self, name):
-        Loops.asked.add(name)
+        LoopProblem.names_read.add(name)
         return super().__getattribute__(name)
 
 
-class Toy(Machine):
+class ToyBackend(BaseBackend):
     """The machine of these plans."""
 
     name = "toy"
 
-    def lay_out(self, problem, horizon):
-        return Loops(problem, horizon)
+    def prepare_storage(self, problem, horizon):
+        return LoopProblem(problem, horizon)
 
 
 def test_a_backend_of_one_file_conforms():
-    check_kernel(Toy(), seeds=range(3))
+    check_backend(ToyBackend(), seeds=range(3))
 
 
-def test_a_backend_of_one_file_solves_bounds_and_plans(monkeypatch):
+def test_a_backend_of_one_file_solves_and_bounds(monkeypatch):
     """Through the interface alone: no other kernel can be had."""
-    model = random_model(6, n_models=5, n_states=4, n_actions=3, horizon=0, discount=0.9)
-    methods = (mmdp.CADP(), mmdp.QMDP(episodes=4), mmdp.POMCP(queries=8, episodes=2))
-    questions = [(method, mmdp.Mean()) for method in methods]
-    questions += [(mmdp.CADP(), mmdp.CVaR(0.4)), (mmdp.Gradient(), mmdp.Mean())]
+    model = make_random_model(6, n_models=5, n_states=4, n_actions=3, horizon=0, discount=0.9)
+    methods = (
+        mmdp.methods.CADP(),
+        mmdp.methods.QMDP(n_episodes=4),
+        mmdp.methods.POMCP(n_queries=8, n_episodes=2),
+    )
+    cases = [(method, mmdp.objectives.Mean()) for method in methods]
+    cases += [
+        (mmdp.methods.CADP(), mmdp.objectives.CVaR(0.4)),
+        (mmdp.methods.NaturalGradient(), mmdp.objectives.Mean()),
+    ]
     expected = [
         mmdp.solve(model, 4, method, objective=objective, seed=0, backend="numpy").value
-        for method, objective in questions
+        for method, objective in cases
     ]
-    plain = kernels.get
+    original = kernels.get_backend
 
-    def only(backend, *args, **options):
-        assert isinstance(backend, Toy), "another kernel was asked for"
-        return plain(backend, *args, **options)
+    def get_toy_only(backend, *args, **options):
+        assert isinstance(backend, ToyBackend), "another kernel was asked for"
+        return original(backend, *args, **options)
 
-    monkeypatch.setattr(kernels, "get", only)
-    monkeypatch.setattr(Loops, "asked", set())
-    toy = Toy()
-    for (method, objective), value in zip(questions, expected, strict=True):
-        found = mmdp.solve(model, 4, method, objective=objective, seed=0, backend=toy)
-        assert found.provenance.backend == "toy"
-        assert found.value == pytest.approx(value, rel=1e-12)
+    monkeypatch.setattr(kernels, "get_backend", get_toy_only)
+    monkeypatch.setattr(LoopProblem, "names_read", set())
+    toy = ToyBackend()
+    for (method, objective), value in zip(cases, expected, strict=True):
+        solution = mmdp.solve(model, 4, method, objective=objective, seed=0, backend=toy)
+        assert solution.provenance.backend == "toy"
+        assert solution.value == pytest.approx(value, rel=1e-12)
     planner = mmdp.solve(model, 4, methods[2], seed=0, backend=toy).policy
-    assert planner.act(planner.start(0), 0, 0) in range(3)
-    proven = mmdp.solve(model, 4, "exact", backend=toy, seed=0)
-    assert proven.status is mmdp.Status.OPTIMAL
-    best = bound(model, 4, backend=toy, incumbent=proven, time_limit=1.0)
-    assert best.value >= proven.value
-    assert Loops.asked >= {
-        "backward", "forward", "ascend", "reach", "own_values", "pair_values", "common_prices",
-        "descend", "simulate", "search",
-    }  # fmt: skip
+    assert planner.act(planner.initial_memory(0), 0, 0) in range(3)
+    exact_solution = mmdp.solve(model, 4, "exact", backend=toy, seed=0)
+    assert exact_solution.status is mmdp.Status.OPTIMAL
+    best_bound = bound(model, 4, backend=toy, incumbent=exact_solution, time_limit=1.0)
+    assert best_bound.value >= exact_solution.value
+    assert LoopProblem.names_read >= {
+        "backward",
+        "forward",
+        "ascend",
+        "compute_visit_bounds",
+        "compute_weighted_optima",
+        "compute_pair_optima",
+        "compute_common_term",
+        "update_direction",
+        "simulate",
+        "search_action",
+    }
 
 
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
-def test_planners_travel(backend):
-    model = random_model(6, n_models=5, n_states=4, n_actions=3, horizon=0)
+def test_planners_survive_pickling(backend):
+    model = make_random_model(6, n_models=5, n_states=4, n_actions=3, horizon=0)
     planner = mmdp.solve(
-        model, 4, mmdp.POMCP(queries=8, episodes=2), seed=0, backend=backend
+        model, 4, mmdp.methods.POMCP(n_queries=8, n_episodes=2), seed=0, backend=backend
     ).policy
     copy = pickle.loads(pickle.dumps(planner))
     assert copy.tables.mode == TREE
-    first, second = ([p.act(p.start(3), 0, s) for s in range(4)] for p in (planner, copy))
+    first, second = ([p.act(p.initial_memory(3), 0, s) for s in range(4)] for p in (planner, copy))
     assert first == second
 
 
-@pytest.mark.parametrize("method", [mmdp.QMDP(), mmdp.MixTS(carry=True), mmdp.POMCP(queries=20)])
+@pytest.mark.parametrize(
+    "method",
+    [mmdp.methods.QMDP(), mmdp.methods.MixTS(carry_belief=True), mmdp.methods.POMCP(n_queries=20)],
+)
 def test_numpy_and_numba_simulate_the_same_episodes(method):
-    model = random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, discount=0.9)
+    model = make_random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, discount=0.9)
     planner = mmdp.solve(model, 5, method, seed=0).policy
     numpy, numba = (
-        mmdp.simulate(planner, model, episodes=6, seed=3, backend=backend)
+        mmdp.simulate(model, planner, n_episodes=6, seed=3, backend=backend)
         for backend in ("numpy", "numba")
     )
     np.testing.assert_allclose(numpy.returns, numba.returns, rtol=1e-9)

@@ -11,24 +11,27 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp import clock, kernels
-from mmdp.kernels.plan import Plan
-from mmdp.testing import check_kernel, random_model
-from tests.kernels.instances import Changed
+from mmdp import kernels, timing
+from mmdp.kernels.prepared import PreparedProblem
+from mmdp.testing import check_backend, make_random_model
+from tests.kernels.instances import PatchedBackend
 
 
-def test_an_unknown_backend_names_those_there_are():
+def test_an_unknown_backend_names_the_known_ones():
     with pytest.raises(mmdp.InputError, match="no backend is called 'cuda'; choose one of auto"):
-        kernels.get("cuda")
+        kernels.get_backend("cuda")
 
 
-def in_a_fresh_process(code: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+def run_in_fresh_process(code: str, **environment: str) -> str:
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
         env={**os.environ, **environment},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
 
 
 def test_small_problems_do_not_wait_for_numba():
@@ -40,7 +43,7 @@ print(mmdp.solve(model, 50).provenance.backend, mmdp.solve(model, math.inf).prov
       mmdp.solve(mmdp.domains.population(100, 1, seed=0).train, 50).provenance.backend,
       "numba" in sys.modules)
 """
-    assert in_a_fresh_process(code) == "numpy numpy numpy False"
+    assert run_in_fresh_process(code) == "numpy numpy numpy False"
 
 
 def test_the_same_call_takes_the_same_backend():
@@ -50,8 +53,8 @@ import math, mmdp
 from mmdp import kernels
 model, _ = mmdp.domains.riverswim(seed=0)
 def chosen():
-    return (mmdp.solve(model, 50).provenance.backend, mmdp.evaluate(solution, model)
-            .provenance.backend, [kernels.get("auto", model.problem, 50, passes=n).name
+    return (mmdp.solve(model, 50).provenance.backend, mmdp.evaluate(model, solution)
+            .provenance.backend, [kernels.get_backend("auto", model.problem, 50, n_passes=n).name
             for n in (1, 400, 2000, math.inf)])
 solution = mmdp.solve(model, 50)
 first = chosen()
@@ -61,16 +64,16 @@ mmdp.solve(model.subset(range(3)), 4, backend="numba")
 assert chosen() == first
 print(*first[:2], *first[2])
 """
-    assert in_a_fresh_process(code) == "numpy numpy numpy numpy numba numba"
+    assert run_in_fresh_process(code) == "numpy numpy numpy numpy numba numba"
 
 
 def test_larger_work_never_goes_back_to_numpy():
     """numpy up to some size, numba from there on: by passes, decisions and models alike."""
-    x = random_model(3, n_models=6, n_states=5, n_actions=3, horizon=0).problem
+    x = make_random_model(3, n_models=6, n_states=5, n_actions=3, horizon=0).problem
     for names in (
-        [kernels.get("auto", x, 20, passes=2**k).name for k in range(30)],
-        [kernels.get("auto", x, 2**k).name for k in range(30)],
-        [kernels.get("auto", x, 20, passes=float("inf")).name],
+        [kernels.get_backend("auto", x, 20, n_passes=2**k).name for k in range(30)],
+        [kernels.get_backend("auto", x, 2**k).name for k in range(30)],
+        [kernels.get_backend("auto", x, 20, n_passes=float("inf")).name],
     ):
         assert names == sorted(names, reverse=True)
         assert names[-1] == "numba"
@@ -86,39 +89,43 @@ try:
 except mmdp.InputError as error:
     print(error)
 """
-    found = in_a_fresh_process(code, NUMBA_DISABLE_JIT="1").splitlines()
-    assert found[0] == "numpy"
-    assert "NUMBA_DISABLE_JIT switches off; unset it or choose backend 'numpy'" in found[1]
+    lines = run_in_fresh_process(code, NUMBA_DISABLE_JIT="1").splitlines()
+    assert lines[0] == "numpy"
+    assert "NUMBA_DISABLE_JIT switches off; unset it or choose backend 'numpy'" in lines[1]
 
 
 # ------------------------------------------------------------------ the conformance kit
-def with_ascend(change) -> Changed:
+def make_backend_with_ascend(changed_ascend) -> PatchedBackend:
     """A kernel whose plans ascend as ``change(plain, plan, starts, options)`` says."""
 
-    def methods(plain):
+    def make_methods(problem_class):
         return {
-            "ascend": lambda plan, starts, **options: change(plain.ascend, plan, starts, options)
+            "ascend": lambda prepared, inits, **options: changed_ascend(
+                problem_class.ascend, prepared, inits, options
+            )
         }
 
-    return Changed("wrong", methods)
+    return PatchedBackend("wrong", make_methods)
 
 
 FAULTS = {
-    "returns": lambda end: end._replace(returns=end.returns + 1e-6),
-    "trace": lambda end: end._replace(trace=[*end.trace, end.value]),
-    "sweeps": lambda end: end._replace(sweeps=end.sweeps + 1),
-    "end": lambda end: end._replace(end="limit" if end.end == "maximum" else "maximum"),
-    "policy": lambda end: end._replace(policy=np.zeros_like(end.policy)),
+    "returns": lambda result: result._replace(returns=result.returns + 1e-6),
+    "trace": lambda result: result._replace(trace=[*result.trace, result.value]),
+    "n_sweeps": lambda result: result._replace(n_sweeps=result.n_sweeps + 1),
+    "stop_reason": lambda result: result._replace(
+        stop_reason="limit" if result.stop_reason == "local_optimum" else "local_optimum"
+    ),
+    "policy": lambda result: result._replace(policy=np.zeros_like(result.policy)),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_ascent_is_noticed(fault):
     with pytest.raises(AssertionError, match="ascend, two-way.*wrong"):
-        check_kernel(
-            with_ascend(
-                lambda ascend, plan, starts, options: [
-                    FAULTS[fault](end) for end in ascend(plan, starts, **options)
+        check_backend(
+            make_backend_with_ascend(
+                lambda ascend, prepared, inits, options: [
+                    FAULTS[fault](result) for result in ascend(prepared, inits, **options)
                 ]
             ),
             seeds=range(6),
@@ -126,111 +133,121 @@ def test_a_wrong_ascent_is_noticed(fault):
 
 
 def test_an_ascent_that_stops_early_is_noticed():
-    def early(ascend, plan, starts, options):
-        return ascend(plan, starts, **{**options, "max_sweeps": 1})
+    def ascend_once(ascend, prepared, inits, options):
+        return ascend(prepared, inits, **{**options, "max_sweeps": 1})
 
     with pytest.raises(AssertionError, match="ascend, two-way.*wrong"):
-        check_kernel(with_ascend(early), seeds=range(6))
+        check_backend(make_backend_with_ascend(ascend_once), seeds=range(6))
 
 
 @pytest.mark.parametrize(
     "fault",
     [
-        lambda plain: {"watch": lambda policy, value: plain(0 * policy, value)},
-        lambda plain: {"watch": lambda policy, value: _swallowed(plain, policy, value)},
+        lambda plain: {"callback": lambda policy, value: plain(0 * policy, value)},
+        lambda plain: {
+            "callback": lambda policy, value: _call_and_ignore_errors(plain, policy, value)
+        },
         lambda plain: {"tol": 0.0},
     ],
 )
-def test_a_broken_promise_of_an_ascent_is_noticed(fault):
+def test_ascents_that_break_the_protocol_are_noticed(fault):
     """Another policy to watch, what it raises lost, the tolerance ignored."""
 
-    def broken(ascend, plan, starts, options):
-        changed = fault(options.get("watch") or (lambda policy, value: None))
-        return ascend(plan, starts, **{**options, **changed})
+    def ascend_wrongly(ascend, prepared, inits, options):
+        wrong_options = fault(options.get("callback") or (lambda policy, value: None))
+        return ascend(prepared, inits, **{**options, **wrong_options})
 
     with pytest.raises(AssertionError, match="wrong"):
-        check_kernel(with_ascend(broken), seeds=range(12))
+        check_backend(make_backend_with_ascend(ascend_wrongly), seeds=range(12))
 
 
-def _swallowed(watch, policy, value):
+def _call_and_ignore_errors(callback, policy, value):
     with contextlib.suppress(Exception):
-        watch(policy, value)
+        callback(policy, value)
 
 
 def test_masks_of_another_shape_are_refused():
-    x = random_model(3, n_models=4, n_states=3, n_actions=2, horizon=0, masks=False).problem
+    x = make_random_model(
+        3, n_models=4, n_states=3, n_actions=2, horizon=0, has_masks=False
+    ).problem
     for mask in (np.ones((1, 3, 2)), np.ones((1, 2, 2), bool), np.ones((3, 2), bool)):
         with pytest.raises(mmdp.InputError, match="allowed actions must be booleans of shape"):
-            x.restricted(mask)
+            x.restrict_actions(mask)
     with pytest.raises(mmdp.InputError, match="no action is allowed in state 0 at time 0"):
-        x.restricted(np.zeros((2, 3, 2), bool))
-    short = x.restricted(np.ones((3, 3, 2), bool))
+        x.restrict_actions(np.zeros((2, 3, 2), bool))
+    short_mask = x.restrict_actions(np.ones((3, 3, 2), bool))
     for backend in ("numpy", "numba"):
         with pytest.raises(mmdp.InputError, match="allowed covers 3 time steps, the horizon is 5"):
-            kernels.get(backend).plan(short, 5).ascend([None])
+            kernels.get_backend(backend).prepare(short_mask, 5).ascend([None])
 
 
-def test_what_is_no_kernel_is_refused():
-    with pytest.raises(mmdp.InputError, match="backend must be a name or a kernel, not 3"):
-        kernels.get(3)
+def test_objects_that_are_no_backend_are_refused():
+    with pytest.raises(mmdp.InputError, match=r"backend must be one of auto, .*, not 3"):
+        kernels.get_backend(3)
 
 
-def test_what_watch_raises_ends_the_ascent():
-    model = random_model(6, n_models=5, n_states=5, n_actions=3, horizon=0)
+def test_an_error_of_the_callback_ends_the_ascent():
+    model = make_random_model(6, n_models=5, n_states=5, n_actions=3, horizon=0)
     for backend in ("numpy", "numba"):
 
         def stop(policy, value):
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            kernels.get(backend).plan(model.problem, 5).ascend([None], watch=stop)
+            kernels.get_backend(backend).prepare(model.problem, 5).ascend([None], callback=stop)
 
 
 # ------------------------------------------------------------------ compiling
 def test_compiling_does_not_count_against_a_time_limit(monkeypatch):
     """A limit that compiling alone would use up three times over."""
-    model = random_model(3, n_models=6, n_states=5, n_actions=3, horizon=0)
-    plain = Plan.ascend
+    model = make_random_model(3, n_models=6, n_states=5, n_actions=3, horizon=0)
+    original = PreparedProblem.ascend
 
-    def slow(self, *args, **options):
-        with clock.compiling():
-            monkeypatch.setattr(clock.time, "perf_counter", lambda: real() + 30.0)
-        return plain(self, *args, **options)
+    def ascend_slowly(self, *args, **options):
+        with timing.measure_compilation():
+            monkeypatch.setattr(timing.time, "perf_counter", lambda: real() + 30.0)
+        return original(self, *args, **options)
 
-    real = clock.time.perf_counter
+    real = timing.time.perf_counter
     expected = mmdp.solve(model, 6, backend="numpy")
-    monkeypatch.setattr(Plan, "ascend", slow)
-    found = mmdp.solve(model, 6, backend="numpy", time_limit=10.0)
-    assert found.status is expected.status
-    assert found.value == expected.value
+    monkeypatch.setattr(PreparedProblem, "ascend", ascend_slowly)
+    solution = mmdp.solve(model, 6, backend="numpy", time_limit=10.0)
+    assert solution.status is expected.status
+    assert solution.value == expected.value
 
 
-def test_listeners_hear_of_compiling_once():
-    heard = []
-    with clock.listening(lambda: heard.append(1)):
-        clock.announce()
-    clock.announce()
-    assert heard == [1]
+def test_listeners_are_called_only_inside_the_block():
+    calls = []
+    with timing.listen_for_compilation(lambda: calls.append(1)):
+        timing.notify_compilation()
+    timing.notify_compilation()
+    assert calls == [1]
 
 
-def test_compiling_inside_compiling_counts_once(monkeypatch):
+def test_nested_compilation_is_counted_once(monkeypatch):
     now = [1.0]
-    monkeypatch.setattr(clock.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(clock, "_spent", 0.0)
-    with clock.compiling():
-        with clock.compiling():
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(timing, "_compile_seconds", 0.0)
+    with timing.measure_compilation():
+        with timing.measure_compilation():
             now[0] += 2
         now[0] += 4
-    assert clock.spent() == 6
+    assert timing.get_compile_seconds() == 6
 
 
-def test_a_randomised_start_is_swept_whatever_the_limit():
+def test_a_randomized_init_is_swept_despite_the_limit():
     """Its answer is a table of actions, not of probabilities."""
-    model = random_model(4, n_models=4, n_states=3, n_actions=3, horizon=0, masks=False)
+    model = make_random_model(4, n_models=4, n_states=3, n_actions=3, horizon=0, has_masks=False)
     uniform = np.full((4, 3, 3), 1 / 3)
-    sharp = np.zeros((4, 3), np.int32)
-    for kernel in (kernels.get("numpy"), kernels.get("numba")):
-        soft, plain = kernel.plan(model.problem, 4).ascend([uniform, sharp], max_sweeps=0)
-        assert (soft.policy.shape, soft.sweeps, soft.end) == ((4, 3), 1, "limit")
-        assert (plain.policy == sharp).all()
-        assert (plain.sweeps, plain.end) == (0, "limit")
+    deterministic = np.zeros((4, 3), np.int32)
+    for backend in (kernels.get_backend("numpy"), kernels.get_backend("numba")):
+        from_uniform, from_deterministic = backend.prepare(model.problem, 4).ascend(
+            [uniform, deterministic], max_sweeps=0
+        )
+        assert (from_uniform.policy.shape, from_uniform.n_sweeps, from_uniform.stop_reason) == (
+            (4, 3),
+            1,
+            "limit",
+        )
+        assert (from_deterministic.policy == deterministic).all()
+        assert (from_deterministic.n_sweeps, from_deterministic.stop_reason) == (0, "limit")

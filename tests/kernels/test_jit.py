@@ -12,31 +12,31 @@ import numba
 import numpy as np
 import pytest
 
-from mmdp import clock
+from mmdp import timing
 from mmdp.kernels.cpu import jit as module
 from mmdp.kernels.cpu.jit import jit
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 
 
 def double(x):
     return x * 2
 
 
-def test_this_numba_has_what_we_lean_on():
+def test_numba_has_the_private_parts_we_use():
     """If one of these fails the kernels still work; compiling is slower or caches are staler."""
     compiled = numba.njit(cache=True)(double)
     assert hasattr(compiled, "_compile_for_args")
     assert hasattr(compiled._cache._cache_file, "_source_stamp")
-    assert all(module._known(name) for name in ("_nrt", "no_cpython_wrapper", "forceinline"))
-    assert not module._known("no_such_option")
+    assert all(module._has_option(name) for name in ("_nrt", "no_cpython_wrapper", "forceinline"))
+    assert not module._has_option("no_such_option")
 
 
 def test_without_the_private_parts_functions_still_compile(monkeypatch):
-    monkeypatch.setattr(module, "_known", lambda name: False)
-    monkeypatch.setattr(module, "_SOURCES", ())
-    plain = module.numba.njit
+    monkeypatch.setattr(module, "_has_option", lambda name: False)
+    monkeypatch.setattr(module, "_SOURCE_STAMPS", ())
+    original = module.numba.njit
 
-    class Bare:
+    class BareDispatcher:
         """A dispatcher that only can be called."""
 
         def __init__(self, inner):
@@ -49,56 +49,56 @@ def test_without_the_private_parts_functions_still_compile(monkeypatch):
             assert name == "inner"
             object.__setattr__(self, name, value)
 
-    class Bridge:
+    class BareNumba:
         @staticmethod
         def njit(**options):
-            return lambda function: Bare(plain(**options)(function))
+            return lambda function: BareDispatcher(original(**options)(function))
 
-    monkeypatch.setattr(module, "numba", Bridge)
+    monkeypatch.setattr(module, "numba", BareNumba)
     assert jit()(double)(21) == 42
 
 
-def test_compiling_is_counted_and_loading_compiled_code_is_not_repeated():
-    before, heard = clock.spent(), []
-    compiled = module._shielded(numba.njit(double))
-    with clock.listening(lambda: heard.append(1)):
+def test_compiling_is_counted_and_loading_happens_once():
+    before, calls = timing.get_compile_seconds(), []
+    compiled = module._compile_uninterrupted(numba.njit(double))
+    with timing.listen_for_compilation(lambda: calls.append(1)):
         compiled(np.float64(1.0))
-        once = clock.spent()
-        assert once > before
-        assert heard == [1]
+        spent_once = timing.get_compile_seconds()
+        assert spent_once > before
+        assert calls == [1]
         compiled(np.float64(2.0))
-    assert clock.spent() == once
-    assert heard == [1]
+    assert timing.get_compile_seconds() == spent_once
+    assert calls == [1]
 
 
 def test_an_interruption_waits_for_the_compiler():
-    done = []
+    calls = []
 
-    def work():
-        done.append(1)
+    def run_once():
+        calls.append(1)
         return 5
 
-    assert clock.to_the_end(work) == 5
+    assert timing.run_uninterrupted(run_once) == 5
     with pytest.raises(ZeroDivisionError):
-        clock.to_the_end(lambda: 1 / 0)
-    assert done == [1]
+        timing.run_uninterrupted(lambda: 1 / 0)
+    assert calls == [1]
 
-    heard = threading.Event()
+    received = threading.Event()
 
-    def hear(*_):
-        heard.set()
+    def raise_interrupt(*_):
+        received.set()
         raise KeyboardInterrupt
 
-    def pressed():
+    def interrupt_and_finish():
         signal.raise_signal(signal.SIGINT)
-        assert heard.wait(PATIENCE)
-        done.append(2)
+        assert received.wait(TIMEOUT)
+        calls.append(2)
 
-    signal.signal(signal.SIGINT, hear)
+    signal.signal(signal.SIGINT, raise_interrupt)
 
     with pytest.raises(KeyboardInterrupt):
-        clock.to_the_end(pressed)
-    assert done == [1, 2]
+        timing.run_uninterrupted(interrupt_and_finish)
+    assert calls == [1, 2]
 
 
 def test_a_folder_without_a_cache_is_no_obstacle(tmp_path):
@@ -112,7 +112,7 @@ def test_a_folder_without_a_cache_is_no_obstacle(tmp_path):
         "from mmdp.kernels.cpu.jit import jit\n"
         "print(jit()(lambda x: x + 1)(1))"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
     )
-    assert found.stdout.strip() == "2", found.stderr
+    assert process.stdout.strip() == "2", process.stderr

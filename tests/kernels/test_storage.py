@@ -9,8 +9,8 @@ import pytest
 
 import mmdp
 from mmdp import kernels
-from mmdp.kernels.problem import Stored
-from mmdp.testing import Case, best_by_enumeration, changing, plain_returns
+from mmdp.kernels.problem import TableStorage
+from mmdp.testing import BackendCase, compute_plain_returns, find_best_markov_value, make_switching
 from tests.conftest import ROOT
 
 SOURCE = (ROOT / "examples" / "new_storage.py").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ LowRank = EXAMPLE["LowRank"]
 M, S, A, K, T = 4, 3, 2, 2, 3
 
 
-def both(seed: int, **more: Any) -> tuple[mmdp.MMDP, mmdp.MMDP]:
+def make_both_storages(seed: int, **extra_fields: Any) -> tuple[mmdp.MMDP, mmdp.MMDP]:
     """The same models as a product and as tables."""
     rng = np.random.default_rng(seed)
     L, R = rng.dirichlet(np.ones(K), (S, A)), rng.dirichlet(np.full(S, 0.5), (M, K))
@@ -28,9 +28,12 @@ def both(seed: int, **more: Any) -> tuple[mmdp.MMDP, mmdp.MMDP]:
     R /= R.sum(axis=2, keepdims=True)
     p = sum(L[None, :, :, k, None] * R[:, None, None, k] for k in range(K))
     fields = {
-        "initial": rng.dirichlet(np.ones(S)), "weights": rng.dirichlet(np.ones(M)),
-        "discount": 0.9, "terminal": rng.normal(size=(M, S)), **more,
-    }  # fmt: skip
+        "initial": rng.dirichlet(np.ones(S)),
+        "weights": rng.dirichlet(np.ones(M)),
+        "discount": 0.9,
+        "terminal": rng.normal(size=(M, S)),
+        **extra_fields,
+    }
     r = rng.normal(size=(M, S, A))
     return mmdp.MMDP(LowRank(L, R), r, **fields), mmdp.MMDP(p, r, **fields)
 
@@ -39,16 +42,16 @@ def test_the_example_is_short() -> None:
     assert len(SOURCE.split("# %% storage")[1].split("# %% use")[0].strip().splitlines()) < 60
 
 
-def test_tables_are_made_of_what_is_expected() -> None:
-    low, tables = both(0)
-    assert isinstance(low.problem.storage, LowRank)
-    assert isinstance(low.problem.storage.table(), Stored)
-    assert low.problem.storage.table() is low.problem.storage.table()
-    np.testing.assert_allclose(low.transitions, tables.transitions, rtol=0, atol=1e-15)
-    assert low.problem.p.flags.writeable is False
-    assert low.problem.dense is False
+def test_tables_are_made_from_expectations() -> None:
+    low_rank, tables = make_both_storages(0)
+    assert isinstance(low_rank.problem.storage, LowRank)
+    assert isinstance(low_rank.problem.storage.to_table(), TableStorage)
+    assert low_rank.problem.storage.to_table() is low_rank.problem.storage.to_table()
+    np.testing.assert_allclose(low_rank.transitions, tables.transitions, rtol=0, atol=1e-15)
+    assert low_rank.problem.p.flags.writeable is False
+    assert low_rank.problem.is_dense is False
     for backend in ("numpy", "numba"):
-        Case(kernels.get(backend), low, T).steps()
+        BackendCase(kernels.get_backend(backend), low_rank, T).check_operator()
 
 
 @pytest.mark.parametrize("backend", ["numpy", "numba", "jax"])
@@ -56,56 +59,67 @@ def test_solves_equal_brute_force_on_every_backend(backend: str) -> None:
     if backend == "jax":
         pytest.importorskip("jax")
     for seed in range(3):
-        low, tables = both(seed)
-        best = best_by_enumeration(tables, T)
-        exact = mmdp.solve(low, T, "exact", backend=backend)
+        low_rank, tables = make_both_storages(seed)
+        best = find_best_markov_value(tables, T)
+        exact = mmdp.solve(low_rank, T, "exact", backend=backend)
         assert exact.status is mmdp.Status.OPTIMAL
         assert exact.value == pytest.approx(best, rel=1e-9)
-        found = mmdp.solve(low, T, backend=backend)
-        assert found.value <= best + 1e-9
-        np.testing.assert_allclose(found.returns, plain_returns(found.policy, tables), rtol=1e-9)
-        assert mmdp.bound(low, T, backend=backend, time_limit=0.3).value >= best - 1e-9
+        solution = mmdp.solve(low_rank, T, backend=backend)
+        assert solution.value <= best + 1e-9
+        np.testing.assert_allclose(
+            solution.returns, compute_plain_returns(solution.policy, tables), rtol=1e-9
+        )
+        assert mmdp.bound(low_rank, T, backend=backend, time_limit=0.3).value >= best - 1e-9
 
 
-QUESTIONS: list[dict[str, Any]] = [
-    {"objective": mmdp.CVaR(0.4)}, {"objective": "worst"},
-    {"method": mmdp.CADP(starts=6)}, {"method": mmdp.Gradient()}, {"method": mmdp.Oracle()},
-    {"method": mmdp.QMDP(episodes=5)}, {"method": mmdp.POMCP(queries=5, episodes=2)},
-    {"method": mmdp.CADP(), "policy": mmdp.Memory(2)},
-    {"method": mmdp.CADP(), "policy": mmdp.Stationary(), "horizon": np.inf},
-]  # fmt: skip
+SOLVE_KWARGS: list[dict[str, Any]] = [
+    {"objective": mmdp.objectives.CVaR(0.4)},
+    {"objective": "worst"},
+    {"method": mmdp.methods.CADP(n_init=6)},
+    {"method": mmdp.methods.NaturalGradient()},
+    {"method": mmdp.methods.Oracle()},
+    {"method": mmdp.methods.QMDP(n_episodes=5)},
+    {"method": mmdp.methods.POMCP(n_queries=5, n_episodes=2)},
+    {"method": mmdp.methods.CADP(), "policy_class": mmdp.policies.Memory(2)},
+    {"method": mmdp.methods.CADP(), "policy_class": mmdp.policies.Stationary(), "horizon": np.inf},
+]
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=str)
-def test_what_tables_answer_is_answered(question: dict[str, Any]) -> None:
-    asked = {"method": "cadp", "horizon": T, "seed": 0, "backend": "numpy", **question}
-    found, expected = (mmdp.solve(model, **asked).value for model in both(1))
-    assert found == pytest.approx(expected, rel=1e-9)
+@pytest.mark.parametrize("solve_kwargs", SOLVE_KWARGS, ids=str)
+def test_solves_equal_those_with_tables(solve_kwargs: dict[str, Any]) -> None:
+    all_kwargs = {"method": "cadp", "horizon": T, "seed": 0, "backend": "numpy", **solve_kwargs}
+    result, expected = (mmdp.solve(model, **all_kwargs).value for model in make_both_storages(1))
+    assert result == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
-def test_models_that_change_need_nothing_more(backend: str) -> None:
-    low, tables = (changing(model, 3) for model in both(1))
-    found, expected = (
-        kernels.get(backend).plan(model.problem, T).ascend([None])[0] for model in (low, tables)
+def test_switching_models_need_nothing_more(backend: str) -> None:
+    low_rank, tables = (make_switching(model, 3) for model in make_both_storages(1))
+    result, expected = (
+        kernels.get_backend(backend).prepare(model.problem, T).ascend([None])[0]
+        for model in (low_rank, tables)
     )
-    assert (found.policy == expected.policy).all()
-    assert found.trace == pytest.approx(expected.trace, rel=1e-9)
+    assert (result.policy == expected.policy).all()
+    assert result.trace == pytest.approx(expected.trace, rel=1e-9)
     for method in ("wsu", "oracle"):
-        values = [mmdp.solve(model, T, method, backend=backend).value for model in (low, tables)]
+        values = [
+            mmdp.solve(model, T, method, backend=backend).value for model in (low_rank, tables)
+        ]
         assert values[0] == pytest.approx(values[1], rel=1e-9)
 
 
 def test_changed_copies_keep_the_storage() -> None:
-    low, tables = both(2)
-    again = low.replace(discount=0.5)
-    assert isinstance(again.problem.storage, LowRank)
-    assert mmdp.solve(again, T).value == pytest.approx(
+    low_rank, tables = make_both_storages(2)
+    discounted = low_rank.replace(discount=0.5)
+    assert isinstance(discounted.problem.storage, LowRank)
+    assert mmdp.solve(discounted, T).value == pytest.approx(
         mmdp.solve(tables.replace(discount=0.5), T).value, rel=1e-9
     )
-    some, same = (mmdp.solve(model.subset([0, 2]), T).value for model in (low, tables))
-    assert some == pytest.approx(same, rel=1e-9)
-    assert low.memory > 0
+    subset_value, expected_value = (
+        mmdp.solve(model.subset([0, 2]), T).value for model in (low_rank, tables)
+    )
+    assert subset_value == pytest.approx(expected_value, rel=1e-9)
+    assert low_rank.nbytes > 0
 
 
 def test_rows_that_do_not_sum_to_one_are_named() -> None:

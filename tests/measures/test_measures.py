@@ -15,98 +15,111 @@ import mmdp
 from mmdp import economics, measures
 
 
-def random_model(seed: int, n_models: int = 6, n_states: int = 2, **fields: Any) -> mmdp.MMDP:
+def make_random_model(seed: int, n_models: int = 6, n_states: int = 2, **fields: Any) -> mmdp.MMDP:
     rng = np.random.default_rng(seed)
     p = rng.dirichlet(np.ones(n_states), size=(n_models, n_states, 2))
     weights = rng.dirichlet(np.full(n_models, 3.0))
     return mmdp.MMDP(
-        p, rng.normal(size=(n_models, n_states, 2)), discount=0.9, weights=weights,
-        initial=rng.dirichlet(np.ones(n_states)), **fields,
-    )  # fmt: skip
+        p,
+        rng.normal(size=(n_models, n_states, 2)),
+        discount=0.9,
+        weights=weights,
+        initial=rng.dirichlet(np.ones(n_states)),
+        **fields,
+    )
 
 
-def all_returns(model: mmdp.MMDP, horizon: int) -> np.ndarray:
+def enumerate_returns(model: mmdp.MMDP, horizon: int) -> np.ndarray:
     """(policies, M) returns of every deterministic Markov policy."""
     tables = itertools.product(range(model.n_actions), repeat=horizon * model.n_states)
     return np.array(
         [
             mmdp.evaluate(
-                mmdp.MarkovPolicy(np.reshape(x, (horizon, -1)), n_actions=model.n_actions), model
+                model,
+                mmdp.policies.MarkovPolicy(np.reshape(x, (horizon, -1)), n_actions=model.n_actions),
             ).returns
             for x in tables
         ]
     )
 
 
-MANY = mmdp.CADP(starts=20)
+METHOD = mmdp.methods.CADP(n_init=20)
 
 
 # ---------------------------------------------------------------------- policy table
 @pytest.mark.parametrize("seed", range(3))
 def test_margin_is_the_loss_of_changing_one_decision(seed: int) -> None:
-    model, horizon = random_model(seed, n_states=3), 4
+    model, horizon = make_random_model(seed, n_states=3), 4
     solution = mmdp.solve(model, horizon)
-    table = measures.policy_table(solution, model)
+    table = measures.policy_table(model, solution)
     assert len(table) == horizon * 3
     actions = solution.policy.actions
     for row in table.itertuples():
         t, s = int(row.time), int(row.state)
         assert row.action == str(actions[t, s])
         assert row.runner_up == str(1 - actions[t, s])
-        changed = actions.copy()
-        changed[t, s] = 1 - changed[t, s]
-        loss = solution.value - mmdp.evaluate(mmdp.MarkovPolicy(changed), model).mean
-        assert row.margin * 0.9**t * row.visited == pytest.approx(loss, abs=1e-12)
+        changed_actions = actions.copy()
+        changed_actions[t, s] = 1 - changed_actions[t, s]
+        loss = (
+            solution.value - mmdp.evaluate(model, mmdp.policies.MarkovPolicy(changed_actions)).mean
+        )
+        assert row.margin * 0.9**t * row.visit_prob == pytest.approx(loss, abs=1e-12)
         assert row.margin >= -1e-12
-    np.testing.assert_allclose(table.groupby("time")["visited"].sum(), 1.0)
+    np.testing.assert_allclose(table.groupby("time")["visit_prob"].sum(), 1.0)
 
 
 def test_agreement_is_the_weight_of_models_with_the_same_optimum() -> None:
-    model, horizon = random_model(4, n_states=3), 3
+    model, horizon = make_random_model(4, n_states=3), 3
     solution = mmdp.solve(model, horizon)
-    table = measures.policy_table(solution, model)
-    own = np.moveaxis(mmdp.solve(model, horizon, "oracle").policies, 1, 0)
-    expected = np.einsum("m,mts->ts", model.weights, own == solution.policy.actions)
-    np.testing.assert_allclose(table["agree"], expected.reshape(-1))
+    table = measures.policy_table(model, solution)
+    oracle_actions = np.moveaxis(mmdp.solve(model, horizon, "oracle").model_policies, 1, 0)
+    expected = np.einsum("m,mts->ts", model.weights, oracle_actions == solution.policy.actions)
+    np.testing.assert_allclose(table["agreement"], expected.reshape(-1))
 
 
 def test_ties_agree_and_single_actions_have_no_margin() -> None:
     model = mmdp.MMDP(
-        [[[[1, 0], [1, 0]], [[0, 1], [0, 0]]]], [[1.0, 1.0], [0.0, 0.0]], initial=[1, 0],
-        allowed=[[True, True], [True, False]], states=["on", "off"], actions=["a", "b"],
-    )  # fmt: skip
-    table = measures.policy_table(mmdp.MarkovPolicy([[1, 0]], n_actions=2), model)
-    assert table["agree"].tolist() == [1.0, 1.0]
+        [[[[1, 0], [1, 0]], [[0, 1], [0, 0]]]],
+        [[1.0, 1.0], [0.0, 0.0]],
+        initial=[1, 0],
+        allowed=[[True, True], [True, False]],
+        states=["on", "off"],
+        actions=["a", "b"],
+    )
+    table = measures.policy_table(model, mmdp.policies.MarkovPolicy([[1, 0]], n_actions=2))
+    assert table["agreement"].tolist() == [1.0, 1.0]
     assert table["margin"].iloc[0] == 0
     assert np.isnan(table["margin"].iloc[1])
     assert pd.isna(table["runner_up"].iloc[1])
-    assert table["visited"].tolist() == [1.0, 0.0]
+    assert table["visit_prob"].tolist() == [1.0, 0.0]
 
 
 def test_table_of_a_planner_is_refused() -> None:
-    model = random_model(0)
+    model = make_random_model(0)
     with pytest.raises(mmdp.InputError, match="oracle has one policy per model; choose"):
-        measures.policy_table(mmdp.solve(model, 2, "oracle"), model)
+        measures.policy_table(model, mmdp.solve(model, 2, "oracle"))
 
 
 # ---------------------------------------------------------------------- information
-def two_models(a: float, b: float, weight: float) -> mmdp.MMDP:
+def make_two_models(a: float, b: float, weight: float) -> mmdp.MMDP:
     """Action 1 earns a in model 0 and -b in model 1; action 0 earns nothing."""
     return mmdp.MMDP(
-        [[[[1.0], [1.0]]]] * 2, [[[0.0, a]], [[0.0, -b]]], weights=[weight, 1 - weight],
+        [[[[1.0], [1.0]]]] * 2,
+        [[[0.0, a]], [[0.0, -b]]],
+        weights=[weight, 1 - weight],
         parameters={"which": [0, 1], "constant": [4, 4]},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("a", "b", "w"), [(3.0, 1.0, 0.5), (1.0, 4.0, 0.3), (2.0, 2.0, 0.9)])
 def test_two_model_closed_form(a: float, b: float, w: float) -> None:
-    model = two_models(a, b, w)
+    model = make_two_models(a, b, w)
     expected = w * a - max(w * a - (1 - w) * b, 0.0)
     assert measures.evpi(model, 1) == pytest.approx(expected)
     assert measures.evppi(model, 1, "which") == pytest.approx(expected)
     assert measures.evppi(model, 1, "constant") == 0
     assert measures.evpi(model, 5) == pytest.approx(5 * expected)
-    table = measures.information_table(model, 1)
+    table = measures.voi_table(model, 1)
     assert table["parameter"].tolist() == ["(everything)", "which", "constant"]
     assert table["value"].tolist() == pytest.approx([expected, expected, 0.0])
 
@@ -115,21 +128,21 @@ def test_two_model_closed_form(a: float, b: float, w: float) -> None:
 def test_evpi_and_evppi_equal_brute_force(seed: int) -> None:
     x = np.array([0, 0, 1, 1, 2, 2])
     y = np.array([0, 1, 0, 1, 0, 1])
-    model = random_model(seed, parameters={"x": x, "y": y})
-    returns, weights, horizon = all_returns(model, 2), model.weights, 2
+    model = make_random_model(seed, parameters={"x": x, "y": y})
+    returns, weights, horizon = enumerate_returns(model, 2), model.weights, 2
     best = (returns @ weights).max()
-    assert measures.evpi(model, horizon, method=MANY) == pytest.approx(
+    assert measures.evpi(model, horizon, method=METHOD) == pytest.approx(
         returns.max(axis=0) @ weights - best, abs=1e-10
     )
     for name, values in (("x", x), ("y", y)):
         conditional = sum(
             (returns[:, values == v] @ weights[values == v]).max() for v in np.unique(values)
         )
-        found = measures.evppi(model, horizon, name, method=MANY)
-        assert found == pytest.approx(conditional - best, abs=1e-10)
-        assert found <= measures.evpi(model, horizon, method=MANY) + 1e-12
-    both = measures.evppi(model, horizon, ["x", "y"], method=MANY)
-    assert both == pytest.approx(measures.evpi(model, horizon, method=MANY), abs=1e-10)
+        evppi = measures.evppi(model, horizon, name, method=METHOD)
+        assert evppi == pytest.approx(conditional - best, abs=1e-10)
+        assert evppi <= measures.evpi(model, horizon, method=METHOD) + 1e-12
+    joint_evppi = measures.evppi(model, horizon, ["x", "y"], method=METHOD)
+    assert joint_evppi == pytest.approx(measures.evpi(model, horizon, method=METHOD), abs=1e-10)
 
 
 def test_regression_and_bins_find_the_normal_closed_form() -> None:
@@ -153,7 +166,7 @@ def test_regression_and_bins_find_the_normal_closed_form() -> None:
     assert exact == pytest.approx(measures.evpi(model, 1), rel=0.05)
 
 
-SHAPES: dict[str, Callable[[Any], Any]] = {
+REWARD_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "line": lambda x: x,
     "waves": lambda x: np.cos(4 * np.pi * x),
     "spike": lambda x: np.where(np.abs(x - 0.5) < 0.1, 2.0, -0.3),
@@ -161,10 +174,10 @@ SHAPES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_evppi_of_parameters_that_bend(shape: str) -> None:
+@pytest.mark.parametrize("shape", REWARD_FUNCTIONS)
+def test_evppi_of_nonlinear_parameters(shape: str) -> None:
     """Action 1 earns f(x) + noise, x uniform: E max(0, f) - max(0, E f) by quadrature."""
-    f, grid = SHAPES[shape], np.linspace(-1, 1, 100_001)
+    f, grid = REWARD_FUNCTIONS[shape], np.linspace(-1, 1, 100_001)
     exact = np.maximum(f(grid), 0).mean() - max(f(grid).mean(), 0)
     rng = np.random.default_rng(3)
     x, noise = rng.uniform(-1, 1, 1000), rng.normal(size=1000)
@@ -188,11 +201,11 @@ def test_evppi_by_regression_is_near_that_of_nested_models() -> None:
 
 
 def test_evppi_takes_arrays_and_refuses_other_parameters() -> None:
-    model = two_models(3.0, 1.0, 0.5)
+    model = make_two_models(3.0, 1.0, 0.5)
     assert measures.evppi(model, 1, np.array([0, 1])) == measures.evppi(model, 1, "which")
     with pytest.raises(mmdp.InputError, match=r"'whcih' \(did you mean 'which'\?\)"):
         measures.evppi(model, 1, "whcih")
-    with pytest.raises(mmdp.InputError, match="for 2 models"):
+    with pytest.raises(mmdp.InputError, match="for M = 2 models"):
         measures.evppi(model, 1, np.zeros(3))
     with pytest.raises(mmdp.InputError, match="estimator must be"):
         measures.evppi(model, 1, "which", estimator="magic")  # type: ignore[arg-type]
@@ -203,43 +216,43 @@ def test_evppi_takes_arrays_and_refuses_other_parameters() -> None:
 # ---------------------------------------------------------------------- willingness to pay
 def test_frontier_equals_brute_force_over_all_policies() -> None:
     rng = np.random.default_rng(5)
-    model = random_model(5)
+    model = make_random_model(5)
     effects, costs = rng.random((2, 2)), 100 * rng.random((6, 2, 2))
-    levels = [0.0, 30.0, 80.0, 200.0, 1000.0]
-    found = economics.willingness_to_pay(model, effects, costs, levels, 2, method=MANY)
-    e = all_returns(model.replace(rewards=effects), 2)
-    c = all_returns(model.replace(rewards=costs), 2)
-    for row, level in zip(found.frontier.itertuples(), levels, strict=True):
-        nmb = (level * e - c) @ model.weights
-        assert row.threshold == level
+    thresholds = [0.0, 30.0, 80.0, 200.0, 1000.0]
+    sweep = economics.willingness_to_pay(model, effects, costs, thresholds, 2, method=METHOD)
+    e = enumerate_returns(model.replace(rewards=effects), 2)
+    c = enumerate_returns(model.replace(rewards=costs), 2)
+    for row, threshold in zip(sweep.frontier.itertuples(), thresholds, strict=True):
+        nmb = (threshold * e - c) @ model.weights
+        assert row.threshold == threshold
         assert row.nmb == pytest.approx(nmb.max(), rel=1e-10)
-        assert row.nmb == pytest.approx(level * row.effect - row.cost)
-        names = list(found.policies)
-        own = level * found.effects - found.costs  # (policies found, M)
-        wins = own.argmax(axis=0) == names.index(row.policy)
+        assert row.nmb == pytest.approx(threshold * row.effect - row.cost)
+        names = list(sweep.policies)
+        net_benefits = threshold * sweep.effects - sweep.costs  # (policies found, M)
+        wins = net_benefits.argmax(axis=0) == names.index(row.policy)
         assert row.probability == pytest.approx(model.weights[wins].sum())
-    assert (np.diff(found.frontier["effect"]) >= -1e-12).all()
-    sums = found.acceptability.groupby("threshold")["probability"].sum()
+    assert (np.diff(sweep.frontier["effect"]) >= -1e-12).all()
+    sums = sweep.acceptability.groupby("threshold")["probability"].sum()
     np.testing.assert_allclose(sums, 1.0)
-    changes = found.frontier.dropna(subset="icer")
-    assert len(changes) == found.frontier["policy"].nunique() - 1
+    changes = sweep.frontier.dropna(subset="icer")
+    assert len(changes) == sweep.frontier["policy"].nunique() - 1
     for row in changes.itertuples():  # the ICER lies between the thresholds around the change
-        before = found.frontier["threshold"].iloc[row.Index - 1]
-        assert before - 1e-9 <= row.icer <= row.threshold + 1e-9
+        previous_threshold = sweep.frontier["threshold"].iloc[row.Index - 1]
+        assert previous_threshold - 1e-9 <= row.icer <= row.threshold + 1e-9
 
 
 def test_current_practice_is_considered_and_bad_input_refused() -> None:
-    one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]])
-    practice = mmdp.MarkovPolicy([[1]], n_actions=2)
-    found = economics.willingness_to_pay(
-        one, [[0.0, 1.0]], [[0.0, 10.0]], [1, 50], 1, policies={"practice": practice}
+    model = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]])
+    practice = mmdp.policies.MarkovPolicy([[1]], n_actions=2)
+    sweep = economics.willingness_to_pay(
+        model, [[0.0, 1.0]], [[0.0, 10.0]], [1, 50], 1, policies={"practice": practice}
     )
-    assert found.frontier["policy"].tolist() == ["policy 1", "practice"]
+    assert sweep.frontier["policy"].tolist() == ["policy 1", "practice"]
     with pytest.raises(mmdp.InputError, match="thresholds"):
-        economics.willingness_to_pay(one, [[0.0, 1.0]], [[0.0, 1.0]], [-1], 1)
-    ended = one.replace(terminal=[1.0])
+        economics.willingness_to_pay(model, [[0.0, 1.0]], [[0.0, 1.0]], [-1], 1)
+    terminal_model = model.replace(terminal=[1.0])
     with pytest.raises(mmdp.InputError, match="terminal"):
-        economics.willingness_to_pay(ended, [[0.0, 1.0]], [[0.0, 1.0]], [1], 1)
+        economics.willingness_to_pay(terminal_model, [[0.0, 1.0]], [[0.0, 1.0]], [1], 1)
 
 
 # ---------------------------------------------------------------------- robustness
@@ -248,112 +261,130 @@ def test_stability_is_the_probability_that_a_resample_decides_otherwise() -> Non
     sign = np.where(np.arange(25) < 15, 1.0, -1.0)
     rewards = np.stack([np.zeros(25), sign], axis=1)[:, None, :]
     model = mmdp.MMDP(np.ones((25, 1, 2, 1)), rewards)
-    found = measures.stability(model, 1, resamples=600, seed=1, method="wsu")
+    result = measures.stability(model, 1, n_resamples=600, seed=1, method="wsu")
     expected = scipy.stats.binom.cdf(12, 25, 0.6)
-    assert found.share == pytest.approx(expected, abs=4 * np.sqrt(expected / 600))
-    assert found.frequency[0, 0] == pytest.approx(found.share)
-    np.testing.assert_allclose(found.losses, np.where(found.changed > 0, 0.2, 0.0))
-    frame = found.to_frame(model)
-    assert frame["changes"].tolist() == [found.share]
+    assert result.share_changed == pytest.approx(expected, abs=4 * np.sqrt(expected / 600))
+    assert result.change_frequency[0, 0] == pytest.approx(result.share_changed)
+    np.testing.assert_allclose(result.losses, np.where(result.shares_changed > 0, 0.2, 0.0))
+    frame = result.to_frame(model)
+    assert frame["change_frequency"].tolist() == [result.share_changed]
 
 
-def test_stability_weighs_decisions_by_the_chance_of_meeting_them() -> None:
-    model = random_model(7, n_models=8, n_states=3)
-    found = measures.stability(model, 3, resamples=10, seed=2)
-    again = measures.stability(model, 3, resamples=10, seed=2)
-    np.testing.assert_array_equal(found.changed, again.changed)
-    assert found.share == pytest.approx((found.visited * found.frequency).sum() / 3)
-    b = mmdp.model_weights(found.policy, model)
-    np.testing.assert_allclose(found.visited, b.sum(axis=1))
+def test_stability_weighs_decisions_by_visit_probability() -> None:
+    model = make_random_model(7, n_models=8, n_states=3)
+    result = measures.stability(model, 3, n_resamples=10, seed=2)
+    repeated = measures.stability(model, 3, n_resamples=10, seed=2)
+    np.testing.assert_array_equal(result.shares_changed, repeated.shares_changed)
+    assert result.share_changed == pytest.approx(
+        (result.visit_probs * result.change_frequency).sum() / 3
+    )
+    b = mmdp.measures.model_weights(model, result.policy)
+    np.testing.assert_allclose(result.visit_probs, b.sum(axis=1))
 
 
 def test_train_test_gap_shrinks_with_the_number_of_models() -> None:
     train, test = mmdp.domains.riverswim(seed=0)
-    table = measures.enough_models(train, 20, [1, 10, 100], test=test, repeats=6)
+    table = measures.sample_size_curve(train, 20, [1, 10, 100], test_model=test, n_repeats=6)
     assert table["models"].tolist() == [1, 10, 100]
-    solution = mmdp.solve(train, 20, mmdp.CADP(starts=1))
-    last = table.iloc[-1]
-    assert last["train"] == pytest.approx(solution.value)
-    assert last["test"] == pytest.approx(mmdp.evaluate(solution, test).mean)
-    assert last["gap_sd"] == pytest.approx(0.0, abs=1e-9)
+    solution = mmdp.solve(train, 20, mmdp.methods.CADP(n_init=1))
+    last_row = table.iloc[-1]
+    assert last_row["train"] == pytest.approx(solution.value)
+    assert last_row["test"] == pytest.approx(mmdp.evaluate(test, solution).mean)
+    assert last_row["gap_sd"] == pytest.approx(0.0, abs=1e-9)
     assert table["test"].is_monotonic_increasing
     assert table["gap"].is_monotonic_decreasing
 
 
 def test_half_the_models_are_held_out_without_test_models() -> None:
-    model = random_model(3, n_models=10)
-    table = measures.enough_models(model, 2, repeats=3)
+    model = make_random_model(3, n_models=10)
+    table = measures.sample_size_curve(model, 2, n_repeats=3)
     assert table["models"].tolist() == [1, 2, 5]
     np.testing.assert_allclose(table["gap"], table["train"] - table["test"])
-    with pytest.raises(mmdp.InputError, match="size 50 is more than the 10 models"):
-        measures.enough_models(model, 2, [50], test=model)
-    with pytest.raises(mmdp.InputError, match="give test= models"):
-        measures.enough_models(model.subset([0]), 2)
+    with pytest.raises(mmdp.InputError, match="size 50 is larger than the 10 available models"):
+        measures.sample_size_curve(model, 2, [50], test_model=model)
+    with pytest.raises(mmdp.InputError, match="give test_model="):
+        measures.sample_size_curve(model.subset([0]), 2)
 
 
-def test_drawn_models_are_solved_as_if_they_were_all() -> None:
+def test_sampled_models_are_solved_by_reweighting() -> None:
     """Other weights of one problem give what a problem of the drawn models gives."""
-    model, method = random_model(5, n_models=9, n_states=4), mmdp.CADP(starts=1)
+    model, method = make_random_model(5, n_models=9, n_states=4), mmdp.methods.CADP(n_init=1)
     rng = np.random.default_rng(0)
     order = rng.permutation(9)
     test, train = np.sort(order[:4]), np.sort(order[4:])
-    full = mmdp.solve(model.subset(train), 3, method)
+    full_solution = mmdp.solve(model.subset(train), 3, method)
     expected = []
     for _ in range(2):
-        chosen = rng.choice(train, 2, replace=False)
-        part = model.subset(np.sort(chosen))
-        found = mmdp.solve(part, 3, method)
-        control = full.value - mmdp.evaluate(full, part).mean
-        expected.append((found.value + control, mmdp.evaluate(found, model.subset(test)).mean))
-    table = measures.enough_models(model, 3, [2, 5], repeats=2)
+        model_ids = rng.choice(train, 2, replace=False)
+        subset = model.subset(np.sort(model_ids))
+        solution = mmdp.solve(subset, 3, method)
+        control = full_solution.value - mmdp.evaluate(subset, full_solution).mean
+        expected.append(
+            (solution.value + control, mmdp.evaluate(model.subset(test), solution).mean)
+        )
+    table = measures.sample_size_curve(model, 3, [2, 5], n_repeats=2)
     np.testing.assert_allclose(table[["train", "test"]].iloc[0], np.mean(expected, axis=0))
-    assert table["test"].iloc[1] == pytest.approx(mmdp.evaluate(full, model.subset(test)).mean)
+    assert table["test"].iloc[1] == pytest.approx(
+        mmdp.evaluate(model.subset(test), full_solution).mean
+    )
     with pytest.raises(mmdp.InputError, match="qmdp remembers"):
-        measures.enough_models(model, 3, [2], method="qmdp")
+        measures.sample_size_curve(model, 3, [2], method="qmdp")
 
 
 def test_resamples_take_the_better_of_two_ascents() -> None:
-    model = random_model(11, n_models=6, n_states=3)
-    found, full = measures.stability(model, 4, resamples=4, seed=3), mmdp.solve(model, 4, seed=3)
+    model = make_random_model(11, n_models=6, n_states=3)
+    stability, solution = (
+        measures.stability(model, 4, n_resamples=4, seed=3),
+        mmdp.solve(model, 4, seed=3),
+    )
     rng = np.random.default_rng(3)
-    for loss in found.losses:
+    for loss in stability.losses:
         counts = rng.multinomial(6, model.weights)
-        drawn = model.replace(weights=counts / 6)
-        ends = [mmdp.solve(drawn, 4, mmdp.CADP(init=x, starts=1)) for x in ("wsu", full.policy)]
-        values = [full.value - mmdp.evaluate(end, model).mean for end in ends]
-        gap = ends[0].value - ends[1].value
-        expected = values if abs(gap) < 1e-9 else [values[int(gap < 0)]]
+        resampled_model = model.replace(weights=counts / 6)
+        local_optima = [
+            mmdp.solve(resampled_model, 4, mmdp.methods.CADP(init=x, n_init=1))
+            for x in ("wsu", solution.policy)
+        ]
+        losses = [
+            solution.value - mmdp.evaluate(model, local_optimum).mean
+            for local_optimum in local_optima
+        ]
+        gap = local_optima[0].value - local_optima[1].value
+        expected = losses if abs(gap) < 1e-9 else [losses[int(gap < 0)]]
         assert min(abs(loss - x) for x in expected) < 1e-9
 
 
-def test_a_solution_of_other_models_says_nothing_about_these() -> None:
+def test_a_solution_of_other_models_is_refused() -> None:
     """Of other rewards, weights or names; of the same ones, the figure is that of the method."""
     rng = np.random.default_rng(3)
-    a = mmdp.MMDP(rng.dirichlet(np.ones(2), (3, 2, 2)), rng.normal(size=(3, 2, 2)), states="xy")
-    found = mmdp.solve(a, 4)
-    assert measures.evpi(a, 4, method=found) == pytest.approx(measures.evpi(a, 4), rel=1e-12)
-    others = (
-        a.replace(rewards=2 * a.rewards), a.replace(weights=[0.5, 0.25, 0.25]),
-        a.replace(states="yx"),
-    )  # fmt: skip
-    for b in others:
+    model = mmdp.MMDP(rng.dirichlet(np.ones(2), (3, 2, 2)), rng.normal(size=(3, 2, 2)), states="xy")
+    solution = mmdp.solve(model, 4)
+    assert measures.evpi(model, 4, method=solution) == pytest.approx(
+        measures.evpi(model, 4), rel=1e-12
+    )
+    other_models = (
+        model.replace(rewards=2 * model.rewards),
+        model.replace(weights=[0.5, 0.25, 0.25]),
+        model.replace(states="yx"),
+    )
+    for other_model in other_models:
         with pytest.raises(mmdp.InputError, match="is for other models|are named differently"):
-            measures.evpi(b, 4, method=found)
+            measures.evpi(other_model, 4, method=solution)
     # what the policy never does is other: its returns are the same, the models' own optima not
-    bets = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 1.0]], [[2.0, 1.0]]])
-    richer = bets.replace(rewards=[[[2.0, 1.0]], [[2.0, 9.0]]])
-    safe = mmdp.solve(bets, 1)
-    assert measures.evpi(bets, 1, method=safe) == 0
-    assert measures.evpi(richer, 1, method=safe) == pytest.approx(3.5)
+    bet_model = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 1.0]], [[2.0, 1.0]]])
+    richer_model = bet_model.replace(rewards=[[[2.0, 1.0]], [[2.0, 9.0]]])
+    bet_solution = mmdp.solve(bet_model, 1)
+    assert measures.evpi(bet_model, 1, method=bet_solution) == 0
+    assert measures.evpi(richer_model, 1, method=bet_solution) == pytest.approx(3.5)
 
 
 def test_stability_counts_decisions_only() -> None:
-    """Half of the weight is in a state that nobody leaves; the other is decided by each draw."""
+    """Half of the weight is in a state that nobody leaves; the other is decided by each sample."""
     P = np.broadcast_to(np.eye(2)[:, None], (6, 2, 2, 2))
     r = np.zeros((6, 2, 2))
     r[:3, 0], r[3:, 0] = [1.0, 0.0], [0.0, 1.0]
-    found = measures.stability(mmdp.MMDP(P, r), 1, resamples=10)
-    frequency = found.frequency[0, 0]
+    result = measures.stability(mmdp.MMDP(P, r), 1, n_resamples=10)
+    frequency = result.change_frequency[0, 0]
     assert 0 < frequency < 1
-    assert found.share == pytest.approx(frequency)
-    assert found.frequency[0, 1] * found.visited[0, 1] == 0
+    assert result.share_changed == pytest.approx(frequency)
+    assert result.change_frequency[0, 1] * result.visit_probs[0, 1] == 0

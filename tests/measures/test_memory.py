@@ -7,15 +7,15 @@ import pytest
 
 import mmdp
 from mmdp import plots
-from mmdp.measures import memory_gain
-from mmdp.testing import best_with_memory, random_model
+from mmdp.measures import with_memory_gain
+from mmdp.testing import find_best_history_value, make_random_model
 
 
 def test_rows_are_in_order_and_below_the_bound() -> None:
-    model = random_model(1, n_models=3, n_states=2, n_actions=2, horizon=0, discount=0.9)
-    table = mmdp.value_of_memory(model, 3, nodes=(1, 2, 4), time_limit=1, episodes=2000)
+    model = make_random_model(1, n_models=3, n_states=2, n_actions=2, horizon=0, discount=0.9)
+    table = mmdp.measures.value_by_nodes(model, 3, n_nodes=(1, 2, 4), time_limit=1, n_episodes=2000)
     value = dict(zip(table["policy"], table["value"], strict=True))
-    best = best_with_memory(model, 3)
+    best = find_best_history_value(model, 3)
     assert value["Markov"] <= value["2 nodes"] <= value["4 nodes"] <= best + 1e-9
     assert best <= value["at most (pairs)"] <= value["Oracle"] + 1e-6
     error = float(table["stderr"].max())
@@ -25,38 +25,45 @@ def test_rows_are_in_order_and_below_the_bound() -> None:
     assert recovered["belief rollout"] == 1
     assert np.isnan(recovered["Oracle"])
     assert "; 4 nodes " in table.attrs["text"]
-    axis = plots.value_of_memory(table)
+    axis = plots.value_by_nodes(table)
     assert [text.get_text() for text in axis.get_xticklabels()] == ["1", "2", "4"]
 
 
-def test_one_model_needs_no_memory_and_it_says_so() -> None:
-    table = mmdp.value_of_memory(random_model(2, n_models=1, horizon=0), 4, nodes=(1, 2))
+def test_one_model_needs_no_memory() -> None:
+    table = mmdp.measures.value_by_nodes(
+        make_random_model(2, n_models=1, horizon=0), 4, n_nodes=(1, 2)
+    )
     assert table["value"].iloc[1] == pytest.approx(table["value"].iloc[0])
     assert table.attrs["text"].startswith("memory gains nothing: it is proven that no policy gains")
 
 
-@pytest.mark.parametrize(("nodes", "told"), [((), "nodes is empty"), ((0,), "nodes must be")])
-def test_bad_nodes(nodes: tuple[int, ...], told: str) -> None:
-    with pytest.raises(mmdp.InputError, match=told):
-        mmdp.value_of_memory(random_model(2, horizon=0), 4, nodes=nodes)
+@pytest.mark.parametrize(("n_nodes", "message"), [((), "n_nodes is empty"), ((0,), "n_nodes")])
+def test_bad_node_counts_are_refused(n_nodes: tuple[int, ...], message: str) -> None:
+    with pytest.raises(mmdp.InputError, match=message):
+        mmdp.measures.value_by_nodes(make_random_model(2, horizon=0), 4, n_nodes=n_nodes)
 
 
-def test_a_short_simulation_says_whether_memory_would_pay() -> None:
+def test_memory_gain_by_simulation() -> None:
     """From home each model leads to a place of its own and back; action 1 pays or costs there."""
-    ways = np.zeros((2, 3, 2, 3))
-    ways[0, 0, :, 1] = ways[1, 0, :, 2] = ways[:, 1:, :, 0] = 1.0
+    transitions = np.zeros((2, 3, 2, 3))
+    transitions[0, 0, :, 1] = transitions[1, 0, :, 2] = transitions[:, 1:, :, 0] = 1.0
     rewards = np.zeros((2, 3, 2))
     rewards[:, 0, 1] = 1.0, -1.0
-    model = mmdp.MMDP(ways, rewards, initial=[1, 0, 0])
-    plain = mmdp.solve(model, 8, certify=1)
-    assert plain.memory_text == ""  # nothing is simulated unasked
-    found = memory_gain(plain, model)
-    assert best_with_memory(model, 8) - found.value == pytest.approx(1.5)
-    assert found.details["memory_gain"] == pytest.approx(1.5)
-    assert "a policy that learns gains about 1.5" in repr(found)
-    assert found.certificate == plain.certificate
-    one = model.subset([0])
-    assert memory_gain(mmdp.solve(one, 8), one).memory_text == ""
-    assert memory_gain(plain, model, seconds=1e-9) is plain  # too large for that time
-    other = mmdp.solve(model, 8, objective="worst")
-    assert memory_gain(other, model) is other
+    model = mmdp.MMDP(transitions, rewards, initial=[1, 0, 0])
+    solution = mmdp.solve(model, 8, certify_time=1)
+    assert solution.memory_text == ""  # nothing is simulated unasked
+    with_gain = with_memory_gain(model, solution)
+    assert find_best_history_value(model, 8) - with_gain.value == pytest.approx(1.5)
+    assert with_gain.details["memory_gain"] == pytest.approx(1.5)
+    assert "a policy that learns gains about 1.5" in repr(with_gain)
+    assert with_gain.certificate == solution.certificate
+    single_model = model.subset([0])
+    assert with_memory_gain(single_model, mmdp.solve(single_model, 8)).memory_text == ""
+    assert with_memory_gain(model, solution, time_limit=1e-9) is solution  # too large for that time
+    worst_case_solution = mmdp.solve(model, 8, objective="worst")
+    assert with_memory_gain(model, worst_case_solution) is worst_case_solution
+    # what counts is the difference between policies: neither the zero of returns nor their unit
+    moved = model.replace(rewards=rewards + 1e5, unit="£")
+    again = with_memory_gain(moved, mmdp.solve(moved, 8))
+    assert again.details["memory_gain"] == pytest.approx(1.5)
+    assert again.memory_text == "a policy that learns gains about £1.5 ± 0"

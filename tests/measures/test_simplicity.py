@@ -10,12 +10,12 @@ import pytest
 
 import mmdp
 from mmdp.measures import leaf_table
-from mmdp.measures.simplicity import ENOUGH, one_rule, short_rule
-from mmdp.measures.stakes import constant_policies
-from mmdp.testing import random_model
+from mmdp.measures.simplicity import MIN_AGREEMENT, fit_phases, fit_stationary
+from mmdp.measures.stakes import make_constant_policies
+from mmdp.testing import make_random_model
 
 
-def problem(seed: int) -> tuple[mmdp.MMDP, mmdp.MarkovPolicy, np.ndarray]:
+def make_problem(seed: int) -> tuple[mmdp.MMDP, mmdp.policies.MarkovPolicy, np.ndarray]:
     rng = np.random.default_rng(seed)
     transitions = rng.dirichlet(np.ones(3), size=(4, 3, 2))
     allowed = np.ones((3, 2), dtype=bool)
@@ -23,157 +23,197 @@ def problem(seed: int) -> tuple[mmdp.MMDP, mmdp.MarkovPolicy, np.ndarray]:
     model = mmdp.MMDP(
         transitions, rng.normal(size=(4, 3, 2)), initial=[1, 0, 0], allowed=allowed, discount=0.9
     )
-    policy = mmdp.MarkovPolicy.random(model, 6, seed=seed)
-    return model, policy, mmdp.model_weights(policy, model).sum(axis=1)
+    policy = mmdp.policies.MarkovPolicy.random(model, 6, seed=seed)
+    return model, policy, mmdp.measures.model_weights(model, policy).sum(axis=1)
 
 
-def told(actions: np.ndarray, visited: np.ndarray, cuts: tuple[int, ...]) -> float:
+def compute_agreement(
+    actions: np.ndarray, visit_probs: np.ndarray, phase_starts: tuple[int, ...]
+) -> float:
     """The decisions that phases between these times tell at most, by trying every action."""
     total = 0.0
-    for start, stop in zip((0, *cuts), (*cuts, len(actions)), strict=True):
+    for start, stop in zip((0, *phase_starts), (*phase_starts, len(actions)), strict=True):
         for s in range(actions.shape[1]):
             total += max(
-                visited[start:stop, s][actions[start:stop, s] == a].sum() for a in range(2)
+                visit_probs[start:stop, s][actions[start:stop, s] == a].sum() for a in range(2)
             )
-    return total / visited.sum()
+    return total / visit_probs.sum()
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_phases_tell_as_much_as_any(seed: int) -> None:
-    model, policy, visited = problem(seed)
-    rule = short_rule(policy, model, visited)
-    best = [
-        max(told(policy.actions, visited, cuts) for cuts in combinations(range(1, 6), k))
+def test_phases_have_the_best_agreement(seed: int) -> None:
+    model, policy, visit_probs = make_problem(seed)
+    phased_policy = fit_phases(policy, model, visit_probs)
+    best_agreements = [
+        max(
+            compute_agreement(policy.actions, visit_probs, phase_starts)
+            for phase_starts in combinations(range(1, 6), k)
+        )
         for k in range(3)
     ]
-    enough = min(ENOUGH, max(best) - 1e-12)
-    count = next(k for k, share in enumerate(best, 1) if share >= enough)
-    assert len(rule.phases) == count
-    assert rule.share == pytest.approx(best[count - 1])
-    assert [x.start for x in rule.phases[1:]] == [x.stop for x in rule.phases[:-1]]
-    for phase in rule.phases:
-        assert (rule.policy.actions[phase.start : phase.stop] == phase.row).all()
+    min_agreement = min(MIN_AGREEMENT, max(best_agreements) - 1e-12)
+    n_phases = next(
+        k for k, agreement in enumerate(best_agreements, 1) if agreement >= min_agreement
+    )
+    assert len(phased_policy.phases) == n_phases
+    assert phased_policy.agreement == pytest.approx(best_agreements[n_phases - 1])
+    assert [x.start for x in phased_policy.phases[1:]] == [
+        x.stop for x in phased_policy.phases[:-1]
+    ]
+    for phase in phased_policy.phases:
+        assert (phased_policy.policy.actions[phase.start : phase.stop] == phase.actions).all()
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_one_rule_and_one_action(seed: int) -> None:
-    model, policy, visited = problem(seed)
+def test_stationary_and_constant_policies(seed: int) -> None:
+    model, policy, visit_probs = make_problem(seed)
     rows = [row for row in product(range(2), repeat=3) if model.allowed[np.arange(3), row].all()]
     values = {
-        row: mmdp.evaluate(mmdp.MarkovPolicy([row] * 6, n_actions=2), model).mean for row in rows
+        row: mmdp.evaluate(model, mmdp.policies.MarkovPolicy([row] * 6, n_actions=2)).mean
+        for row in rows
     }
-    found = one_rule(policy, model, visited)
-    assert (found.actions == found.actions[0]).all()
-    usual = short_rule(policy, model, visited, phases=1).policy
-    value = mmdp.evaluate(found, model).mean
-    assert value == pytest.approx(values[tuple(found.actions[0].tolist())])
-    assert mmdp.evaluate(usual, model).mean - 1e-12 <= value <= max(values.values()) + 1e-12
-    always = constant_policies(policy, model)[0]
+    stationary_policy = fit_stationary(policy, model, visit_probs)
+    assert (stationary_policy.actions == stationary_policy.actions[0]).all()
+    one_phase_policy = fit_phases(policy, model, visit_probs, max_phases=1).policy
+    value = mmdp.evaluate(model, stationary_policy).mean
+    assert value == pytest.approx(values[tuple(stationary_policy.actions[0].tolist())])
+    assert (
+        mmdp.evaluate(model, one_phase_policy).mean - 1e-12 <= value <= max(values.values()) + 1e-12
+    )
+    constant_policy = make_constant_policies(policy, model)[0]
     # a state that allows one action alone is no choice
     best = max(values[tuple(np.where(model.allowed[:, a], a, 1 - a).tolist())] for a in (0, 1))
-    assert mmdp.evaluate(always.policy, model).mean == pytest.approx(best)
+    assert mmdp.evaluate(model, constant_policy.policy).mean == pytest.approx(best)
 
 
 def test_no_action_is_allowed_everywhere() -> None:
     model = mmdp.MMDP(
         np.full((1, 2, 2, 2), 0.5), np.zeros((2, 2)), allowed=[[True, False], [False, True]]
     )
-    policy = mmdp.MarkovPolicy([[0, 1]])
-    for always in constant_policies(policy, model):  # there is no choice
-        assert always.policy.actions.tolist() == [[0, 1]]
+    policy = mmdp.policies.MarkovPolicy([[0, 1]])
+    for constant_policy in make_constant_policies(policy, model):  # there is no choice
+        assert constant_policy.policy.actions.tolist() == [[0, 1]]
 
 
-@pytest.mark.parametrize(("horizon", "goal"), [(4, "mean"), (4, "cvar:0.3"), (math.inf, "mean")])
-def test_each_leaf_by_a_solve_of_its_own(horizon: float, goal: str) -> None:
-    size = {"n_states": 5, "n_actions": 3, "horizon": 0, "discount": 0.8, "masks": False}
-    model, test = (random_model(seed, n_models=4, **size) for seed in (5, 6))
-    asked = {"objective": goal, "backend": "numpy"}
-    table = mmdp.value_of_leaves(model, horizon, 3, test=test if goal == "mean" else None, **asked)
-    own = [mmdp.solve(model, horizon, policy=mmdp.Tree(n), **asked) for n in (1, 2, 3)]
-    assert table["value"].tolist() == pytest.approx([x.value for x in own])
-    assert table["gain"].tolist()[1:] == pytest.approx(np.diff([x.value for x in own]))
-    assert table["rule"].tolist() == [x.policy.text() for x in own]
-    assert table["price"].tolist() == pytest.approx([x.price for x in own], abs=1e-9)
-    if goal == "mean":
-        tested = [mmdp.evaluate(x.policy, test).mean for x in own]
-        assert table["test"].tolist() == pytest.approx(tested)
-    some = mmdp.value_of_leaves(model, horizon, (1, 3), **asked)
-    assert some["value"].tolist() == pytest.approx([own[0].value, own[2].value])
+@pytest.mark.parametrize(
+    ("horizon", "objective"), [(4, "mean"), (4, "cvar:0.3"), (math.inf, "mean")]
+)
+def test_each_number_of_leaves_equals_a_solve(horizon: float, objective: str) -> None:
+    size = {"n_states": 5, "n_actions": 3, "horizon": 0, "discount": 0.8, "has_masks": False}
+    model, test_model = (make_random_model(seed, n_models=4, **size) for seed in (5, 6))
+    options = {"objective": objective, "backend": "numpy"}
+    table = mmdp.measures.value_by_leaves(
+        model, horizon, 3, test_model=test_model if objective == "mean" else None, **options
+    )
+    solutions = [
+        mmdp.solve(model, horizon, policy_class=mmdp.policies.Tree(n), **options) for n in (1, 2, 3)
+    ]
+    assert table["value"].tolist() == pytest.approx([x.value for x in solutions])
+    assert table["gain"].tolist()[1:] == pytest.approx(np.diff([x.value for x in solutions]))
+    assert table["rule"].tolist() == [x.policy.describe() for x in solutions]
+    assert table["restriction_cost"].tolist() == pytest.approx(
+        [x.restriction_cost for x in solutions], abs=1e-9
+    )
+    if objective == "mean":
+        test_values = [mmdp.evaluate(test_model, x.policy).mean for x in solutions]
+        assert table["test"].tolist() == pytest.approx(test_values)
+    selected_table = mmdp.measures.value_by_leaves(model, horizon, (1, 3), **options)
+    assert selected_table["value"].tolist() == pytest.approx(
+        [solutions[0].value, solutions[2].value]
+    )
 
 
-def test_where_to_stop() -> None:
+def test_elbow_of_the_leaf_curve() -> None:
     """Two leaves on riverswim, one if nothing is gained, and all if each earns as much."""
-    swim = mmdp.domains.published("riverswim").train
-    table = mmdp.value_of_leaves(swim, 10, 4)
-    line = np.interp([1, 2, 3, 4], [1, 4], table["value"].iloc[[0, 3]])
-    assert table.attrs["elbow"] == 1 + (table["value"] - line).argmax()
+    riverswim = mmdp.domains.load_published("riverswim").train
+    table = mmdp.measures.value_by_leaves(riverswim, 10, 4)
+    chord = np.interp([1, 2, 3, 4], [1, 4], table["value"].iloc[[0, 3]])
+    assert table.attrs["elbow"] == 1 + (table["value"] - chord).argmax()
     assert f"the elbow is at {table.attrs['elbow']} lea" in table.attrs["text"]
-    one = random_model(2, n_models=3, n_states=4, n_actions=1, horizon=0, discount=0.9)
-    assert mmdp.value_of_leaves(one, 3, 3).attrs["elbow"] == 1
-    assert mmdp.value_of_leaves(swim, 50, 2).attrs["elbow"] == 2
-    alone = mmdp.value_of_leaves(one, 3, [1], certify=0.1)
-    assert "elbow" not in alone.attrs["text"]
-    proven = mmdp.solve(one, 3, policy=mmdp.Tree(1), certify=0.1)
-    free = proven.details["unrestricted"]
-    assert alone["gap"].item() == pytest.approx((proven.bound - proven.value) / abs(free))
-    with pytest.raises(mmdp.InputError, match="leaves is empty"):
-        mmdp.value_of_leaves(one, 3, [])
+    one_action_model = make_random_model(
+        2, n_models=3, n_states=4, n_actions=1, horizon=0, discount=0.9
+    )
+    assert mmdp.measures.value_by_leaves(one_action_model, 3, 3).attrs["elbow"] == 1
+    assert mmdp.measures.value_by_leaves(riverswim, 50, 2).attrs["elbow"] == 2
+    one_leaf_table = mmdp.measures.value_by_leaves(one_action_model, 3, [1], certify_time=0.1)
+    assert "elbow" not in one_leaf_table.attrs["text"]
+    certified_solution = mmdp.solve(
+        one_action_model, 3, policy_class=mmdp.policies.Tree(1), certify_time=0.1
+    )
+    unrestricted_value = certified_solution.details["unrestricted_value"]
+    assert one_leaf_table["gap"].item() == pytest.approx(
+        (certified_solution.bound - certified_solution.value) / abs(unrestricted_value)
+    )
+    with pytest.raises(mmdp.InputError, match="n_leaves is empty"):
+        mmdp.measures.value_by_leaves(one_action_model, 3, [])
 
 
-@pytest.mark.parametrize("origin", [0.0, 1000.0])
-def test_a_price_is_a_share_of_what_is_at_stake(origin: float) -> None:
+@pytest.mark.parametrize("reward_offset", [0.0, 1000.0])
+def test_restriction_cost_as_a_share_of_value_at_stake(reward_offset: float) -> None:
     """Each state has an action of its own: always taking the same one costs 2 half of the time."""
-    rewards = np.array([[[0.0, -2], [-2, 0]]]) + origin
-    best = mmdp.MMDP(np.eye(2)[None, :, None].repeat(2, 2), rewards, initial=[0.5, 0.5])
-    best = best.replace(states=["x=0", "x=1"])
-    table = mmdp.value_of_leaves(best, 1, 2)
-    assert table["price"].tolist() == [1.0, 0.0]
+    rewards = np.array([[[0.0, -2], [-2, 0]]]) + reward_offset
+    model = mmdp.MMDP(np.eye(2)[None, :, None].repeat(2, 2), rewards, initial=[0.5, 0.5])
+    model = model.replace(states=["x=0", "x=1"])
+    table = mmdp.measures.value_by_leaves(model, 1, 2)
+    assert table["restriction_cost"].tolist() == [1.0, 0.0]
     assert table["share"].tolist() == [1.0, 0.0]
-    assert table.attrs["stake"] == mmdp.measures.Stake(1.0, "always action 0")
-    text = mmdp.value_of_leaves(best, 1, 1).attrs["text"]
+    assert table.attrs["at_stake"] == mmdp.measures.ValueAtStake(1.0, "always action 0")
+    text = mmdp.measures.value_by_leaves(model, 1, 1).attrs["text"]
     assert text.endswith(", 1 (100% of what is at stake) below the best policy found")
 
 
-def test_a_tree_that_was_given_is_a_start() -> None:
+def test_a_given_tree_is_an_init() -> None:
     """Never below it, even if it has more than the growth would find by itself."""
-    model = random_model(9, n_models=3, n_states=6, n_actions=3, horizon=0, masks=False)
-    best = mmdp.solve(model, 4, policy=mmdp.Tree(3))
+    model = make_random_model(9, n_models=3, n_states=6, n_actions=3, horizon=0, has_masks=False)
+    best = mmdp.solve(model, 4, policy_class=mmdp.policies.Tree(3))
     for m in range(3):
-        one = model.subset([m])
-        again = mmdp.solve(one, 4, mmdp.CADP(init=best.policy), policy=mmdp.Tree(3))
-        assert again.value >= max(best.returns[m], mmdp.solve(one, 4, policy=mmdp.Tree(3)).value)
+        single_model = model.subset([m])
+        resolved = mmdp.solve(
+            single_model, 4, mmdp.methods.CADP(init=best.policy), policy_class=mmdp.policies.Tree(3)
+        )
+        assert resolved.value >= max(
+            best.returns[m], mmdp.solve(single_model, 4, policy_class=mmdp.policies.Tree(3)).value
+        )
 
 
 @pytest.mark.parametrize("horizon", [4, math.inf])
-def test_what_is_at_stake_at_a_leaf(horizon: float) -> None:
+def test_leaf_table_losses(horizon: float) -> None:
     """By simulation of the visits, and by trees whose leaf has another action."""
-    model = random_model(7, n_models=3, n_states=5, horizon=0, discount=0.7, masks=False)
-    solution = mmdp.solve(model, horizon, policy=mmdp.Tree(3), objective="worst")
-    found, policy = leaf_table(solution, model), solution.policy
-    assert found["share"].sum() == pytest.approx(1)
-    steps = 200 if horizon == math.inf else 4
-    b = mmdp.model_weights(policy.over(steps), model).sum(axis=1)
+    model = make_random_model(7, n_models=3, n_states=5, horizon=0, discount=0.7, has_masks=False)
+    solution = mmdp.solve(model, horizon, policy_class=mmdp.policies.Tree(3), objective="worst")
+    leaves_frame, policy = leaf_table(model, solution), solution.policy
+    assert leaves_frame["share"].sum() == pytest.approx(1)
+    n_steps = 200 if horizon == math.inf else 4
+    visit_probs = mmdp.measures.model_weights(model, policy.to_markov(n_steps)).sum(axis=1)
     if horizon == math.inf:
-        b = (b * 0.7 ** np.arange(steps)[:, None]).sum(axis=0, keepdims=True)
-    leaves = [x for x in policy.nodes() if not hasattr(x.node, "cut")]
-    for row, (path, _, leaf, region) in zip(found.itertuples(), leaves, strict=True):
-        assert row.when == (", ".join(path) or "always")
-        assert row.share == pytest.approx(b[region].sum() / b.sum(), rel=1e-6)
-        worst = {}
+        visit_probs = (visit_probs * 0.7 ** np.arange(n_steps)[:, None]).sum(axis=0, keepdims=True)
+    leaves = [x for x in policy.iter_nodes() if not hasattr(x.node, "threshold_id")]
+    for row, (path, _, leaf, region) in zip(leaves_frame.itertuples(), leaves, strict=True):
+        assert row.condition == (", ".join(path) or "always")
+        assert row.share == pytest.approx(visit_probs[region].sum() / visit_probs.sum(), rel=1e-6)
+        worst_returns = {}
         for a in {*range(model.n_actions)} - {leaf.action}:
-            table = np.where(region, a, policy.table).reshape(policy.table.shape)
-            other = type(policy.rows).for_model(model, table)
-            worst[model.action_labels[a]] = mmdp.evaluate(other, model).worst
-        assert row.instead == max(worst, key=worst.get)
-        assert row.stakes == pytest.approx(solution.value - max(worst.values()))
+            changed_table = np.where(region, a, policy.table).reshape(policy.table.shape)
+            changed_policy = policy.table_policy.for_model(model, changed_table)
+            worst_returns[model.action_labels[a]] = mmdp.evaluate(model, changed_policy).worst
+        assert row.second_best == max(worst_returns, key=worst_returns.get)
+        assert row.loss == pytest.approx(solution.value - max(worst_returns.values()))
 
 
-def test_an_action_that_is_not_allowed_is_nothing_to_take_instead() -> None:
+def test_second_best_action_is_allowed() -> None:
     allowed = np.array([[True, True, False], [True, False, False]])
-    model = mmdp.MMDP(np.full((1, 2, 3, 2), 0.5), [[1.0, 3.0, 0.0], [2.0, 0.0, 0.0]],
-                      initial=[0.5, 0.5], allowed=allowed)  # fmt: skip
-    tree = mmdp.solve(model, 1, policy=mmdp.Tree(1))  # action 1, where that is allowed
-    found = leaf_table(tree, model).iloc[0]
-    assert (found.action, found.instead, found.stakes) == ("1", "0", 1.0)
-    stay = leaf_table(tree, model.replace(allowed=[[False, True, False], [True, False, False]]))
-    assert stay.iloc[0].instead is None
+    model = mmdp.MMDP(
+        np.full((1, 2, 3, 2), 0.5),
+        [[1.0, 3.0, 0.0], [2.0, 0.0, 0.0]],
+        initial=[0.5, 0.5],
+        allowed=allowed,
+    )
+    tree = mmdp.solve(
+        model, 1, policy_class=mmdp.policies.Tree(1)
+    )  # action 1, where that is allowed
+    leaf_row = leaf_table(model, tree).iloc[0]
+    assert (leaf_row.action, leaf_row.second_best, leaf_row.loss) == ("1", "0", 1.0)
+    no_choice_table = leaf_table(
+        model.replace(allowed=[[False, True, False], [True, False, False]]), tree
+    )
+    assert no_choice_table.iloc[0].second_best is None

@@ -12,31 +12,31 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.clock import Stopwatch
-from mmdp.methods import Context
-from mmdp.methods.base import Stop
-from mmdp.objective import as_objective
-from mmdp.search import ascent
-from mmdp.search.landscape import Landscape
-from mmdp.search.starts import Start
-from mmdp.search.tables import monotone_rows, tied_rows
-from mmdp.testing import all_policies, random_model, values_of
-from mmdp.words import at_most
-from tests.instances import shares
+from mmdp.methods import SolveContext
+from mmdp.methods.base import TimeUp
+from mmdp.objectives import as_objective
+from mmdp.search import multistart
+from mmdp.search.inits import Init
+from mmdp.search.markov import make_monotone_chooser, make_tied_chooser
+from mmdp.search.space import SearchSpace
+from mmdp.testing import compute_mean_returns, enumerate_policies, make_random_model
+from mmdp.text import format_bound
+from mmdp.timing import Stopwatch
+from tests.instances import seed_ranges
 
-FREE = {"masks": False, "horizon": 0}
+MODEL_OPTIONS = {"has_masks": False, "horizon": 0}
 
 
-def rises(row: np.ndarray, chains: list[np.ndarray], order: np.ndarray) -> bool:
+def is_monotone(row: np.ndarray, chains: list[np.ndarray], order: np.ndarray) -> bool:
     rank = np.argsort(order)
     return all((np.diff(rank[row[chain]]) >= 0).all() for chain in chains)
 
 
-def best_sum(G: np.ndarray, open_: Callable[[np.ndarray], bool]) -> float:
+def find_best_sum(G: np.ndarray, is_allowed: Callable[[np.ndarray], bool]) -> float:
     """The largest sum of G over the rows that are open, by trying all rows."""
     n_states, n_actions = G.shape
     rows = map(np.array, itertools.product(range(n_actions), repeat=n_states))
-    return max(G[np.arange(n_states), row].sum() for row in rows if open_(row))
+    return max(G[np.arange(n_states), row].sum() for row in rows if is_allowed(row))
 
 
 # ---------------------------------------------------------------------- one row
@@ -48,11 +48,11 @@ def test_a_monotone_row_is_the_best_of_all(seed: int) -> None:
         G[rng.random(G.shape) < 0.2] = -np.inf
     chains = [rng.permutation(5)] if seed % 3 else [np.array([3, 0]), np.array([1, 2, 4])]
     order = rng.permutation(3)
-    best = best_sum(G, lambda row: rises(row, chains, order))
-    found = monotone_rows(chains, order)(G, np.ones((5, 1)), None)
+    best = find_best_sum(G, lambda row: is_monotone(row, chains, order))
+    best_row = make_monotone_chooser(chains, order)(G, np.ones((5, 1)), None)
     if np.isfinite(best):
-        assert rises(found, chains, order)
-        assert G[np.arange(5), found].sum() == pytest.approx(best)
+        assert is_monotone(best_row, chains, order)
+        assert G[np.arange(5), best_row].sum() == pytest.approx(best)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -61,208 +61,237 @@ def test_a_tied_row_is_the_best_of_all(seed: int) -> None:
     G, group = rng.normal(size=(5, 3)), np.array([0, 1, 0, 2, 1])
     G[2, 1] = -np.inf
     tied = [np.flatnonzero(group == g) for g in range(3)]
-    best = best_sum(G, lambda row: all(len(set(row[x])) == 1 for x in tied))
-    found = tied_rows(group)(G, np.ones((5, 1)), None)
-    assert G[np.arange(5), found].sum() == pytest.approx(best)
+    best = find_best_sum(G, lambda row: all(len(set(row[x])) == 1 for x in tied))
+    best_row = make_tied_chooser(group)(G, np.ones((5, 1)), None)
+    assert G[np.arange(5), best_row].sum() == pytest.approx(best)
 
 
 def test_a_tied_choice_keeps_the_incumbent() -> None:
     G, b = np.array([[1.0, 1.0], [0.0, 0.0]]), np.ones((2, 1))
     incumbent = np.array([1, 1])
-    for rows in (tied_rows(np.array([0, 0])), monotone_rows([np.arange(2)], np.arange(2))):
-        assert rows(G, b, incumbent).tolist() == [1, 1]
-        assert rows(G, b, None).tolist() == [0, 0]
+    for choose_row in (
+        make_tied_chooser(np.array([0, 0])),
+        make_monotone_chooser([np.arange(2)], np.arange(2)),
+    ):
+        assert choose_row(G, b, incumbent).tolist() == [1, 1]
+        assert choose_row(G, b, None).tolist() == [0, 0]
 
 
 # ---------------------------------------------------------------------- whole solves
 CASES = {
-    "monotone": (mmdp.Monotone(), lambda p: (np.diff(p, axis=-1) >= 0).all(axis=(-1, -2))),
+    "monotone": (
+        mmdp.policies.Monotone(),
+        lambda p: (np.diff(p, axis=-1) >= 0).all(axis=(-1, -2)),
+    ),
     "falling": (
-        mmdp.Monotone(actions=[2, 1, 0]),
+        mmdp.policies.Monotone(actions=[2, 1, 0]),
         lambda p: (np.diff(p, axis=-1) <= 0).all(axis=(-1, -2)),
     ),
-    "tied": (mmdp.Tied(["a", "b", "a"]), lambda p: (p[..., 0] == p[..., 2]).all(axis=-1)),
-    "fixed": (mmdp.Fixed([-1, 2, -1]), lambda p: (p[..., 1] == 2).all(axis=-1)),
+    "tied": (
+        mmdp.policies.Tied(["a", "b", "a"]),
+        lambda p: (p[..., 0] == p[..., 2]).all(axis=-1),
+    ),
+    "fixed": (mmdp.policies.Fixed([-1, 2, -1]), lambda p: (p[..., 1] == 2).all(axis=-1)),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_restricted_policies_against_enumeration(name: str) -> None:
-    kind, holds = CASES[name]
-    found = 0
+    policy_class, is_allowed = CASES[name]
+    n_optimal = 0
     for seed in range(25):
-        model = random_model(seed, n_models=4, n_states=3, n_actions=3, **FREE)
-        every = all_policies(model, 2)
-        values = values_of(every, model)
-        best = values[holds(every)].max()
-        solution = mmdp.solve(model, 2, policy=kind, backend="numpy")
-        assert holds(solution.policy.actions)
+        model = make_random_model(seed, n_models=4, n_states=3, n_actions=3, **MODEL_OPTIONS)
+        policies = enumerate_policies(model, 2)
+        values = compute_mean_returns(policies, model)
+        best = values[is_allowed(policies)].max()
+        solution = mmdp.solve(model, 2, policy_class=policy_class, backend="numpy")
+        assert is_allowed(solution.policy.actions)
         assert solution.value <= best + 1e-9
         assert (np.diff(solution.trace) >= 0).all()
-        free = solution.details["unrestricted"]
-        assert solution.value <= free <= values.max() + 1e-9
-        assert solution.price == free - solution.value
-        found += solution.value >= best - 1e-9
-    assert found >= 24
+        unrestricted_value = solution.details["unrestricted_value"]
+        assert solution.value <= unrestricted_value <= values.max() + 1e-9
+        assert solution.restriction_cost == unrestricted_value - solution.value
+        n_optimal += solution.value >= best - 1e-9
+    assert n_optimal >= 24
 
 
 @pytest.mark.parametrize("objective", ["cvar:0.3", "regret:worst", "var:0.4"])
 @pytest.mark.parametrize("name", ["monotone", "tied", "fixed"])
 def test_objectives_of_restricted_policies(name: str, objective: str) -> None:
-    kind, holds = CASES[name]
-    F, found = as_objective(objective), 0
+    policy_class, is_allowed = CASES[name]
+    F, n_optimal = as_objective(objective), 0
     for seed in range(5):
-        model = random_model(seed, n_models=4, n_states=3, n_actions=3, **FREE)
-        own = mmdp.solve(model, 2, "oracle", backend="numpy").returns
-        every = [x for x in all_policies(model, 2) if holds(x)]
-        alone = [model.replace(weights=np.eye(4)[m]) for m in range(4)]
-        returns = np.stack([values_of(np.array(every), x) for x in alone], axis=-1)
-        rho = returns - own if F.regret else returns
+        model = make_random_model(seed, n_models=4, n_states=3, n_actions=3, **MODEL_OPTIONS)
+        oracle_returns = mmdp.solve(model, 2, "oracle", backend="numpy").returns
+        policies = [x for x in enumerate_policies(model, 2) if is_allowed(x)]
+        single_models = [model.replace(weights=np.eye(4)[m]) for m in range(4)]
+        returns = np.stack(
+            [compute_mean_returns(np.array(policies), x) for x in single_models], axis=-1
+        )
+        rho = returns - oracle_returns if F.uses_regret else returns
         best = float(F.value(rho, model.weights).max())
-        solution = mmdp.solve(model, 2, policy=kind, objective=F, backend="numpy")
-        assert holds(solution.policy.actions)
+        solution = mmdp.solve(model, 2, policy_class=policy_class, objective=F, backend="numpy")
+        assert is_allowed(solution.policy.actions)
         assert solution.value <= best + 1e-9
         assert (np.diff(solution.trace) >= 0).all()
-        assert solution.value <= solution.details["unrestricted"]
-        found += solution.value >= best - 1e-9
-    assert found >= 3
+        assert solution.value <= solution.details["unrestricted_value"]
+        n_optimal += solution.value >= best - 1e-9
+    assert n_optimal >= 3
 
 
-def test_a_local_maximum_has_no_better_monotone_rule_at_any_time() -> None:
-    model = random_model(5, n_models=6, n_states=4, n_actions=3, **FREE)
-    solution = mmdp.solve(model, 4, mmdp.CADP(starts=1), policy=mmdp.Monotone())
+def test_local_optima_have_no_better_monotone_row() -> None:
+    model = make_random_model(5, n_models=6, n_states=4, n_actions=3, **MODEL_OPTIONS)
+    solution = mmdp.solve(
+        model, 4, mmdp.methods.CADP(n_init=1), policy_class=mmdp.policies.Monotone()
+    )
     assert solution.status is mmdp.Status.LOCAL_OPTIMUM
-    assert solution.outcome == "no other monotone rule at a single time improves it"
+    assert solution.status_text == "no other monotone rule at a single time improves it"
     rows = [np.array(x) for x in itertools.product(range(3), repeat=4) if list(x) == sorted(x)]
     for t, row in itertools.product(range(4), rows):
-        other = solution.policy.actions.copy()
-        other[t] = row
-        assert values_of(other[None], model)[0] <= solution.value + 1e-9
+        changed = solution.policy.actions.copy()
+        changed[t] = row
+        assert compute_mean_returns(changed[None], model)[0] <= solution.value + 1e-9
 
 
-def test_kernels_agree_on_restricted_ascents() -> None:
-    model = random_model(2, n_models=5, n_states=4, n_actions=3, **FREE)
-    rows = monotone_rows([np.arange(4)], np.arange(3))
-    ends = [
-        mmdp.kernels.get(name).plan(model.problem, 5).ascend([None], pick=rows)[0]
+def test_backends_agree_on_restricted_ascents() -> None:
+    model = make_random_model(2, n_models=5, n_states=4, n_actions=3, **MODEL_OPTIONS)
+    choose_row = make_monotone_chooser([np.arange(4)], np.arange(3))
+    results = [
+        mmdp.kernels.get_backend(name)
+        .prepare(model.problem, 5)
+        .ascend([None], choose_row=choose_row)[0]
         for name in ("numpy", "numba")
     ]
-    assert ends[0].policy.tolist() == ends[1].policy.tolist()
+    assert results[0].policy.tolist() == results[1].policy.tolist()
 
 
-def test_the_price_is_told_with_its_bound() -> None:
-    model = random_model(0, n_models=4, n_states=3, n_actions=3, **FREE)
-    solution = mmdp.solve(model, 3, policy=mmdp.Tied([0, 0, 0]), certify=0.5, backend="numpy")
-    assert solution.price is not None
-    assert 0 < solution.price <= solution.bound - solution.value + 1e-12
+def test_the_restriction_cost_is_shown_with_its_bound() -> None:
+    model = make_random_model(0, n_models=4, n_states=3, n_actions=3, **MODEL_OPTIONS)
+    solution = mmdp.solve(
+        model, 3, policy_class=mmdp.policies.Tied([0, 0, 0]), certify_time=0.5, backend="numpy"
+    )
+    assert solution.restriction_cost is not None
+    assert 0 < solution.restriction_cost <= solution.bound - solution.value + 1e-12
     assert "being tied costs" in repr(solution)
-    assert "at most" in solution.price_text
-    assert mmdp.solve(model, 3).price is None
+    assert "at most" in solution.restriction_cost_text
+    assert mmdp.solve(model, 3).restriction_cost is None
 
 
-def test_a_time_limit_gives_a_policy_of_the_kind() -> None:
-    model = random_model(3, n_models=4, n_states=4, n_actions=3, **FREE)
-    stopped = mmdp.solve(model, 5, policy=mmdp.Monotone(), time_limit=1e-9)
+def test_a_time_limit_gives_a_policy_of_the_class() -> None:
+    model = make_random_model(3, n_models=4, n_states=4, n_actions=3, **MODEL_OPTIONS)
+    stopped = mmdp.solve(model, 5, policy_class=mmdp.policies.Monotone(), time_limit=1e-9)
     assert stopped.status is mmdp.Status.TIME_LIMIT
     assert (np.diff(stopped.policy.actions, axis=1) >= 0).all()
 
 
 def test_other_options_of_cadp_keep_the_restriction() -> None:
-    model = random_model(3, n_models=4, n_states=4, n_actions=3, **FREE)
+    model = make_random_model(3, n_models=4, n_states=4, n_actions=3, **MODEL_OPTIONS)
     for method in (
-        mmdp.CADP(init="random"), mmdp.CADP(init="uniform", starts=3), mmdp.CADP(sweeps="paper"),
-        mmdp.CADP(init=mmdp.MarkovPolicy.random(model, 5)),
-    ):  # fmt: skip
-        for kind in (mmdp.Monotone(), mmdp.Fixed({0: 2, 1: [0, 1]})):
-            found = mmdp.solve(model, 5, method, policy=kind).policy.actions
-            if kind.name == "monotone":
-                assert (np.diff(found, axis=1) >= 0).all()
+        mmdp.methods.CADP(init="random"),
+        mmdp.methods.CADP(init="uniform", n_init=3),
+        mmdp.methods.CADP(sweep_type="paper"),
+        mmdp.methods.CADP(init=mmdp.policies.MarkovPolicy.random(model, 5)),
+    ):
+        for policy_class in (mmdp.policies.Monotone(), mmdp.policies.Fixed({0: 2, 1: [0, 1]})):
+            actions = mmdp.solve(model, 5, method, policy_class=policy_class).policy.actions
+            if policy_class.name == "monotone":
+                assert (np.diff(actions, axis=1) >= 0).all()
             else:
-                assert (found[:, 0] == 2).all()
-                assert (found[:, 1] < 2).all()
+                assert (actions[:, 0] == 2).all()
+                assert (actions[:, 1] < 2).all()
 
 
 @pytest.mark.parametrize("objective", ["mean", "worst"])
-def test_a_finished_search_stays_finished_if_its_price_takes_too_long(
+def test_a_slow_restriction_cost_keeps_the_status(
     objective: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = Context.free
+    original = SolveContext.unrestricted_context
 
-    def late(context: Context) -> Context:
-        inner = free(context)
-        inner.time = Stopwatch(-1.0)
-        return inner
+    def make_expired_context(context: SolveContext) -> SolveContext:
+        subcontext = original(context)
+        subcontext.stopwatch = Stopwatch(-1.0)
+        return subcontext
 
-    model = random_model(1, n_models=4, n_states=3, n_actions=2, **FREE)
-    kind = mmdp.Fixed([0, -1, -1])
-    whole = mmdp.solve(model, 4, policy=kind, objective=objective)
-    monkeypatch.setattr(Context, "free", late)
-    found = mmdp.solve(model, 4, policy=kind, objective=objective)
-    assert found.status is whole.status is mmdp.Status.LOCAL_OPTIMUM
-    assert found.value <= whole.value  # the free policy would have been a start too
-    assert found.price is None
+    model = make_random_model(1, n_models=4, n_states=3, n_actions=2, **MODEL_OPTIONS)
+    policy_class = mmdp.policies.Fixed([0, -1, -1])
+    completed = mmdp.solve(model, 4, policy_class=policy_class, objective=objective)
+    monkeypatch.setattr(SolveContext, "unrestricted_context", make_expired_context)
+    solution = mmdp.solve(model, 4, policy_class=policy_class, objective=objective)
+    assert solution.status is completed.status is mmdp.Status.LOCAL_OPTIMUM
+    assert solution.value <= completed.value  # the free policy would have been a start too
+    assert solution.restriction_cost is None
 
 
-def test_the_price_is_an_amount() -> None:
+def test_the_restriction_cost_is_a_difference_of_values() -> None:
     model = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
-    found = mmdp.solve(model, 1, policy=mmdp.Fixed([0]), certify=1)
-    assert found.price == 1
-    assert found.price_text == "being fixed costs 1, at most 1"
-    free = mmdp.solve(model, 1, policy=mmdp.Fixed([1]))
-    assert free.price_text == "being fixed costs nothing"
-    assert found.describe_price(lambda x: f" [{x:g}]") == "being fixed costs 1 [1], at most 1"
+    solution = mmdp.solve(model, 1, policy_class=mmdp.policies.Fixed([0]), certify_time=1)
+    assert solution.restriction_cost == 1
+    assert solution.restriction_cost_text == "being fixed costs 1, at most 1"
+    costless = mmdp.solve(model, 1, policy_class=mmdp.policies.Fixed([1]))
+    assert costless.restriction_cost_text == "being fixed costs nothing"
+    assert (
+        solution.describe_restriction_cost(lambda x: f" [{x:g}]")
+        == "being fixed costs 1 [1], at most 1"
+    )
 
 
-@pytest.mark.parametrize("seeds", shares(60, 400))
-def test_no_price_is_false_if_values_have_both_signs(seeds: range) -> None:
+@pytest.mark.parametrize("seeds", seed_ranges(60, 400))
+def test_restriction_costs_hold_for_values_near_zero(seeds: range) -> None:
     """Against the best of all policies, tied and free; rewards are moved so that values near 0."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        model = random_model(seed, n_models=3, n_states=3, n_actions=2, **FREE)
-        near = mmdp.solve(model, 2, policy=mmdp.Tied([0, 0, 1]), backend="numpy").value
-        steps = model.discount ** np.arange(3)
-        move = (near + rng.normal() * rng.choice([0, 0.1, 1, 10])) / steps.sum()
-        model = model.replace(rewards=model.rewards - move, terminal=model.terminal - move)
-        solution = mmdp.solve(model, 2, policy=mmdp.Tied([0, 0, 1]), backend="numpy")
-        values = values_of(all_policies(model, 2), model)
-        proven = mmdp.bound(model, 2, "oracle", backend="numpy")
-        text = dataclasses.replace(solution, certificate=proven).price_text
-        told = re.fullmatch(r"being tied costs (nothing|[\d.e-]+), at most ([\d.e-]+)", text)
-        assert told is not None, text
-        cost, most = told.groups()
-        free = solution.details["unrestricted"]
-        assert float(most) >= values.max() - solution.value - 1e-12
+        model = make_random_model(seed, n_models=3, n_states=3, n_actions=2, **MODEL_OPTIONS)
+        tied_value = mmdp.solve(
+            model, 2, policy_class=mmdp.policies.Tied([0, 0, 1]), backend="numpy"
+        ).value
+        discounts = model.discount ** np.arange(3)
+        shift = (tied_value + rng.normal() * rng.choice([0, 0.1, 1, 10])) / discounts.sum()
+        model = model.replace(rewards=model.rewards - shift, terminal=model.terminal - shift)
+        solution = mmdp.solve(model, 2, policy_class=mmdp.policies.Tied([0, 0, 1]), backend="numpy")
+        values = compute_mean_returns(enumerate_policies(model, 2), model)
+        oracle_bound = mmdp.bound(model, 2, "oracle", backend="numpy")
+        text = dataclasses.replace(solution, certificate=oracle_bound).restriction_cost_text
+        match = re.fullmatch(r"being tied costs (nothing|[\d.e-]+), at most ([\d.e-]+)", text)
+        assert match is not None, text
+        cost, max_cost = match.groups()
+        unrestricted_value = solution.details["unrestricted_value"]
+        assert float(max_cost) >= values.max() - solution.value - 1e-12
         if cost != "nothing":
-            assert float(cost) <= float(most)
-            assert float(cost) == pytest.approx(free - solution.value, rel=6e-3)
-            assert free <= values.max() + 1e-9
+            assert float(cost) <= float(max_cost)
+            assert float(cost) == pytest.approx(unrestricted_value - solution.value, rel=6e-3)
+            assert unrestricted_value <= values.max() + 1e-9
 
 
-def test_the_price_is_told_after_a_time_limit() -> None:
+def test_the_restriction_cost_is_shown_after_a_limit() -> None:
     """What is not known is said to be so; a free policy that was found, or a proof, is used."""
-    model = random_model(3, n_models=4, n_states=4, n_actions=3, **FREE)
-    kind = mmdp.Tied([0, 0, 1, 1])
-    stopped = mmdp.solve(model, 5, policy=kind, time_limit=1e-9)
+    model = make_random_model(3, n_models=4, n_states=4, n_actions=3, **MODEL_OPTIONS)
+    policy_class = mmdp.policies.Tied([0, 0, 1, 1])
+    stopped = mmdp.solve(model, 5, policy_class=policy_class, time_limit=1e-9)
     assert stopped.status is mmdp.Status.TIME_LIMIT
-    assert stopped.price_text == "being tied costs an unknown amount"
-    proven = mmdp.bound(model, 5, "oracle")
-    bounded = dataclasses.replace(stopped, certificate=proven).price_text
-    assert bounded == f"being tied costs at most {at_most(proven.value - stopped.value, 3)}"
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("mmdp.search.ascent.in_order", late_after_two(ascent.in_order))
-        later = mmdp.solve(model, 5, mmdp.CADP(starts=4), policy=kind)
-    assert later.status is mmdp.Status.TIME_LIMIT
-    assert later.details["unrestricted"] >= mmdp.solve(model, 5, mmdp.CADP(starts=4)).value - 1e-9
-    assert mmdp.solve(model, 5).price_text == ""
+    assert stopped.restriction_cost_text == "being tied costs an unknown amount"
+    oracle_bound = mmdp.bound(model, 5, "oracle")
+    text = dataclasses.replace(stopped, certificate=oracle_bound).restriction_cost_text
+    assert text == f"being tied costs at most {format_bound(oracle_bound.value - stopped.value, 3)}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mmdp.search.multistart.iter_inits", stop_before_third(multistart.iter_inits))
+        stopped_at_third = mmdp.solve(
+            model, 5, mmdp.methods.CADP(n_init=4), policy_class=policy_class
+        )
+    assert stopped_at_third.status is mmdp.Status.TIME_LIMIT
+    assert (
+        stopped_at_third.details["unrestricted_value"]
+        >= mmdp.solve(model, 5, mmdp.methods.CADP(n_init=4)).value - 1e-9
+    )
+    assert mmdp.solve(model, 5).restriction_cost_text == ""
 
 
-def late_after_two(in_order: Callable[..., Iterator[Start]]) -> Callable[..., Iterator[Start]]:
+def stop_before_third(iter_inits: Callable[..., Iterator[Init]]) -> Callable[..., Iterator[Init]]:
     """The starts of a search; the time of the restricted one is up before the third."""
 
-    def starts(landscape: Landscape, *rest: Any) -> Iterator[Start]:
-        for i, each in enumerate(in_order(landscape, *rest)):
-            if i == 2 and landscape.context.kind.restricted:
-                raise Stop
-            yield each
+    def iter_until_third(space: SearchSpace, *rest: Any) -> Iterator[Init]:
+        for i, init in enumerate(iter_inits(space, *rest)):
+            if i == 2 and space.context.policy_class.is_restricted:
+                raise TimeUp
+            yield init
 
-    return starts
+    return iter_until_third

@@ -11,127 +11,153 @@ import numpy.typing as npt
 import pytest
 
 import mmdp
-from mmdp.kernels import get
-from mmdp.objective import as_objective
-from mmdp.policy.tree import Feature
-from mmdp.search.context import Context
-from mmdp.search.trees import Few, Trees
-from mmdp.testing import random_model, returns_of
+from mmdp.kernels import get_backend
+from mmdp.objectives import as_objective
+from mmdp.policies.tree import Feature
+from mmdp.search.context import SolveContext
+from mmdp.search.trees import CandidateSplits, TreeSpace
+from mmdp.testing import compute_returns, make_random_model
 
 T, S, A = 4, 5, 3
 
 
-def all_tables(allowed: npt.NDArray[np.bool_], times: int = T) -> npt.NDArray[np.int32]:
+def enumerate_tree_tables(
+    allowed: npt.NDArray[np.bool_], n_times: int = T
+) -> npt.NDArray[np.int32]:
     """(n, T, S) what all trees of up to three leaves do that ask about the state and the time."""
-    n, every = len(allowed), np.ones((times, len(allowed)), bool)
-    asked = [every & (np.arange(n) <= k) for k in range(n - 1)]
-    asked += [every & (np.arange(times) <= k)[:, None] for k in range(times - 1)]
-    parts = [(every,), *((q, ~q) for q in asked)]
-    for q, r in itertools.product(asked, repeat=2):
-        parts += [(q & r, q & ~r, ~q), (q, ~q & r, ~q & ~r)]
-    open_ = [np.where(allowed[:, a], a, allowed.argmax(axis=1)) for a in range(allowed.shape[1])]
-    found: dict[bytes, Any] = {}
-    for regions in parts:
-        for actions in itertools.product(open_, repeat=len(regions)):
+    n, everywhere = len(allowed), np.ones((n_times, len(allowed)), bool)
+    conditions = [everywhere & (np.arange(n) <= k) for k in range(n - 1)]
+    conditions += [everywhere & (np.arange(n_times) <= k)[:, None] for k in range(n_times - 1)]
+    partitions = [(everywhere,), *((q, ~q) for q in conditions)]
+    for q, r in itertools.product(conditions, repeat=2):
+        partitions += [(q & r, q & ~r, ~q), (q, ~q & r, ~q & ~r)]
+    rows_by_action = [
+        np.where(allowed[:, a], a, allowed.argmax(axis=1)) for a in range(allowed.shape[1])
+    ]
+    tables: dict[bytes, Any] = {}
+    for regions in partitions:
+        for actions in itertools.product(rows_by_action, repeat=len(regions)):
             table = sum(np.where(x, row, 0) for x, row in zip(regions, actions, strict=True))
-            found[table.tobytes()] = table
-    return np.array([*found.values()])
+            tables[table.tobytes()] = table
+    return np.array([*tables.values()])
 
 
-def gap(seed: int, goal: str = "mean") -> float:
+def compute_gap(seed: int, objective: str = "mean") -> float:
     """What the tree that is found lacks to the best of all, as a share of its value."""
     model, F = (
-        random_model(seed, n_models=5, n_states=S, n_actions=A, horizon=0),
-        as_objective(goal),
+        make_random_model(seed, n_models=5, n_states=S, n_actions=A, horizon=0),
+        as_objective(objective),
     )
-    every = F.value(returns_of(all_tables(model.allowed), model), model.weights)
-    found = mmdp.solve(model, T, policy=mmdp.Tree(3), objective=goal, backend="numpy")
-    exact = returns_of(found.policy.actions[None], model)[0]
-    np.testing.assert_allclose(found.returns, exact, rtol=1e-9)
-    assert found.value <= every.max() + 1e-9 * abs(every.max())
-    return float((every.max() - found.value) / abs(every.max()))
+    values = F.value(compute_returns(enumerate_tree_tables(model.allowed), model), model.weights)
+    solution = mmdp.solve(
+        model, T, policy_class=mmdp.policies.Tree(3), objective=objective, backend="numpy"
+    )
+    exact = compute_returns(solution.policy.actions[None], model)[0]
+    np.testing.assert_allclose(solution.returns, exact, rtol=1e-9)
+    assert solution.value <= values.max() + 1e-9 * abs(values.max())
+    return float((values.max() - solution.value) / abs(values.max()))
 
 
 def test_trees_are_near_the_best_of_all() -> None:
-    assert np.sum([gap(seed) <= 1e-3 for seed in range(100, 120)]) >= 17
+    assert np.sum([compute_gap(seed) <= 1e-3 for seed in range(100, 120)]) >= 17
 
 
 @pytest.mark.slow
 def test_ninety_of_a_hundred_trees_are_near_the_best_of_all() -> None:
-    assert np.sum([gap(seed) <= 1e-3 for seed in range(100)]) >= 90
-    assert np.sum([gap(seed, "cvar:0.3") <= 1e-3 for seed in range(40)]) >= 34
+    assert np.sum([compute_gap(seed) <= 1e-3 for seed in range(100)]) >= 90
+    assert np.sum([compute_gap(seed, "cvar:0.3") <= 1e-3 for seed in range(40)]) >= 34
 
 
 @pytest.fixture(scope="module")
-def swim() -> mmdp.MMDP:
-    return mmdp.domains.published("riverswim").train
+def riverswim() -> mmdp.MMDP:
+    return mmdp.domains.load_published("riverswim").train
 
 
-def test_two_leaves_on_riverswim(swim: mmdp.MMDP) -> None:
+def test_two_leaves_on_riverswim(riverswim: mmdp.MMDP) -> None:
     """The best of all rules with one cut, by trying them."""
-    found = mmdp.solve(swim, 50, policy=mmdp.Tree(2))
+    solution = mmdp.solve(riverswim, 50, policy_class=mmdp.policies.Tree(2))
     rows = np.array(
         [np.where(np.arange(20) <= k, a, b) for k in range(20) for a, b in ((0, 1), (1, 0))]
     )
-    values = [mmdp.evaluate(mmdp.StationaryPolicy(row).over(50), swim).mean for row in rows]
-    assert found.value >= max(values) - 1e-9
-    assert found.policy.text() == "if state is at most 3: swim left\notherwise: swim right"
-    assert found.details["leaves"] == 2
-    assert found.details["features"] == ["state", "time"]
+    values = [
+        mmdp.evaluate(riverswim, mmdp.policies.StationaryPolicy(row).to_markov(50)).mean
+        for row in rows
+    ]
+    assert solution.value >= max(values) - 1e-9
+    assert solution.policy.describe() == "if state is at most 3: swim left\notherwise: swim right"
+    assert solution.details["n_leaves"] == 2
+    assert solution.details["features"] == ["state", "time"]
 
 
-GOALS = ("mean", "cvar:0.2", "worst", "var:0.3")
-SLOW = [
+OBJECTIVES = ("mean", "cvar:0.2", "worst", "var:0.3")
+SLOW_CASES = [
     pytest.param(goal, horizon, seed, marks=pytest.mark.slow)
-    for goal in GOALS for horizon in (T, math.inf) for seed in range(4, 7)
-]  # fmt: skip
+    for goal in OBJECTIVES
+    for horizon in (T, math.inf)
+    for seed in range(4, 7)
+]
 
 
 @pytest.mark.parametrize(
-    ("goal", "horizon", "seed"), [("mean", T, 3), ("mean", math.inf, 3), ("cvar:0.3", T, 3), *SLOW]
+    ("objective", "horizon", "seed"),
+    [("mean", T, 3), ("mean", math.inf, 3), ("cvar:0.3", T, 3), *SLOW_CASES],
 )
-def test_more_leaves_are_never_worse(goal: str, horizon: float, seed: int) -> None:
-    model = random_model(seed, n_models=4, n_states=5, n_actions=3, horizon=0, discount=0.8)
-    asked: dict[str, Any] = {"objective": goal, "backend": "numpy"}
-    solutions = [mmdp.solve(model, horizon, policy=mmdp.Tree(n), **asked) for n in (1, 2, 3)]
+def test_more_leaves_are_never_worse(objective: str, horizon: float, seed: int) -> None:
+    model = make_random_model(seed, n_models=4, n_states=5, n_actions=3, horizon=0, discount=0.8)
+    solve_kwargs: dict[str, Any] = {"objective": objective, "backend": "numpy"}
+    solutions = [
+        mmdp.solve(model, horizon, policy_class=mmdp.policies.Tree(n), **solve_kwargs)
+        for n in (1, 2, 3)
+    ]
     values = [x.value for x in solutions]
     assert values == sorted(values)
     assert solutions[-1].details["value_by_leaves"] == pytest.approx(values, rel=1e-12)
-    for most, x in enumerate(solutions, 1):
-        assert x.policy.n_leaves == x.details["leaves"] <= most
-        assert x.price is not None
-        exact = mmdp.evaluate(x.policy.rows, model, backend="numpy")  # by itself, without its tree
+    for max_leaves, x in enumerate(solutions, 1):
+        assert x.policy.n_leaves == x.details["n_leaves"] <= max_leaves
+        assert x.restriction_cost is not None
+        exact = mmdp.evaluate(
+            model, x.policy.table_policy, backend="numpy"
+        )  # by itself, without its tree
         np.testing.assert_allclose(x.returns, exact.returns, rtol=1e-9)
 
 
-def test_the_price_holds() -> None:
+def test_the_restriction_cost_holds() -> None:
     """It is never negative, nor more than what is proven of every policy."""
     for seed in range(6):
-        model = random_model(seed, n_models=4, n_states=4, n_actions=2, horizon=0, discount=0.9)
-        found = mmdp.solve(model, 5, policy=mmdp.Tree(2), certify=0.2, backend="numpy")
-        free = mmdp.solve(model, 5, backend="numpy")
-        assert found.value + found.price >= free.value - 1e-9
-        assert found.bound >= found.value + found.price - 1e-9
+        model = make_random_model(
+            seed, n_models=4, n_states=4, n_actions=2, horizon=0, discount=0.9
+        )
+        solution = mmdp.solve(
+            model, 5, policy_class=mmdp.policies.Tree(2), certify_time=0.2, backend="numpy"
+        )
+        unrestricted = mmdp.solve(model, 5, backend="numpy")
+        assert solution.value + solution.restriction_cost >= unrestricted.value - 1e-9
+        assert solution.bound >= solution.value + solution.restriction_cost - 1e-9
 
 
-def test_a_rule_for_every_day() -> None:
+def test_the_best_tree_without_time() -> None:
     """The best rule of two leaves that does not ask about the time, by trying all."""
     for seed in range(8):
-        model = random_model(seed, n_models=4, n_states=S, n_actions=A, horizon=0, masks=False)
-        found = mmdp.solve(model, T, policy=mmdp.Tree(2, time=False), backend="numpy")
-        assert (found.policy.actions == found.policy.actions[0]).all()
+        model = make_random_model(
+            seed, n_models=4, n_states=S, n_actions=A, horizon=0, has_masks=False
+        )
+        solution = mmdp.solve(
+            model, T, policy_class=mmdp.policies.Tree(2, use_time=False), backend="numpy"
+        )
+        assert (solution.policy.actions == solution.policy.actions[0]).all()
         rows = [
             np.where(np.arange(S) <= k, a, b)
-            for k in range(S) for a, b in itertools.product(range(A), repeat=2)
-        ]  # fmt: skip
+            for k in range(S)
+            for a, b in itertools.product(range(A), repeat=2)
+        ]
         tables = np.repeat(np.array(rows)[:, None], T, axis=1)
-        best = float((returns_of(tables, model) @ model.weights).max())
-        assert best - 1e-9 <= found.value <= best + 1e-9 or abs(found.value / best - 1) < 1e-3
+        best = float((compute_returns(tables, model) @ model.weights).max())
+        assert best - 1e-9 <= solution.value <= best + 1e-9 or abs(solution.value / best - 1) < 1e-3
 
 
 @pytest.mark.parametrize("horizon", [3, math.inf])
-@pytest.mark.parametrize("time", [True, False])
-def test_a_rule_that_no_single_question_improves(horizon: float, time: bool) -> None:
+@pytest.mark.parametrize("use_time", [True, False])
+def test_a_tree_that_no_single_split_improves(horizon: float, use_time: bool) -> None:
     """One action pays if two answers are the same, the other if they differ; a third does not
     matter. All that a question adds on its own is 0, for every action.
     """
@@ -141,73 +167,93 @@ def test_a_rule_that_no_single_question_improves(horizon: float, time: bool) -> 
     stay = np.broadcast_to(np.eye(8)[:, None], (2, 8, 2, 8))
     model = mmdp.MMDP(stay, np.stack([R, 3 * R]), discount=0.5, initial=np.full(8, 1 / 8))
     features = {f"bit {i}": bits[:, i] for i in range(3)}
-    found = mmdp.solve(model, horizon, policy=mmdp.Tree(4, features, time), backend="numpy")
-    assert found.value == pytest.approx(4.0 if horizon == math.inf else 3.5)
-    assert found.details["value_by_leaves"][:2] == pytest.approx([0, 0])
-    assert found.policy.n_leaves == 4
+    solution = mmdp.solve(
+        model, horizon, policy_class=mmdp.policies.Tree(4, features, use_time), backend="numpy"
+    )
+    assert solution.value == pytest.approx(4.0 if horizon == math.inf else 3.5)
+    assert solution.details["value_by_leaves"][:2] == pytest.approx([0, 0])
+    assert solution.policy.n_leaves == 4
 
 
-def test_pairs_of_questions_are_summed_up() -> None:
+def test_sums_over_pairs_of_splits() -> None:
     """The sums over two answers, by masks, of features by number, by category and by time."""
     rng = np.random.default_rng(0)
-    model = random_model(1, n_models=2, n_states=6, n_actions=3, horizon=0, masks=False)
+    model = make_random_model(1, n_models=2, n_states=6, n_actions=3, horizon=0, has_masks=False)
     features = {"size": [3, 1, 2, 2, 5, 4], "site": [*"abcabd"]}
-    context = Context(model, 4, get("numpy"), kind=mmdp.Tree(3, features))
-    trees = Trees(context)
+    context = SolveContext(
+        model, 4, get_backend("numpy"), policy_class=mmdp.policies.Tree(3, features)
+    )
+    space = TreeSpace(context)
     W, region = rng.normal(size=(4, 6, 3)), rng.random((4, 6)) < 0.7
-    for f, first in enumerate(trees.features):
-        for g, sums in trees._crossed(f, W, region):
-            second = trees.features[g]
-            for c, d in itertools.product(range(first.n_cuts), range(second.n_cuts)):
-                yes, too = first.yes(c), second.yes(d)
-                parts = [[yes & too, yes & ~too], [~yes & too, ~yes & ~too]]
-                exact = [[W[region & x].sum(axis=0) for x in row] for row in parts]
+    for f, first in enumerate(space.features):
+        for g, sums in space._iter_cross_sums(f, W, region):
+            second = space.features[g]
+            for c, d in itertools.product(range(first.n_thresholds), range(second.n_thresholds)):
+                in_first, in_second = first.evaluate_split(c), second.evaluate_split(d)
+                regions = [
+                    [in_first & in_second, in_first & ~in_second],
+                    [~in_first & in_second, ~in_first & ~in_second],
+                ]
+                exact = [[W[region & x].sum(axis=0) for x in row] for row in regions]
                 np.testing.assert_allclose(sums[:, c, :, d], exact, atol=1e-12)
 
 
-def test_some_questions_stand_for_many() -> None:
-    feature = Feature.of("size", range(100))
-    few = Few.of(feature, 5)
-    assert len(few.cuts) == 5
-    for i, cut in enumerate(few.cuts):
-        np.testing.assert_array_equal(few.sides[0, i, few.bins], feature.yes(cut)[0])
-    words = Feature.of("site", [*"abcdefgh"])
-    few = Few.of(words, 3)
-    for i, cut in enumerate(few.cuts):
-        np.testing.assert_array_equal(few.sides[0, i, few.bins], words.yes(cut)[0])
+def test_candidate_splits_stand_for_many() -> None:
+    feature = Feature.from_values("size", range(100))
+    candidates = CandidateSplits.from_feature(feature, 5)
+    assert len(candidates.threshold_ids) == 5
+    for i, threshold_id in enumerate(candidates.threshold_ids):
+        np.testing.assert_array_equal(
+            candidates.sides[0, i, candidates.bins], feature.evaluate_split(threshold_id)[0]
+        )
+    categories = Feature.from_values("site", [*"abcdefgh"])
+    candidates = CandidateSplits.from_feature(categories, 3)
+    for i, threshold_id in enumerate(candidates.threshold_ids):
+        np.testing.assert_array_equal(
+            candidates.sides[0, i, candidates.bins], categories.evaluate_split(threshold_id)[0]
+        )
 
 
-def test_trees_repeat_and_keep_to_the_time(swim: mmdp.MMDP) -> None:
-    one, two = (mmdp.solve(swim, 10, policy=mmdp.Tree(3), seed=7, backend="numpy") for _ in "ab")
+def test_trees_repeat_and_respect_time_limits(riverswim: mmdp.MMDP) -> None:
+    one, two = (
+        mmdp.solve(riverswim, 10, policy_class=mmdp.policies.Tree(3), seed=7, backend="numpy")
+        for _ in "ab"
+    )
     assert one.policy == two.policy
-    late = mmdp.solve(swim, 50, policy=mmdp.Tree(6), time_limit=1e-9, backend="numpy")
-    assert late.status is mmdp.Status.TIME_LIMIT
-    assert late.policy.n_leaves == 1
-    assert late.value == pytest.approx(mmdp.evaluate(late.policy, swim).mean)
+    stopped = mmdp.solve(
+        riverswim, 50, policy_class=mmdp.policies.Tree(6), time_limit=1e-9, backend="numpy"
+    )
+    assert stopped.status is mmdp.Status.TIME_LIMIT
+    assert stopped.policy.n_leaves == 1
+    assert stopped.value == pytest.approx(mmdp.evaluate(riverswim, stopped.policy).mean)
 
 
-def test_a_tree_over_models_that_change() -> None:
-    model = random_model(2, n_models=3, n_states=4, n_actions=2, horizon=0)
-    changing = mmdp.MMDP(
+def test_a_tree_over_switching_models() -> None:
+    model = make_random_model(2, n_models=3, n_states=4, n_actions=2, horizon=0)
+    switching = mmdp.MMDP(
         model.transitions, model.rewards, model_transitions=np.full((3, 3), 1 / 3), discount=0.9
     )
-    found = mmdp.solve(changing, 4, policy=mmdp.Tree(3), backend="numpy")
-    assert found.value == pytest.approx(mmdp.evaluate(found.policy.over(4), changing).mean)
+    solution = mmdp.solve(switching, 4, policy_class=mmdp.policies.Tree(3), backend="numpy")
+    assert solution.value == pytest.approx(
+        mmdp.evaluate(switching, solution.policy.to_markov(4)).mean
+    )
 
 
 @pytest.mark.parametrize("horizon", [3, math.inf])
 def test_a_tree_of_one_action(horizon: float) -> None:
-    model = random_model(2, n_models=3, n_states=4, n_actions=1, horizon=0, discount=0.9)
-    found = mmdp.solve(model, horizon, policy=mmdp.Tree(3), backend="numpy")
-    assert found.policy.n_leaves == 1
-    assert not found.policy.actions.any()
+    model = make_random_model(2, n_models=3, n_states=4, n_actions=1, horizon=0, discount=0.9)
+    solution = mmdp.solve(model, horizon, policy_class=mmdp.policies.Tree(3), backend="numpy")
+    assert solution.policy.n_leaves == 1
+    assert not solution.policy.actions.any()
 
 
 def test_more_leaves_than_there_are_cells_change_nothing() -> None:
     rng = np.random.default_rng(0)
     P, r = rng.dirichlet(np.ones(3), size=(2, 3, 2)), rng.normal(size=(2, 3, 2))
     model = mmdp.MMDP(P, r, states=["s 0", "s 1", "s 2"])
-    nine, many = (mmdp.solve(model, 3, policy=mmdp.Tree(leaves=n)) for n in (9, 10**9))
-    assert many.value == nine.value
-    assert many.policy.text() == nine.policy.text()
-    assert len(many.details["value_by_leaves"]) == 9
+    nine_leaves, many_leaves = (
+        mmdp.solve(model, 3, policy_class=mmdp.policies.Tree(max_leaves=n)) for n in (9, 10**9)
+    )
+    assert many_leaves.value == nine_leaves.value
+    assert many_leaves.policy.describe() == nine_leaves.policy.describe()
+    assert len(many_leaves.details["value_by_leaves"]) == 9

@@ -12,20 +12,20 @@ import pandas as pd
 import pytest
 
 import mmdp
-from mmdp.paper.cases import CASES, COMPARABLE, METHODS
-from mmdp.paper.figures import paper_figures
-from mmdp.paper.page import _figure, error_of, terminal_tables, write
-from mmdp.paper.run import COLUMNS, QUERIES, Job, _cell
-from mmdp.words import number
-from tests.paper.few import FEW, few
+from mmdp.paper.cases import CASES, COMPARABLE_METHODS, PAPER_METHODS
+from mmdp.paper.page import _plot_ascent, compute_error_bar, format_terminal_tables, write_results
+from mmdp.paper.printed import read_paper_values
+from mmdp.paper.run import QUERY_COUNTS, RESULT_COLUMNS, PaperExperiment, _make_cell
+from mmdp.text import format_number
+from tests.paper.quick import FEW_QUERIES, limit_queries
 
-HIV_CELLS = 3 * len(METHODS)  # three horizons
+HIV_CELLS = 3 * len(PAPER_METHODS)  # three horizons
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _few():
+def _limit_queries():
     with pytest.MonkeyPatch.context() as patch:
-        few(patch)
+        limit_queries(patch)
         yield
 
 
@@ -33,24 +33,30 @@ def _few():
 def small(tmp_path_factory):
     """HIV only, with its files: the whole job in a few seconds."""
     out = tmp_path_factory.mktemp("paper")
-    heard = []
-    job = Job(out, domains=["HIV"], report=lambda text, done, total: heard.append((done, total)))
+    progress = []
+    job = PaperExperiment(
+        out, domains=["HIV"], callback=lambda text, result, total: progress.append((result, total))
+    )
     results = job.run()
-    write(results, out)
-    return out, results, heard
+    write_results(results, out)
+    return out, results, progress
 
 
 def test_one_row_per_domain_horizon_and_method(small):
     out, _, _ = small
     table = pd.read_csv(out / "results.csv")
-    assert tuple(table.columns) == COLUMNS
-    assert table["method"].tolist() == 3 * list(METHODS)
+    assert tuple(table.columns) == RESULT_COLUMNS
+    assert table["method"].tolist() == 3 * list(PAPER_METHODS)
     assert table["horizon"].unique().tolist() == [5, 15, 20]
     assert set(table["domain"]) == {"HIV"}
     assert set(table["models"]) == {"published"}
     assert {path.name for path in out.iterdir() if path.is_file()} == {
-        "results.csv", "figure.png", "regret.png", "queries.png", "paper.html",
-    }  # fmt: skip
+        "results.csv",
+        "figure.png",
+        "regret.png",
+        "queries.png",
+        "paper.html",
+    }
     row = table.set_index(["horizon", "method"]).loc[15, "CADP"]
     assert row["paper_mean"] == 42000
     assert (table.loc[table["method"].isin(["CADP", "WSU", "Oracle"]), "stderr"] == 0).all()
@@ -59,46 +65,50 @@ def test_one_row_per_domain_horizon_and_method(small):
 
 def test_cells_hold_what_the_library_computes(small):
     _, results, _ = small
-    train, test = mmdp.domains.published("hiv")
+    train, test = mmdp.domains.load_published("hiv")
     cells = {c.method: c for c in results.cells if c.horizon == 15}
-    for name, method in (("CADP", mmdp.CADP(sweeps="paper")), ("WSU", "wsu"), ("MVP", "mvp")):
-        report = mmdp.evaluate(mmdp.solve(train, 15, method), test)
+    for name, method in (
+        ("CADP", mmdp.methods.CADP(sweep_type="paper")),
+        ("WSU", "wsu"),
+        ("MVP", "mvp"),
+    ):
+        report = mmdp.evaluate(test, mmdp.solve(train, 15, method))
         assert cells[name].mean == pytest.approx(report.mean, rel=1e-12)
         assert cells[name].sd == pytest.approx(report.sd, rel=1e-12)
     assert cells["Oracle"].mean == pytest.approx(mmdp.solve(test, 15, "oracle").value, rel=1e-12)
 
 
 def test_progress_counts_every_step_and_reaches_the_end(small):
-    _, _, heard = small
-    done, total = zip(*heard, strict=True)
-    assert list(done) == sorted(done)
+    _, _, progress = small
+    n_done, total = zip(*progress, strict=True)
+    assert list(n_done) == sorted(n_done)
     assert set(total) == {HIV_CELLS + 3}
 
 
 def test_running_again_reuses_everything(small, tmp_path):
     out, first, _ = small
-    again = Job(out, domains=["HIV"]).run()
-    assert again.reused == HIV_CELLS + 3
-    assert again.cells == first.cells
+    second_results = PaperExperiment(out, domains=["HIV"]).run()
+    assert second_results.n_reused == HIV_CELLS + 3
+    assert second_results.cells == first.cells
     shutil.copytree(out / "cells", tmp_path / "cells")
-    other = Job(tmp_path, domains=["HIV"], seed=1)
+    other = PaperExperiment(tmp_path, domains=["HIV"], seed=1)
     run_cells(other)
-    assert other.reused == 0
+    assert other.n_reused == 0
 
 
 @pytest.mark.parametrize(
-    "content", ["", '{"question": {}', "[]", "null", '{"question": {}, "answer": {}}', "\x00"]
+    "content", ["", '{"inputs": {}', "[]", "null", '{"inputs": {}, "row": {}}', "\x00"]
 )
 def test_a_damaged_result_is_computed_again(small, content):
     out, first, _ = small
     path = next((out / "cells").glob("HIV-15-WSU-*.json"))
     before = path.read_text()
     path.write_text(content)
-    again = Job(out, domains=["HIV"]).run()
-    assert again.reused == HIV_CELLS + 2
-    for old, new in zip(first.cells, again.cells, strict=True):
+    second_results = PaperExperiment(out, domains=["HIV"]).run()
+    assert second_results.n_reused == HIV_CELLS + 2
+    for old, new in zip(first.cells, second_results.cells, strict=True):
         assert (new.method, new.mean) == (old.method, pytest.approx(old.mean, rel=1e-12))
-    assert json.loads(path.read_text())["question"] == json.loads(before)["question"]
+    assert json.loads(path.read_text())["inputs"] == json.loads(before)["inputs"]
     path.write_text(before)
 
 
@@ -113,73 +123,83 @@ def folder(tmp_path):
 
 
 def run_cells(job):
-    return [_cell(row) for row in job.rows(job.cells(CASES["HIV"]))]
+    return [_make_cell(row) for row in job.run_cells(job.make_table_cells(CASES["HIV"]))]
 
 
-def test_changed_files_are_not_answered_from_what_was_kept(tmp_path, folder):
+def test_changed_files_are_not_served_from_the_cache(tmp_path, folder):
     out = tmp_path / "out"
-    first = run_cells(Job(out, domains=["HIV"], data=folder))
-    job = Job(out, domains=["HIV"], data=folder)
+    first = run_cells(PaperExperiment(out, domains=["HIV"], data_dir=folder))
+    job = PaperExperiment(out, domains=["HIV"], data_dir=folder)
     assert run_cells(job) == first
-    assert job.reused == HIV_CELLS
+    assert job.n_reused == HIV_CELLS
     copied = tmp_path / "elsewhere"
     shutil.copytree(folder, copied)
-    job = Job(out, domains=["HIV"], data=copied)
+    job = PaperExperiment(out, domains=["HIV"], data_dir=copied)
     assert run_cells(job) == first
-    assert job.reused == HIV_CELLS  # the same content in another place
+    assert job.n_reused == HIV_CELLS  # the same content in another place
     _, other = mmdp.domains.hiv(n_train=4, n_test=4, seed=1)
     mmdp.save(other, folder / "hiv", split="test")
-    job = Job(out, domains=["HIV"], data=folder)
+    job = PaperExperiment(out, domains=["HIV"], data_dir=folder)
     cells = {c.method: c for c in run_cells(job) if c.horizon == 15}
-    assert job.reused == 0
+    assert job.n_reused == 0
     assert cells["Oracle"].mean == pytest.approx(mmdp.solve(other, 15, "oracle").value, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["FORMAT", "SIMULATION"])
-def test_other_constants_are_another_question(tmp_path, folder, monkeypatch, name):
+@pytest.mark.parametrize("name", ["CACHE_FORMAT", "SIMULATION_SETTINGS"])
+def test_other_constants_are_computed_again(tmp_path, folder, monkeypatch, name):
     from mmdp.paper import run
 
-    run_cells(Job(tmp_path / "out", domains=["HIV"], data=folder))
-    changed = {"FORMAT": run.FORMAT + 1, "SIMULATION": {**run.SIMULATION, "episodes_in_all": 1}}
+    run_cells(PaperExperiment(tmp_path / "out", domains=["HIV"], data_dir=folder))
+    changed = {
+        "CACHE_FORMAT": run.CACHE_FORMAT + 1,
+        "SIMULATION_SETTINGS": {**run.SIMULATION_SETTINGS, "episodes_in_all": 1},
+    }
     monkeypatch.setattr(run, name, changed[name])
-    job = Job(tmp_path / "out", domains=["HIV"], data=folder)
+    job = PaperExperiment(tmp_path / "out", domains=["HIV"], data_dir=folder)
     run_cells(job)
-    assert job.reused == {"FORMAT": 0, "SIMULATION": HIV_CELLS - 9}[name]
+    assert job.n_reused == {"CACHE_FORMAT": 0, "SIMULATION_SETTINGS": HIV_CELLS - 9}[name]
 
 
 def test_job_says_which_domains_are_generated(tmp_path, folder):
-    assert Job(tmp_path).generated == ["POP", "POPS", "INV"]
+    assert PaperExperiment(tmp_path).generated_domains == ["POP", "POPS", "INV"]
     train, test = mmdp.domains.inventory(2, 2)
     mmdp.save(train, folder / "inventory")
     mmdp.save(test, folder / "inventory", split="test")
-    assert Job(tmp_path, data=folder).generated == ["POP", "POPS"]
+    assert PaperExperiment(tmp_path, data_dir=folder).generated_domains == ["POP", "POPS"]
 
 
 def test_a_data_folder_comes_before_the_published_models(tmp_path, folder):
     for case, source, count in (("HIV", "file", 4), ("RS", "published", 100)):
-        train, _, found = CASES[case].models(0, folder)
-        assert (found, train.n_models) == (source, count)
+        train, _, used_source = CASES[case].load_models(0, folder)
+        assert (used_source, train.n_models) == (source, count)
 
 
 def test_an_error_that_is_rounding_is_not_shown(small):
     out, results, _ = small
     cell = next(c for c in results.cells if c.method == "MixTS")
-    assert error_of(cell) == 2 * cell.stderr > 0
-    assert error_of(dataclasses.replace(cell, stderr=1.5e-13)) is None
+    assert compute_error_bar(cell) == 2 * cell.stderr > 0
+    assert compute_error_bar(dataclasses.replace(cell, stderr=1.5e-13)) is None
     page = (out / "paper.html").read_text(encoding="utf-8")
-    assert f"<strong>{cell.mean:,.2f}</strong> ± {number(error_of(cell), 2)}" in page
+    assert (
+        f"<strong>{cell.mean:,.2f}</strong> ± {format_number(compute_error_bar(cell), 2)}" in page
+    )
 
 
 def test_queries_of_the_plot(small, tmp_path):
     _, results, _ = small
-    assert [row["queries"] for row in results.queries] == list(FEW)
-    assert QUERIES == (5, 50, 500)
-    assert Job(tmp_path, full=True).extras()[-1].edition[2] == (5, 50, 500, 5000)
+    assert [row["queries"] for row in results.query_rows] == list(FEW_QUERIES)
+    assert QUERY_COUNTS == (5, 50, 500)
+    assert PaperExperiment(tmp_path, full=True).make_figure_cells()[-1].version_key[2] == (
+        5,
+        50,
+        500,
+        5000,
+    )
 
 
 def test_figure_draws_a_start_that_has_arrived_at_the_bottom(small):
     out, results, _ = small
-    _, right = _figure(results)
+    _, right = _plot_ascent(results)
     ends = [line.get_ydata()[-1] for line in right.get_lines()]
     assert min(ends) == 1e-4
     assert 1e-5 < right.get_ylim()[0] < 1e-4
@@ -193,50 +213,56 @@ def test_the_page_is_self_contained_and_complete(small):
     assert not re.search(r"https?:", page)
     assert page.count("<img") == 3
     assert page.count("<table>") == 4
-    for name in METHODS:
+    for name in PAPER_METHODS:
         assert f'<th scope="row">{name}</th>' in page
     assert "Where our figures differ" in page
 
 
 @pytest.fixture(scope="module")
-def comparable(tmp_path_factory):
+def comparable_cells(tmp_path_factory):
     """CADP, WSU, MVP and Oracle on RS and HIV at every horizon of the paper."""
-    job = Job(tmp_path_factory.mktemp("equal"))
-    cells = [cell for name in ("RS", "HIV") for cell in job.cells(CASES[name])]
-    return [_cell(x) for x in job.rows([x for x in cells if x.names["method"] in COMPARABLE])]
+    job = PaperExperiment(tmp_path_factory.mktemp("equal"))
+    cells = [cell for name in ("RS", "HIV") for cell in job.make_table_cells(CASES[name])]
+    return [
+        _make_cell(x)
+        for x in job.run_cells([x for x in cells if x.labels["method"] in COMPARABLE_METHODS])
+    ]
 
 
-def test_the_papers_digits_at_every_horizon(comparable):
-    assert len({c.key for c in comparable}) == 24
-    assert all(c.equals("mean_return") for c in comparable)
-    assert [c.key for c in comparable if not c.equals("sd_return")] == [
-        ("HIV", 5, "CADP"), ("HIV", 20, "CADP"),
-    ]  # fmt: skip
-    assert [c.key for c in comparable if c.misprinted("sd_return")] == [
-        ("HIV", 5, "CADP"), ("HIV", 20, "CADP"),
-    ]  # fmt: skip
+def test_the_papers_digits_at_every_horizon(comparable_cells):
+    assert len({c.key for c in comparable_cells}) == 24
+    assert all(c.matches_paper("mean_return") for c in comparable_cells)
+    assert [c.key for c in comparable_cells if not c.matches_paper("sd_return")] == [
+        ("HIV", 5, "CADP"),
+        ("HIV", 20, "CADP"),
+    ]
+    assert [c.key for c in comparable_cells if c.is_misprint("sd_return")] == [
+        ("HIV", 5, "CADP"),
+        ("HIV", 20, "CADP"),
+    ]
 
 
-def test_another_digit_is_not_called_equal(comparable):
-    cell = comparable[0]
+def test_another_digit_is_not_called_equal(comparable_cells):
+    cell = comparable_cells[0]
     assert cell.key == ("RS", 50, "CADP")
-    assert dataclasses.replace(cell, mean=204.999).equals("mean_return")
+    assert dataclasses.replace(cell, mean=204.999).matches_paper("mean_return")
     for mean in (203.999, 205.0, -204.7):
-        assert not dataclasses.replace(cell, mean=mean).equals("mean_return")
-    assert dataclasses.replace(cell, method="Exact").equals("mean_return") is None
+        assert not dataclasses.replace(cell, mean=mean).matches_paper("mean_return")
+    assert dataclasses.replace(cell, method="Exact").matches_paper("mean_return") is None
 
 
 def test_equal_cells_are_marked_everywhere(small):
     out, results, _ = small
     table = pd.read_csv(out / "results.csv").set_index(["horizon", "method"])
-    means, deviations, _ = ({row[0]: row[1:] for row in rows}
-                            for _, _, rows in terminal_tables(results))  # fmt: skip
+    means, deviations, _ = (
+        {row[0]: row[1:] for row in rows} for _, _, rows in format_terminal_tables(results)
+    )
     assert means["CADP"] == ["33,348 =", "42k =", "42,566 ="]
     assert means["Oracle"] == ["40,159 =", "53k =", "53,856 ="]
     assert means["POMCP"][0].endswith("(25,794)")
     assert deviations["CADP"] == ["7,729 (9,342*)", "11k =", "12,237 (11,309*)"]
     for horizon in (5, 15, 20):
-        for name in COMPARABLE:
+        for name in COMPARABLE_METHODS:
             row = table.loc[horizon, name]
             assert row["mean_equal"]
             assert bool(row["sd_equal"]) != bool(row["sd_misprinted"])
@@ -251,43 +277,45 @@ def test_equal_cells_are_marked_everywhere(small):
 
 
 def test_population_small_on_the_published_log():
-    """CADP above WSU and MVP on the test models of every draw, as in the paper's table."""
-    draws = {seed: partial(mmdp.domains.population_small, seed=seed) for seed in range(3)}
-    methods = {name: METHODS[name] for name in COMPARABLE}
-    table = mmdp.study(draws, 50, methods).pivot(index="method", columns="model")["test_mean"]
+    """CADP above WSU and MVP on the test models of every seed, as in the paper's table."""
+    samples = {seed: partial(mmdp.domains.population_small, seed=seed) for seed in range(3)}
+    methods = {name: PAPER_METHODS[name] for name in COMPARABLE_METHODS}
+    table = mmdp.study(samples, 50, methods).pivot(index="method", columns="model")["test_mean"]
     assert (table.loc["CADP"] > table.loc[["WSU", "MVP"]].max()).all()
     assert (table.loc["Oracle"] > table.loc["CADP"]).all()
     assert (table.std(axis=1) > 0).all()
-    printed = paper_figures("mean_return")
-    assert [printed["POPS", 50, name] for name in COMPARABLE] == [-1067, -1915, -2147, -882]
+    printed = read_paper_values("mean_return")
+    assert [printed["POPS", 50, name] for name in COMPARABLE_METHODS] == [-1067, -1915, -2147, -882]
     train, test = mmdp.domains.population_small(seed=0)
-    wsu = mmdp.evaluate(mmdp.solve(train, 50, "wsu"), test).mean
+    wsu = mmdp.evaluate(test, mmdp.solve(train, 50, "wsu")).mean
     assert table.loc["WSU", 0] == pytest.approx(wsu, rel=1e-12)
 
 
 def test_unknown_domain_and_missing_folder(tmp_path):
-    with pytest.raises(mmdp.InputError, match="no domain is called 'XY'; choose from RS, POP"):
-        Job(tmp_path, domains=["XY"])
+    with pytest.raises(mmdp.InputError, match="domain 'XY' does not exist; choose from RS, POP"):
+        PaperExperiment(tmp_path, domains=["XY"])
     with pytest.raises(mmdp.InputError, match="does not exist; give a folder with --data"):
-        Job(tmp_path, data=tmp_path / "nowhere")
+        PaperExperiment(tmp_path, data_dir=tmp_path / "nowhere")
     (tmp_path / "inventory").mkdir()
     (tmp_path / "inventory" / "true.csv").touch()
-    wanted = "looked for training.csv in the folders riverswim, .*inventory, hiv"
-    with pytest.raises(mmdp.InputError, match=wanted):
-        Job(tmp_path, data=tmp_path)
+    message = "expected training.csv in one of the folders riverswim, .*inventory, hiv"
+    with pytest.raises(mmdp.InputError, match=message):
+        PaperExperiment(tmp_path, data_dir=tmp_path)
     for seed in (-3, 1.5, True):
         with pytest.raises(mmdp.InputError, match="seed must be a whole number of at least 0"):
-            Job(tmp_path, seed=seed)
+            PaperExperiment(tmp_path, seed=seed)
 
 
 def test_the_page_has_paired_differences(small):
     """By evaluation of each method on the same test models; the paper's by its printed figures."""
     out, _, _ = small
-    train, test = mmdp.domains.published("hiv")
-    cadp = mmdp.evaluate(mmdp.solve(train, 5, METHODS["CADP"]), test).returns
+    train, test = mmdp.domains.load_published("hiv")
+    cadp = mmdp.evaluate(test, mmdp.solve(train, 5, PAPER_METHODS["CADP"])).returns
     gap = float((mmdp.solve(test, 5, "oracle").returns - cadp).mean())
     page = re.sub(r"<[^>]+>", " ", (out / "paper.html").read_text(encoding="utf-8"))
-    printed = {name: paper_figures("mean_return")["HIV", 5, name] for name in ("Oracle", "CADP")}
+    printed = {
+        name: read_paper_values("mean_return")["HIV", 5, name] for name in ("Oracle", "CADP")
+    }
     rows = page.split("Paired differences of mean returns")[1].split("Standard deviation")[0]
     first = rows.split("Oracle − CADP")[-1].split("CADP − WSU")[0].split()
     assert first[0] == f"{gap:,.2f}"
@@ -298,7 +326,7 @@ def test_the_third_theorem_as_it_should_read():
     """The least regret of a Markov policy against the best with memory, on the paper's example."""
     two = mmdp.domains.two_models().train
     for horizon in (4, 6, 8, 14):
-        found = mmdp.solve(two, horizon, "grid").value - mmdp.solve(two, horizon, "exact").value
-        assert found == pytest.approx(horizon / 4 - 1)
-        most = mmdp.bound(two, horizon, "pairs").value
-        assert most == pytest.approx(5 * horizon / 4 - 1)  # no policy has more
+        regret = mmdp.solve(two, horizon, "grid").value - mmdp.solve(two, horizon, "exact").value
+        assert regret == pytest.approx(horizon / 4 - 1)
+        bound = mmdp.bound(two, horizon, "pairs").value
+        assert bound == pytest.approx(5 * horizon / 4 - 1)  # no policy has more

@@ -12,30 +12,44 @@ import pandas as pd
 import pytest
 
 import mmdp
-from mmdp.errors import UnlikelyData
+from mmdp.errors import UnlikelyDataWarning
 from mmdp.posterior import predictive_probabilities, weights_by_step
-from mmdp.testing import beginning_apart, changing, random_events, random_model
+from mmdp.testing import (
+    make_random_event_model,
+    make_random_model,
+    make_switching,
+    with_model_initials,
+)
 
 STATES, ACTIONS, MODELS = ["low", "mid", "high"], ["wait", "act"], ["a", "b", "c"]
 
 
-def named(seed: int = 2, **changes: Any) -> mmdp.MMDP:
-    base = random_model(seed, n_models=3, n_states=3, n_actions=2, horizon=0, masks=False)
+def make_labeled_model(seed: int = 2, **fields: Any) -> mmdp.MMDP:
+    base = make_random_model(seed, n_models=3, n_states=3, n_actions=2, horizon=0, has_masks=False)
     P = 0.9 * base.transitions + 0.1 / 3  # every step is possible
     return mmdp.MMDP(
-        P, base.rewards, weights=base.weights, states=STATES, actions=ACTIONS, models=MODELS,
-        **changes,
-    )  # fmt: skip
+        P,
+        base.rewards,
+        weights=base.weights,
+        states=STATES,
+        actions=ACTIONS,
+        models=MODELS,
+        **fields,
+    )
 
 
-def by_hand(model: mmdp.MMDP, steps: list[tuple[int, int, int]]) -> np.ndarray:
+def enumerate_posterior(model: mmdp.MMDP, steps: list[tuple[int, int, int]]) -> np.ndarray:
     """sum over all sequences of hidden models of their probability, by the model at the end."""
     P, K = model.transitions, model.model_transitions
     joint = model.weights * (model.initial[:, steps[0][0]] if model.initial.ndim == 2 else 1.0)
-    for t, (s, a, z) in enumerate(steps):
-        now = P[t] if P.ndim == 5 else P
-        joint = np.array([sum(joint[m] * now[m, s, a, z] * K[m, n] for m in range(len(K)))
-                          for n in range(len(K))])  # fmt: skip
+    for t, (s, a, next_state) in enumerate(steps):
+        transitions = P[t] if P.ndim == 5 else P
+        joint = np.array(
+            [
+                sum(joint[m] * transitions[m, s, a, next_state] * K[m, n] for m in range(len(K)))
+                for n in range(len(K))
+            ]
+        )
     return joint / joint.sum()
 
 
@@ -44,31 +58,37 @@ STEPS = [(0, 1, 2), (2, 0, 1), (1, 1, 1), (1, 0, 0)]
 
 @pytest.mark.parametrize("case", ["still", "changes", "apart", "events", "varies"])
 def test_weights_are_those_of_bayes_rule(case: str) -> None:
-    model = named()
+    model = make_labeled_model()
     if case == "events":
-        model = random_events(4)
+        model = make_random_event_model(4)
         P = model.transitions if model.horizon is None else model.transitions[0]
         s, a, z = np.argwhere(P.min(axis=0) > 0)[0]
         steps = [(int(s), int(a), int(z))]
     else:
-        model = {"still": model, "changes": changing(model, 1), "apart": beginning_apart(model, 1),
-                 "varies": _varying()}[case]  # fmt: skip
+        model = {
+            "still": model,
+            "changes": make_switching(model, 1),
+            "apart": with_model_initials(model, 1),
+            "varies": _make_time_varying_model(),
+        }[case]
         steps = STEPS
     log = dict(zip(("state", "action", "next_state"), np.array(steps).T, strict=True))
-    found = weights_by_step(model, log)
-    assert found.shape == (len(steps) + 1, model.n_models)
+    weights = weights_by_step(model, log)
+    assert weights.shape == (len(steps) + 1, model.n_models)
     for n in range(1, len(steps) + 1):
-        np.testing.assert_allclose(found[n], by_hand(model, steps[:n]), rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(model.update(log).weights, found[-1])
+        np.testing.assert_allclose(
+            weights[n], enumerate_posterior(model, steps[:n]), rtol=1e-9, atol=1e-12
+        )
+    np.testing.assert_array_equal(model.update(log).weights, weights[-1])
 
 
-def _varying() -> mmdp.MMDP:
+def _make_time_varying_model() -> mmdp.MMDP:
     rng = np.random.default_rng(4)
     return mmdp.MMDP(rng.dirichlet(np.ones(3), (5, 3, 3, 2)), rng.normal(size=(5, 3, 3, 2)))
 
 
 def test_labels_ids_files_and_one_step_after_another_agree(tmp_path: Path) -> None:
-    model = named(initial=[0, 1, 0])
+    model = make_labeled_model(initial=[0, 1, 0])
     frame = pd.DataFrame(
         [(STATES[s], ACTIONS[a], STATES[z]) for s, a, z in STEPS],
         columns=["state", "action", "next_state"],
@@ -76,71 +96,91 @@ def test_labels_ids_files_and_one_step_after_another_agree(tmp_path: Path) -> No
     frame["time"] = [2021, 2022, 2023, 2024]
     frame = frame.iloc[::-1]  # by time, not by place
     frame.to_csv(tmp_path / "log.csv", index=False)
-    one_by_one = model
+    stepwise = model
     for s, a, z in STEPS:
-        one_by_one = one_by_one.update(s, ACTIONS[a], z, initial="last")
-    expected = by_hand(model, STEPS)
+        stepwise = stepwise.update(s, ACTIONS[a], z, initial="last")
+    expected = enumerate_posterior(model, STEPS)
     for log in (frame, tmp_path / "log.csv"):
-        found = model.update(log, initial="last")
-        np.testing.assert_allclose(found.weights, expected, rtol=1e-12)
-        assert found.initial.tolist() == [1, 0, 0]
-    np.testing.assert_allclose(one_by_one.weights, expected, rtol=1e-12)
-    assert one_by_one.initial.tolist() == [1, 0, 0]
+        updated = model.update(log, initial="last")
+        np.testing.assert_allclose(updated.weights, expected, rtol=1e-12)
+        assert updated.initial.tolist() == [1, 0, 0]
+    np.testing.assert_allclose(stepwise.weights, expected, rtol=1e-12)
+    assert stepwise.initial.tolist() == [1, 0, 0]
     assert model.update(0, 1, 2).initial.tolist() == [0, 1, 0]
 
 
 def test_ids_are_those_of_the_model_even_if_none_is_0() -> None:
-    model = random_model(3, n_models=3, n_states=3, n_actions=2, horizon=0)
+    model = make_random_model(3, n_models=3, n_states=3, n_actions=2, horizon=0)
     P = model.transitions
     expected = model.weights * P[:, 1, 1, 2]
     np.testing.assert_allclose(model.update(1, 1, 2).weights, expected / expected.sum())
 
 
+def test_a_step_whose_first_state_counts_in_every_call_has_a_warning() -> None:
+    """By hand, the first state counts once; without initial="last" each call counts its own."""
+    model = with_model_initials(make_labeled_model(), 3)
+    wrong, right = model, model
+    for s, a, z in STEPS:
+        with pytest.warns(
+            mmdp.errors.MMDPWarning, match=r"initial distributions.*pass initial='last'"
+        ):
+            wrong = wrong.update(s, a, z)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            right = right.update(s, a, z, initial="last")
+    np.testing.assert_allclose(right.weights, enumerate_posterior(model, STEPS), rtol=1e-12)
+    assert np.abs(wrong.weights - right.weights).max() > 0.01
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.update({"state": [0], "action": [1], "next_state": [2]})  # a log has episodes
+        make_labeled_model().update(0, 1, 2)  # models begin together
+
+
 def test_every_episode_counts_and_so_do_their_first_states() -> None:
-    model = beginning_apart(named(), 3)
+    model = with_model_initials(make_labeled_model(), 3)
     log = pd.DataFrame(STEPS * 2, columns=["state", "action", "next_state"])
     log["episode"] = ["x"] * 4 + ["y"] * 4
-    once = by_hand(model, STEPS) / model.weights
-    expected = model.weights * once**2
+    likelihood = enumerate_posterior(model, STEPS) / model.weights
+    expected = model.weights * likelihood**2
     np.testing.assert_allclose(model.update(log).weights, expected / expected.sum(), rtol=1e-9)
     with pytest.raises(mmdp.InputError, match="2 episodes have no last state in common"):
         model.update(log, initial="last")
     with pytest.raises(mmdp.InputError, match="one episode at a time"):
-        changing(named(), 1).update(log)
+        make_switching(make_labeled_model(), 1).update(log)
 
 
 def test_what_varies_with_time_goes_on_from_the_last_time() -> None:
-    model = _varying()
+    model = _make_time_varying_model()
     P = model.transitions
-    found = model.update(0, 1, 2, time=3, initial="last")
+    updated = model.update(0, 1, 2, time=3, initial="last")
     expected = P[3, :, 0, 1, 2] / P[3, :, 0, 1, 2].sum()
-    np.testing.assert_allclose(found.weights, expected)
-    assert found.horizon == 1
-    np.testing.assert_array_equal(found.rewards[0], model.rewards[4])
-    np.testing.assert_array_equal(found.transitions[0], P[4])
+    np.testing.assert_allclose(updated.weights, expected)
+    assert updated.horizon == 1
+    np.testing.assert_array_equal(updated.rewards[0], model.rewards[4])
+    np.testing.assert_array_equal(updated.transitions[0], P[4])
     value = expected @ model.rewards[4, :, 2]
-    assert math.isclose(mmdp.solve(found).value, value.max())
+    assert math.isclose(mmdp.solve(updated).value, value.max())
     with pytest.raises(mmdp.InputError, match=r"outside 0\.\.4"):
         model.update(0, 1, 2, time=7)
     with pytest.raises(mmdp.InputError, match="no decision is left at time 5"):
         model.update(0, 1, 2, time=4, initial="last")
 
 
-def test_the_next_plan_is_that_of_the_belief_after_the_step() -> None:
+def test_solving_after_updates_equals_the_best_history_policy() -> None:
     """Planning by updates is worth what one plan with memory is worth."""
-    model = random_model(5, n_models=3, n_states=3, n_actions=2, horizon=0, discount=0.9)
-    best = mmdp.testing.best_with_memory
+    model = make_random_model(5, n_models=3, n_states=3, n_actions=2, horizon=0, discount=0.9)
+    find_best_value = mmdp.testing.find_best_history_value
     s = int(model.initial.argmax())
-    start, total = model.replace(initial=np.eye(3)[s]), -np.inf
+    initial_model, best_value = model.replace(initial=np.eye(3)[s]), -np.inf
     for a in np.flatnonzero(model.allowed[s]):
         value = float(model.weights @ model.rewards[:, s, a])
         for z in range(3):
-            chance = float(model.weights @ model.transitions[:, s, a, z])
-            if chance > 0:
-                after = start.update(s, int(a), z, initial="last")
-                value += model.discount * chance * best(after, 2)
-        total = max(total, value)
-    assert math.isclose(total, best(start, 3), rel_tol=1e-12)
+            prob = float(model.weights @ model.transitions[:, s, a, z])
+            if prob > 0:
+                updated = initial_model.update(s, int(a), z, initial="last")
+                value += model.discount * prob * find_best_value(updated, 2)
+        best_value = max(best_value, value)
+    assert math.isclose(best_value, find_best_value(initial_model, 3), rel_tol=1e-12)
 
 
 def test_steps_that_no_model_explains_are_named(tmp_path: Path) -> None:
@@ -150,9 +190,9 @@ def test_steps_that_no_model_explains_are_named(tmp_path: Path) -> None:
     log.write_text("state,action,next_state\nup,go,down\ndown,go,up\n")
     with pytest.raises(mmdp.InputError, match=r"line 3: no model .* 'go' from 'down' to 'up'"):
         model.update(log)
-    sure = model.replace(weights=[1.0, 0.0])
+    certain_model = model.replace(weights=[1.0, 0.0])
     with pytest.raises(mmdp.InputError, match="still possible"):
-        sure.update("up", "go", "down")
+        certain_model.update("up", "go", "down")
     with pytest.raises(mmdp.InputError, match="state 'dwn'.*; correct it$"):
         model.update("up", "go", "dwn")
     with pytest.raises(mmdp.InputError, match="initial must be 'last' or None"):
@@ -161,38 +201,47 @@ def test_steps_that_no_model_explains_are_named(tmp_path: Path) -> None:
         model.update(log, time=3)
 
 
-@pytest.mark.parametrize("varies", [False, True])
-def test_models_change_in_every_step_that_passed_unseen(varies: bool) -> None:
+@pytest.mark.parametrize("is_time_varying", [False, True])
+def test_models_change_in_every_step_that_passed_unseen(is_time_varying: bool) -> None:
     """All sequences of hidden models are summed, with a step that says nothing where none is."""
-    model = changing(_varying() if varies else named(), 1)
+    model = make_switching(
+        _make_time_varying_model() if is_time_varying else make_labeled_model(), 1
+    )
     P, K = model.transitions, model.model_transitions
-    seen = {1: (0, 1, 2), 2: (2, 0, 1), 4: (0, 0, 0)}
-    first = 0 if varies else 1  # the time at which the weights hold
+    steps_by_time = {1: (0, 1, 2), 2: (2, 0, 1), 4: (0, 0, 0)}
+    first_time = 0 if is_time_varying else 1  # the time at which the weights hold
     joint = model.weights
-    for t in range(first, 5):
-        if t in seen:
-            s, a, z = seen[t]
-            joint = joint * (P[t] if varies else P)[:, s, a, z]
+    for t in range(first_time, 5):
+        if t in steps_by_time:
+            s, a, z = steps_by_time[t]
+            joint = joint * (P[t] if is_time_varying else P)[:, s, a, z]
         joint = np.array([sum(joint[m] * K[m, n] for m in range(3)) for n in range(3)])
-    columns = dict(zip(("state", "action", "next_state"), zip(*seen.values(), strict=True),
-                       strict=True))  # fmt: skip
-    found = model.update({"time": list(seen), **columns}).weights
-    np.testing.assert_allclose(found, joint / joint.sum(), rtol=1e-9)
+    columns = dict(
+        zip(
+            ("state", "action", "next_state"),
+            zip(*steps_by_time.values(), strict=True),
+            strict=True,
+        )
+    )
+    weights = model.update({"time": list(steps_by_time), **columns}).weights
+    np.testing.assert_allclose(weights, joint / joint.sum(), rtol=1e-9)
 
 
 def test_labels_of_times_go_on_after_the_decisions_that_passed() -> None:
-    model = named(times={"year": range(2020, 2040)})
+    model = make_labeled_model(time_labels={"year": range(2020, 2040)})
     log = {"time": [2020, 2023], "state": [0, 1], "action": [0, 1], "next_state": [1, 2]}
-    assert model.update(log, initial="last").times.span(0, 1) == "year 2024 to 2025"
+    assert model.update(log, initial="last").time_labels.describe_range(0, 1) == "year 2024 to 2025"
 
 
 def test_probabilities_of_steps_multiply_to_that_of_the_log() -> None:
     log = dict(zip(("state", "action", "next_state"), np.array(STEPS).T, strict=True))
-    for model in (named(), beginning_apart(named(), 1)):
+    for model in (make_labeled_model(), with_model_initials(make_labeled_model(), 1)):
         P = model.transitions
-        begin = model.initial[:, STEPS[0][0]] if model.initial.ndim == 2 else 1.0
-        whole = model.weights * begin * np.prod([P[:, s, a, z] for s, a, z in STEPS], axis=0)
-        assert math.isclose(predictive_probabilities(model, log).prod(), whole.sum())
+        initial_probs = model.initial[:, STEPS[0][0]] if model.initial.ndim == 2 else 1.0
+        log_probs = (
+            model.weights * initial_probs * np.prod([P[:, s, a, z] for s, a, z in STEPS], axis=0)
+        )
+        assert math.isclose(predictive_probabilities(model, log).prod(), log_probs.sum())
 
 
 def test_a_step_that_no_model_expects_is_named_in_a_warning(tmp_path: Path) -> None:
@@ -200,13 +249,16 @@ def test_a_step_that_no_model_expects_is_named_in_a_warning(tmp_path: Path) -> N
     model = mmdp.MMDP(P, [[1.0], [0.0]], states=["up", "down"], actions=["go"])
     log = tmp_path / "log.csv"
     log.write_text("time,state,action,next_state\n2,up,go,down\n1,up,go,up\n0,up,go,up\n")
-    with pytest.warns(UnlikelyData, match=r"log.csv, line 2: 'go' from 'up' to 'down' .* 6e-37"):
-        found = model.update(log)
-    np.testing.assert_allclose(found.weights, [1 / 6, 5 / 6])
+    with pytest.warns(
+        UnlikelyDataWarning, match=r"log.csv, line 2: 'go' from 'up' to 'down' .* 6e-37"
+    ):
+        updated = model.update(log)
+    np.testing.assert_allclose(updated.weights, [1 / 6, 5 / 6])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mmdp.MMDP(np.clip(P, 2e-6, 1 - 2e-6), model.rewards, states=["up", "down"],
-                  actions=["go"]).update(log)  # fmt: skip
+        mmdp.MMDP(
+            np.clip(P, 2e-6, 1 - 2e-6), model.rewards, states=["up", "down"], actions=["go"]
+        ).update(log)
 
 
 def test_columns_of_unequal_length_are_refused() -> None:
@@ -214,7 +266,7 @@ def test_columns_of_unequal_length_are_refused() -> None:
         with pytest.raises(
             mmdp.InputError, match=r"log.*: columns of different|\[0, 1\] is no state"
         ):
-            named().update(*columns)
+            make_labeled_model().update(*columns)
 
 
 def test_the_first_states_of_models_say_nothing_about_later_times() -> None:

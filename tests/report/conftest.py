@@ -14,7 +14,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chrom
     program = chromium.find()
     if program is None:
         pytest.skip("no chromium here; make browser installs it")
-    found = chromium.Chromium(program, tmp_path_factory.mktemp("chromium"))
-    found.screen()
-    yield found
-    found.close()
+    chrome = chromium.Chromium(program, tmp_path_factory.mktemp("chromium"))
+    chrome.set_screen()
+    yield chrome
+    chrome.close()

@@ -16,7 +16,7 @@ from mmdp import report
 SCRIPT = "</script><script>window.ran=1;console.log('ran')</script>"
 IMAGE = "<img src=x onerror=\"window.ran=1;console.log('ran')\">"
 QUOTES = "\"double\" & 'single' `back` ${window.ran=1}"
-LONG = "a label of eighty characters, no more and no less, that has to be cut somewhere."
+LONG_LABEL = "a label of eighty characters, no more and no less, that has to be cut somewhere."
 
 
 class Page(HTMLParser):
@@ -27,20 +27,20 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
         self.scripts: list[str] = []
-        self._inside = ""
+        self._current_tag = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
-        self._inside = tag
+        self._current_tag = tag
 
     def handle_endtag(self, tag: str) -> None:
-        self._inside = ""
+        self._current_tag = ""
 
     def handle_data(self, data: str) -> None:
-        if self._inside == "script":
+        if self._current_tag == "script":
             self.scripts.append(data)
-        elif self._inside != "style":
+        elif self._current_tag != "style":
             self.texts.append(data)
 
     @property
@@ -48,62 +48,62 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.texts).split())
 
 
-def written(path: Path, model: mmdp.MMDP, **options: Any) -> Page:
+def write_page(path: Path, model: mmdp.MMDP, **options: Any) -> Page:
     """The page, without what takes many solves unless it is asked for."""
-    unasked = {
-        "resamples": 0,
-        "information": False,
-        "rule": False,
-        "enough": False,
+    default_options = {
+        "n_resamples": 0,
+        "voi": False,
+        "small_tree": False,
+        "sample_size": False,
         "frontier": False,
-        "memory": 0,
+        "max_nodes": 0,
     }
-    options = {**unasked, **options}
+    options = {**default_options, **options}
     return Page(report.write(model, path / "report.html", **options).read_text(encoding="utf-8"))
 
 
-def drawn_data(page: Page) -> Any:
+def read_script_data(page: Page) -> Any:
     return json.loads(page.scripts[0])
 
 
-def unpack(text: str, kind: str, shape: tuple[int, int]) -> Any:
-    return np.frombuffer(base64.b64decode(text), dtype=kind).reshape(shape)
+def unpack(text: str, dtype: str, shape: tuple[int, int]) -> Any:
+    return np.frombuffer(base64.b64decode(text), dtype=dtype).reshape(shape)
 
 
 READY = "document.getElementById('map').dataset.ready === 'yes'"
 
 
-class Blocks(HTMLParser):
+class PageBlocks(HTMLParser):
     """Paragraphs, items, cells and the like of a page, as (tag, text) without inline tags."""
 
     INLINE = frozenset({"a", "b", "strong", "em", "span", "code", "small", "kbd"})
-    SILENT = frozenset({"script", "style", "svg", "select", "label", "canvas", "output", "nav"})
+    IGNORED = frozenset({"script", "style", "svg", "select", "label", "canvas", "output", "nav"})
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, str]] = []
-        self._silent = 0
+        self.items: list[tuple[str, str]] = []
+        self._ignored_depth = 0
         self._tags = [""]
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._silent += tag in self.SILENT
+        self._ignored_depth += tag in self.IGNORED
         if tag not in self.INLINE and tag not in ("meta", "link", "input", "br", "hr"):
             self._tags.append(tag)
-            self.found.append((tag, ""))
+            self.items.append((tag, ""))
 
     def handle_endtag(self, tag: str) -> None:
-        self._silent -= tag in self.SILENT
+        self._ignored_depth -= tag in self.IGNORED
         if tag not in self.INLINE:
             self._tags.pop()
-            self.found.append((self._tags[-1], ""))
+            self.items.append((self._tags[-1], ""))
 
     def handle_data(self, data: str) -> None:
-        if not self._silent:
-            tag, text = self.found.pop() if self.found else ("", "")
-            self.found.append((tag, text + data))
+        if not self._ignored_depth:
+            tag, text = self.items.pop() if self.items else ("", "")
+            self.items.append((tag, text + data))
 
     @property
     def blocks(self) -> list[tuple[str, str]]:
-        every = ((tag, " ".join(text.split())) for tag, text in self.found)
-        return [(tag, text) for tag, text in every if text]
+        stripped = ((tag, " ".join(text.split())) for tag, text in self.items)
+        return [(tag, text) for tag, text in stripped if text]

@@ -1,19 +1,19 @@
-"""Upper bounds: how much better could any policy be?
+"""Upper bounds on the value of every policy.
 
 ==========  ==========  =============================================================
-method      bounds      what it is
+method      scope       description
 ==========  ==========  =============================================================
-oracle      history     every model plays its own optimal policy
+oracle      history     every model follows its own optimal policy
 qmdp        history     the model is revealed after the first decision
-pairs       history     pairs of models play together, a belief between the two
-dual        Markov      models play alone and pay prices for acting differently
-pair-dual   Markov      pairs play together and pay prices; the tightest
-lp          Markov      the best prices for ``dual``, by HiGHS (small models)
-best        the least   a portfolio under a time limit
+pairs       history     disjoint pairs of models, each solved with a belief
+dual        Markov      Lagrangian dual over single models
+pair-dual   Markov      Lagrangian dual over pairs of models; the tightest
+lp          Markov      optimal multipliers for ``dual``, by HiGHS (small models)
+best        smallest    a portfolio under a time limit
 ==========  ==========  =============================================================
 
-"History" bounds every policy, including those that learn; "Markov" bounds policies of time
-and state, such as CADP's.
+"History" bounds every policy, including history-dependent ones; "Markov" bounds Markov policies,
+such as those of CADP.
 
 >>> import mmdp
 >>> from mmdp.bounds import bound
@@ -24,8 +24,8 @@ and state, such as CADP's.
 
 from __future__ import annotations
 
-from mmdp.bounds.front import bound
-from mmdp.bounds.portfolio import BOUNDS
+from mmdp.bounds.api import bound
+from mmdp.bounds.portfolio import BOUND_METHODS
 from mmdp.solution import Bound
 
-__all__ = ["BOUNDS", "Bound", "bound"]
+__all__ = ["BOUND_METHODS", "Bound", "bound"]

@@ -20,174 +20,204 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.bounds.relaxation import Mask, open_actions
-from mmdp.clock import pass_on, to_the_end
-from mmdp.kernels import Plan, Problem
-from mmdp.kernels.problem import Array, Reach
+from mmdp.bounds.relaxation import Mask, expand_allowed
+from mmdp.kernels import PreparedProblem, Problem
+from mmdp.kernels.problem import Array, VisitBounds
+from mmdp.timing import raise_if_interrupted, run_uninterrupted
 
+Int64Array = npt.NDArray[np.int64]
+SparseMatrix = Any  # scipy.sparse.csr_array
+HighsModule = Any  # highspy has no types
+HighsSolver = Any
 TOLERANCE = 1e-9  # of HiGHS, for rows whose largest entry is 1 and columns whose range is 1
 
 
 @dataclass(frozen=True)
-class Program:
-    """min cost x, equal x = equal_to, below x <= 0; columns u (cell by cell, models last), pi.
+class OccupancyLP:
+    """Arrays of the occupancy LP: min cost x with equality and coupling rows; columns u, then pi.
 
     The cost is what models lose against their own optima.
     """
 
     cost: Array
-    equal: Any
-    equal_to: Array
-    below: Any
-    pi: npt.NDArray[np.int64]  # (T, S, A) column of pi, -1 if it has none
-    lower_cells: npt.NDArray[np.int64]  # u columns of the rows L pi <= u, which come last
-    n_u: int
-    upper: Array
+    equality_matrix: SparseMatrix
+    equality_rhs: Array
+    coupling_matrix: SparseMatrix
+    policy_columns: npt.NDArray[np.int64]  # (T, S, A) column of pi, -1 if it has none
+    lower_bound_columns: npt.NDArray[np.int64]  # u columns of the rows L pi <= u, which come last
+    n_occupancy: int
+    upper_bounds: Array
 
     @property
-    def size(self) -> int:
+    def n_variables(self) -> int:
+        """Number of variables."""
         return len(self.cost)
 
-    def point(self, actions: npt.NDArray[np.generic], b: Array) -> Array:
-        """The variables of a deterministic policy (T, S) with weights b (T, S, M)."""
-        t, s, a = np.nonzero(self.pi >= 0)
-        taken = actions[t, s] == a
-        u = b[t, s] * taken[:, None]
-        return np.concatenate([u.reshape(-1), taken.astype(float)])
+    def policy_to_variables(self, actions: npt.NDArray[np.generic], b: Array) -> Array:
+        """Convert a deterministic policy (T, S) with weights b (T, S, M) to variables."""
+        t, s, a = np.nonzero(self.policy_columns >= 0)
+        is_taken = actions[t, s] == a
+        u = b[t, s] * is_taken[:, None]
+        return np.concatenate([u.reshape(-1), is_taken.astype(float)])
 
-    def rows(self) -> tuple[Array, Any, Array, Array, Array]:
-        """Cost, rows, their lower and upper ends, upper bounds of the variables."""
+    def to_arrays(self) -> tuple[Array, SparseMatrix, Array, Array, Array]:
+        """Return cost, rows, lower and upper ends of the rows, and upper bounds of variables."""
         from scipy.sparse import vstack
 
-        lower = np.full(self.below.shape[0], -np.inf)
+        lower = np.full(self.coupling_matrix.shape[0], -np.inf)
         return (
-            self.cost, vstack([self.equal, self.below], format="csr"),
-            np.concatenate([self.equal_to, lower]),
-            np.concatenate([self.equal_to, np.zeros_like(lower)]), self.upper,
-        )  # fmt: skip
-
-
-def variables(problem: Problem, horizon: int) -> int:
-    """How many variables the program has at most."""
-    return int(open_actions(problem, horizon).sum()) * (problem.n_models + 1)
-
-
-def build(plan: Plan, reach: Reach, cap: Array | None = None) -> Program:
-    """The program over the policies of the allowed actions.
-
-    ``cap`` (M,): the most that models may lose against their own optima, in every cell too.
-    """
-    problem, horizon, (lo, hi) = plan.problem, plan.horizon, reach
-    used = open_actions(problem, horizon) & (hi.max(axis=2) > 0)[:, :, None]
-    t, s, a = np.nonzero(used)
-    n_u = len(t) * problem.n_models
-    column = np.full(used.shape, -1, dtype=np.int64)
-    column[t, s, a] = n_u + np.arange(len(t))
-    flow, flow_to = _flow(problem, used)
-    own = plan.backward("own", keep=("q", "values"))
-    loss = np.maximum(own.values[t, s] - own.q[t, s, a], 0.0)
-    loss *= (problem.discount ** t.astype(float))[:, None]
-    upper = hi[t, s]
-    if cap is not None:
-        upper = np.minimum(
-            upper, np.divide(problem.weights * cap, loss, out=upper.copy(), where=loss > 0)
+            self.cost,
+            vstack([self.equality_matrix, self.coupling_matrix], format="csr"),
+            np.concatenate([self.equality_rhs, lower]),
+            np.concatenate([self.equality_rhs, np.zeros_like(lower)]),
+            self.upper_bounds,
         )
-    upper = upper.reshape(-1)
-    below, lower_cells = _coupling(lo[t, s].reshape(-1), upper, problem.n_models)
-    return Program(
+
+
+def count_variables(problem: Problem, horizon: int) -> int:
+    """Bound the number of variables of the occupancy LP."""
+    return int(expand_allowed(problem, horizon).sum()) * (problem.n_models + 1)
+
+
+def build_lp(
+    prepared: PreparedProblem, reach: VisitBounds, loss_caps: Array | None = None
+) -> OccupancyLP:
+    """Build the occupancy LP over the policies of the allowed actions.
+
+    ``loss_caps`` (M,): the most that models may lose against their own optima, in every cell too.
+    """
+    problem, horizon, (lo, hi) = prepared.problem, prepared.horizon, reach
+    has_column = expand_allowed(problem, horizon) & (hi.max(axis=2) > 0)[:, :, None]
+    t, s, a = np.nonzero(has_column)
+    n_occupancy = len(t) * problem.n_models
+    policy_columns = np.full(has_column.shape, -1, dtype=np.int64)
+    policy_columns[t, s, a] = n_occupancy + np.arange(len(t))
+    flow_matrix, flow_rhs = _build_flow_rows(problem, has_column)
+    backward_pass = prepared.backward("per_model", keep=("q", "values"))
+    loss = np.maximum(backward_pass.values[t, s] - backward_pass.q[t, s, a], 0.0)
+    loss *= (problem.discount ** t.astype(float))[:, None]
+    upper_bounds = hi[t, s]
+    if loss_caps is not None:
+        upper_bounds = np.minimum(
+            upper_bounds,
+            np.divide(problem.weights * loss_caps, loss, out=upper_bounds.copy(), where=loss > 0),
+        )
+    upper_bounds = upper_bounds.reshape(-1)
+    coupling_matrix, lower_bound_columns = _build_coupling_rows(
+        lo[t, s].reshape(-1), upper_bounds, problem.n_models
+    )
+    return OccupancyLP(
         cost=np.concatenate([loss.reshape(-1), np.zeros(len(t))]),
-        equal=flow,
-        equal_to=flow_to,
-        below=below,
-        pi=column,
-        lower_cells=lower_cells,
-        n_u=n_u,
-        upper=np.concatenate([upper, np.ones(len(t))]),
+        equality_matrix=flow_matrix,
+        equality_rhs=flow_rhs,
+        coupling_matrix=coupling_matrix,
+        policy_columns=policy_columns,
+        lower_bound_columns=lower_bound_columns,
+        n_occupancy=n_occupancy,
+        upper_bounds=np.concatenate([upper_bounds, np.ones(len(t))]),
     )
 
 
-def _flow(problem: Problem, used: Mask) -> tuple[Any, Array]:
-    """Rows: inflow = outflow of every (t, s, m), then sum_a pi = 1."""
+def _build_flow_rows(problem: Problem, has_column: Mask) -> tuple[SparseMatrix, Array]:
+    """Build the rows inflow = outflow of every (t, s, m), then sum_a pi = 1."""
     x, model = problem, np.arange(problem.n_models)
-    horizon, _, n_actions = used.shape
+    horizon, _, n_actions = has_column.shape
     n_models = x.n_models
-    t, s, a = np.nonzero(used)
-    place = used.any(axis=2)
-    state = np.full(place.shape, -1, dtype=np.int64)
-    state[place] = np.arange(place.sum())
-    here, cells = state[t, s], np.arange(len(t))
-    entries = _Entries()
-    entries.add(here[:, None] * n_models + model, cells[:, None] * n_models + model, 1.0)
+    t, s, a = np.nonzero(has_column)
+    is_used = has_column.any(axis=2)
+    state_rows = np.full(is_used.shape, -1, dtype=np.int64)
+    state_rows[is_used] = np.arange(is_used.sum())
+    current_rows, cells = state_rows[t, s], np.arange(len(t))
+    entries = _SparseBuilder()
+    entries.add(current_rows[:, None] * n_models + model, cells[:, None] * n_models + model, 1.0)
     for k in np.flatnonzero(t < horizon - 1):  # where the mass of each cell goes
-        to, p = x.storage.row(int(t[k]), int(s[k]) * n_actions + int(a[k]))
-        there: Any = state[t[k] + 1, to]
-        seen = np.flatnonzero(there >= 0)  # the others are out of reach
-        entries.add(there[seen][:, None] * n_models + model, k * n_models + model, -p[seen])
-    n_flow = int(place.sum()) * n_models
-    entries.add(n_flow + here, len(t) * n_models + cells, 1.0)
-    start = np.zeros((int(place.sum()), n_models))
-    first = np.flatnonzero(used[0].any(axis=1))
-    start[state[0, first]] = x.start()[first]
-    shape = (n_flow + int(place.sum()), len(t) * (n_models + 1))
-    return entries.matrix(*shape), np.append(start.reshape(-1), np.ones(int(place.sum())))
+        next_states, p = x.storage.get_row(int(t[k]), int(s[k]) * n_actions + int(a[k]))
+        next_rows = state_rows[t[k] + 1, next_states]
+        reached = np.flatnonzero(next_rows >= 0)  # the others are out of reach
+        entries.add(
+            next_rows[reached][:, None] * n_models + model, k * n_models + model, -p[reached]
+        )
+    n_flow = int(is_used.sum()) * n_models
+    entries.add(n_flow + current_rows, len(t) * n_models + cells, 1.0)
+    initial = np.zeros((int(is_used.sum()), n_models))
+    initial_states = np.flatnonzero(has_column[0].any(axis=1))
+    initial[state_rows[0, initial_states]] = x.initial_joint()[initial_states]
+    shape = (n_flow + int(is_used.sum()), len(t) * (n_models + 1))
+    return entries.to_csr(*shape), np.append(initial.reshape(-1), np.ones(int(is_used.sum())))
 
 
-def _coupling(lower: Array, upper: Array, n_models: int) -> tuple[Any, npt.NDArray[np.int64]]:
-    """Rows u - B pi <= 0 for every u, then L pi - u <= 0 if L > 0; and the u of the latter."""
-    n_u = len(upper)
-    cells = np.arange(n_u)
-    owner = n_u + cells // n_models
-    some = np.flatnonzero(lower > 0)
-    entries = _Entries()
+def _build_coupling_rows(
+    lower: Array, upper: Array, n_models: int
+) -> tuple[SparseMatrix, npt.NDArray[np.int64]]:
+    """Build the rows u - B pi <= 0, then L pi - u <= 0 if L > 0; and the u of the latter."""
+    n_occupancy = len(upper)
+    cells = np.arange(n_occupancy)
+    policy_columns = n_occupancy + cells // n_models
+    bounded = np.flatnonzero(lower > 0)
+    entries = _SparseBuilder()
     entries.add(cells, cells, 1.0)
-    entries.add(cells, owner, -upper)
-    entries.add(n_u + np.arange(len(some)), some, -1.0)
-    entries.add(n_u + np.arange(len(some)), owner[some], lower[some])
-    return entries.matrix(n_u + len(some), n_u + n_u // n_models), some
+    entries.add(cells, policy_columns, -upper)
+    entries.add(n_occupancy + np.arange(len(bounded)), bounded, -1.0)
+    entries.add(n_occupancy + np.arange(len(bounded)), policy_columns[bounded], lower[bounded])
+    return entries.to_csr(
+        n_occupancy + len(bounded), n_occupancy + n_occupancy // n_models
+    ), bounded
 
 
-class _Entries:
-    """A sparse matrix in the making."""
+class _SparseBuilder:
+    """Collects the entries of a sparse matrix."""
 
     def __init__(self) -> None:
-        self.parts: list[tuple[Any, Any, Any]] = []
+        self.entries: list[tuple[Int64Array, Int64Array, Array]] = []
 
-    def add(self, rows: Any, columns: Any, values: Any) -> None:
+    def add(self, rows: Int64Array, columns: Int64Array, values: Array | float) -> None:
+        """Add entries whose rows, columns and values broadcast to one shape."""
         r, c, v = np.broadcast_arrays(rows, columns, values)
-        self.parts.append((r.reshape(-1), c.reshape(-1), v.reshape(-1)))
+        self.entries.append((r.reshape(-1), c.reshape(-1), v.reshape(-1)))
 
-    def matrix(self, n_rows: int, n_columns: int) -> Any:
+    def to_csr(self, n_rows: int, n_columns: int) -> SparseMatrix:
+        """Return the collected entries as a CSR matrix."""
         from scipy.sparse import coo_array
 
-        rows, columns, values = (np.concatenate([part[k] for part in self.parts]) for k in range(3))
+        rows, columns, values = (
+            np.concatenate([entry[k] for entry in self.entries]) for k in range(3)
+        )
         return coo_array((values, (rows, columns)), shape=(n_rows, n_columns)).tocsr()
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What HiGHS found.
+class LPResult:
+    """Result of HiGHS.
 
-    ``status`` is "optimal", "infeasible", "stopped" (by the time limit or by ``watch``),
-    "interrupted" (by Ctrl-C) or in its own words.
+    ``status`` is "optimal", "infeasible", "stopped" (by the time limit or the callback),
+    "interrupted" (by Ctrl-C) or the text of HiGHS.
     """
 
     status: str
     x: Array | None
     bound: float  # a lower bound on the minimum, less what HiGHS's tolerances can do
-    prices: Array  # of the rows; empty for an integer program
-    nodes: int
-    slack: float  # what these tolerances can do, which the bound allows for
+    row_duals: Array  # of the rows; empty for an integer program
+    n_nodes: int
+    tolerance_error: float  # what these tolerances can do, which the bound allows for
 
 
-Watch = Callable[[float, int], bool]  # (bound, nodes) -> whether to continue
+MipCallback = Callable[[float, int], bool]  # (bound, nodes) -> whether to continue
 
 
-def minimise(
-    cost: Array, rows: Any, row_lower: Array, row_upper: Array, upper: Array, *,
-    integral: Mask | None = None, time_limit: float | None = None, gap: float = 0.0,
-    start: Array | None = None, watch: Watch | None = None,
-) -> Answer:  # fmt: skip
-    """min cost x with row_lower <= rows x <= row_upper, 0 <= x <= upper, some x integral.
+def minimize(
+    cost: Array,
+    rows: SparseMatrix,
+    row_lower: Array,
+    row_upper: Array,
+    upper_bounds: Array,
+    *,
+    is_integral: Mask | None = None,
+    time_limit: float | None = None,
+    rel_gap: float = 0.0,
+    initial_solution: Array | None = None,
+    callback: MipCallback | None = None,
+) -> LPResult:
+    """Minimize cost x with row_lower <= rows x <= row_upper, 0 <= x <= upper, some x integral.
 
     HiGHS has absolute tolerances, so every column is scaled to a range of 1, and every row and the
     cost by their largest entries. Then a reduced cost of the wrong sign within the tolerance
@@ -196,105 +226,135 @@ def minimise(
     import highspy
     from scipy.sparse import diags_array
 
-    column = np.where(upper > 0, upper, 1.0)
-    rows = rows @ diags_array(column)
-    row = _unless_zero(abs(rows).max(axis=1).toarray().ravel())
-    unit = float(_unless_zero(np.abs(cost * upper).max(initial=0.0)))
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    column_scale = np.where(upper_bounds > 0, upper_bounds, 1.0)
+    rows = rows @ diags_array(column_scale)
+    row_scale = _replace_zeros(abs(rows).max(axis=1).toarray().ravel())
+    cost_scale = float(_replace_zeros(np.abs(cost * upper_bounds).max(initial=0.0)))
+    solver: HighsSolver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.silent()
     solver.passModel(
-        _highs_model(
-            highspy, cost * column / unit, (diags_array(1 / row) @ rows).tocsr(),
-            row_lower / row, row_upper / row, upper / column, integral,
+        _make_highs_model(
+            highspy,
+            cost * column_scale / cost_scale,
+            (diags_array(1 / row_scale) @ rows).tocsr(),
+            row_lower / row_scale,
+            row_upper / row_scale,
+            upper_bounds / column_scale,
+            is_integral,
         )
-    )  # fmt: skip
-    for kind in ("primal", "dual", "mip"):
-        solver.setOptionValue(f"{kind}_feasibility_tolerance", TOLERANCE)
+    )
+    for tolerance_name in ("primal", "dual", "mip"):
+        solver.setOptionValue(f"{tolerance_name}_feasibility_tolerance", TOLERANCE)
     if time_limit is not None:
         solver.setOptionValue("time_limit", max(time_limit, 0.1))
-    solver.setOptionValue("mip_rel_gap", gap)
+    solver.setOptionValue("mip_rel_gap", rel_gap)
     solver.setOptionValue("mip_abs_gap", 1e-9)
-    if start is not None:
-        given = highspy.HighsSolution()
-        given.col_value = list(start / column)
-        solver.setSolution(given)
-    slack = TOLERANCE * len(cost) * unit
-    if watch is not None:
-        _follow(solver, watch, unit, slack)
-    interrupted = _run(solver)
-    info, found = solver.getInfo(), solver.getSolution()
-    kinds = highspy.HighsModelStatus
+    if initial_solution is not None:
+        highs_solution = highspy.HighsSolution()
+        highs_solution.col_value = list(initial_solution / column_scale)
+        solver.setSolution(highs_solution)
+    tolerance_error = TOLERANCE * len(cost) * cost_scale
+    if callback is not None:
+        _attach_callback(solver, callback, cost_scale, tolerance_error)
+    was_interrupted = _run_solver(solver)
+    info, solution = solver.getInfo(), solver.getSolution()
+    statuses = highspy.HighsModelStatus
     status = {
-        kinds.kOptimal: "optimal", kinds.kInfeasible: "infeasible", kinds.kTimeLimit: "stopped",
-        kinds.kInterrupt: "stopped",
-    }.get(solver.getModelStatus(), solver.modelStatusToString(solver.getModelStatus()))  # fmt: skip
-    if interrupted and status != "optimal":
+        statuses.kOptimal: "optimal",
+        statuses.kInfeasible: "infeasible",
+        statuses.kTimeLimit: "stopped",
+        statuses.kInterrupt: "stopped",
+    }.get(solver.getModelStatus(), solver.modelStatusToString(solver.getModelStatus()))
+    if was_interrupted and status != "optimal":
         status = "interrupted"
-    x = column * np.array(found.col_value) if found.value_valid else None
-    whole = integral is not None and bool(integral.any())
-    bound = unit * float(info.mip_dual_bound if whole else info.objective_function_value)
-    prices = unit * np.array(found.row_dual) / row if found.dual_valid else np.zeros(0)
-    return Answer(status, x, bound - slack, prices, max(int(info.mip_node_count), 0), slack)
+    x = column_scale * np.array(solution.col_value) if solution.value_valid else None
+    is_mip = is_integral is not None and bool(is_integral.any())
+    bound = cost_scale * float(info.mip_dual_bound if is_mip else info.objective_function_value)
+    row_duals = (
+        cost_scale * np.array(solution.row_dual) / row_scale if solution.dual_valid else np.zeros(0)
+    )
+    return LPResult(
+        status,
+        x,
+        bound - tolerance_error,
+        row_duals,
+        max(int(info.mip_node_count), 0),
+        tolerance_error,
+    )
 
 
-def _unless_zero(scale: Any) -> Array:
-    """1 in place of 0."""
-    return np.where(scale > 0, scale, 1.0)
+def _replace_zeros(scale: npt.ArrayLike) -> Array:
+    """Replace zeros by ones."""
+    return np.where(np.asarray(scale) > 0, scale, 1.0)
 
 
-def _run(solver: Any) -> bool:
-    """Run to the end; whether Ctrl-C cut it short. A second Ctrl-C is raised at once."""
+def _run_solver(solver: HighsSolver) -> bool:
+    """Run HiGHS; return whether Ctrl-C stopped it. A second Ctrl-C is raised at once."""
     solver.HandleUserInterrupt = True
-    pressed: list[bool] = []
+    interrupts: list[bool] = []
 
     def cancel() -> None:
-        pressed.append(True)
+        interrupts.append(True)
         solver.cancelSolve()
 
-    to_the_end(solver.run, cancel)
-    return bool(pressed)
+    run_uninterrupted(solver.run, cancel)
+    return bool(interrupts)
 
 
-def _highs_model(
-    highspy: Any, cost: Array, rows: Any, row_lower: Array, row_upper: Array, upper: Array,
-    integral: Mask | None,
-) -> Any:  # fmt: skip
+def _make_highs_model(
+    highspy: HighsModule,
+    cost: Array,
+    rows: SparseMatrix,
+    row_lower: Array,
+    row_upper: Array,
+    upper_bounds: Array,
+    is_integral: Mask | None,
+) -> HighsSolver:
+    """Convert the arrays to a HighsLp."""
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(cost), len(row_lower)
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), upper
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), upper_bounds
     lp.row_lower_, lp.row_upper_ = row_lower, row_upper
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     lp.a_matrix_.start_, lp.a_matrix_.index_ = rows.indptr, rows.indices
     lp.a_matrix_.value_ = rows.data
-    if integral is not None:
-        kinds = highspy.HighsVarType
-        lp.integrality_ = [kinds.kInteger if x else kinds.kContinuous for x in integral]
+    if is_integral is not None:
+        variable_types = highspy.HighsVarType
+        lp.integrality_ = [
+            variable_types.kInteger if x else variable_types.kContinuous for x in is_integral
+        ]
     return lp
 
 
-def _follow(solver: Any, watch: Watch, unit: float, slack: float) -> None:
-    def logged(event: Any) -> None:
-        out = event.data_out
-        if not watch(unit * out.mip_dual_bound - slack, max(int(out.mip_node_count), 0)):
+def _attach_callback(
+    solver: HighsSolver, callback: MipCallback, cost_scale: float, tolerance_error: float
+) -> None:
+    """Call back with the bound and the node count whenever HiGHS logs."""
+
+    def on_log(event: HighsSolver) -> None:
+        data = event.data_out
+        if not callback(
+            cost_scale * data.mip_dual_bound - tolerance_error, max(int(data.mip_node_count), 0)
+        ):
             solver.cancelSolve()
 
-    solver.cbMipLogging += logged
+    solver.cbMipLogging += on_log
 
 
-def solve_relaxation(program: Program, time_limit: float | None) -> Answer:
-    """The program without integrality, with the prices of its rows."""
-    answer = minimise(*program.rows(), time_limit=time_limit)
-    pass_on(answer.status == "interrupted")
-    return answer
+def solve_relaxation(lp: OccupancyLP, time_limit: float | None) -> LPResult:
+    """Solve the LP without integrality, with the duals of its rows."""
+    result = minimize(*lp.to_arrays(), time_limit=time_limit)
+    raise_if_interrupted(result.status == "interrupted")
+    return result
 
 
-def multipliers(program: Program, answer: Answer, n_models: int, discount: float) -> Array:
-    """y (T, S, A, M) from the prices of the coupling rows: D(y) proves the program's value."""
-    price = -answer.prices[len(program.equal_to) :]
-    values = price[: program.n_u].copy()
-    values[program.lower_cells] -= price[program.n_u :]
-    t, s, a = np.nonzero(program.pi >= 0)
+def extract_multipliers(lp: OccupancyLP, result: LPResult, n_models: int, discount: float) -> Array:
+    """Compute multipliers y (T, S, A, M) from the duals; D(y) proves the value of the LP."""
+    coupling_duals = -result.row_duals[len(lp.equality_rhs) :]
+    values = coupling_duals[: lp.n_occupancy].copy()
+    values[lp.lower_bound_columns] -= coupling_duals[lp.n_occupancy :]
+    t, s, a = np.nonzero(lp.policy_columns >= 0)
     scale = discount ** t.astype(float)
-    y = np.zeros((*program.pi.shape, n_models))
+    y = np.zeros((*lp.policy_columns.shape, n_models))
     y[t, s, a] = values.reshape(-1, n_models) / np.where(scale > 0, scale, 1.0)[:, None]
     return y

@@ -1,4 +1,4 @@
-"""Which models to pair: evaluate pairs, then a matching of the largest total gain.
+"""Pairs of models: evaluate pairs, then match those with the largest total gain.
 
 The gain of a pair is how much lower its value is than the sum of its models' own optima.
 Pairs are evaluated in the rounds of a tournament: each round is a perfect matching, and
@@ -18,170 +18,189 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.clock import clock, compiling
-from mmdp.kernels import Plan
-from mmdp.kernels.problem import Array, Pairs
+from mmdp.kernels import PreparedProblem
+from mmdp.kernels.problem import Array, ModelPairs
+from mmdp.timing import measure_compilation, solver_clock
 
-Ints = npt.NDArray[np.int64]
-COARSE = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), 8, 0.5)
-FINER = 2.0  # times as long for a pair on the fine grid, which has three times the points
-FIRST, AT_ONCE = 16, 0.1  # pairs at first; seconds below which the next round has twice as many
-MANY = 1_000  # models above which pairs are taken greedily
+Int64Array = npt.NDArray[np.int64]
+COARSE_GRID = ModelPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), 8, 0.5)
+FINE_COST_RATIO = 2.0  # times as long for a pair on the fine grid, which has three times the points
+INITIAL_BATCH, QUICK_SECONDS = (
+    16,
+    0.1,
+)  # pairs at first; seconds below which the next round has twice as many
+MAX_ASSIGNMENT_MODELS = 1_000  # models above which pairs are taken greedily
 
 
-def rounds(n: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
-    """The rounds of a tournament of n players in random order; each pair meets once.
+def iter_round_robin(n: int, seed: int) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """Iterate over the rounds of a round-robin of n models in random order; each pair occurs once.
 
-    >>> sum(len(first) for first, _ in rounds(5, 0))
+    >>> sum(len(first) for first, _ in iter_round_robin(5, 0))
     10
     """
     rng = np.random.default_rng(seed)
-    players = rng.permutation(n)
+    order = rng.permutation(n)
     size = n + n % 2  # if the number is odd, one sits out
     for k in rng.permutation(size - 1):
-        others = (np.arange(size - 1) + k) % (size - 1)
-        first = np.concatenate([[size - 1], others[1 : size // 2]])
-        second = np.concatenate([[others[0]], others[: size // 2 - 1 : -1]])
-        there = (first < n) & (second < n)
-        yield players[first[there]], players[second[there]]
+        rotation = (np.arange(size - 1) + k) % (size - 1)
+        first = np.concatenate([[size - 1], rotation[1 : size // 2]])
+        second = np.concatenate([[rotation[0]], rotation[: size // 2 - 1 : -1]])
+        is_valid = (first < n) & (second < n)
+        yield order[first[is_valid]], order[second[is_valid]]
 
 
 class Matching(NamedTuple):
-    """Disjoint pairs of models, and what was learnt while they were chosen."""
+    """Disjoint pairs of models with their gains and the cost of evaluating them."""
 
-    pairs: Pairs
-    gain: Array  # how much lower the value of each is than the own optima of its models
-    tried: int  # pairs that were evaluated
-    seconds: float  # per pair
+    pairs: ModelPairs
+    gains: Array  # how much lower the value of each is than the own optima of its models
+    n_evaluated: int  # pairs that were evaluated
+    seconds_per_pair: float  # per pair
 
     @property
-    def refining(self) -> float:
-        """About how many seconds the values of all these pairs on the fine grid take."""
-        return FINER * self.seconds * len(self.gain)
+    def refine_seconds(self) -> float:
+        """Estimated seconds to evaluate all these pairs on the fine grid."""
+        return FINE_COST_RATIO * self.seconds_per_pair * len(self.gains)
 
 
-class Tournament:
-    """The pairs that were evaluated so far; ``play`` evaluates more.
+class PairEvaluator:
+    """Evaluates pairs of models and keeps their gains.
 
-    own (M,): the models' own optimal values times their weights.
+    ``weighted_optima`` (M,): the models' own optimal values times their weights.
     """
 
-    def __init__(self, plan: Plan, own: Array, *, seed: int = 0, grid: Pairs = COARSE) -> None:
-        self.plan, self.problem = plan, plan.problem
-        self.own, self.grid = own, grid
-        self.players = np.flatnonzero(self.problem.weights > 0)
-        self.started = clock()
-        self.count, self.seconds, self._size = 0, 0.0, FIRST
-        self._games: list[tuple[Ints, Ints, Array]] = []
-        self._round: tuple[Ints, Ints] = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._rounds = rounds(len(self.players), seed) if len(self.players) > 1 else iter(())
+    def __init__(
+        self,
+        prepared: PreparedProblem,
+        weighted_optima: Array,
+        *,
+        seed: int = 0,
+        grid: ModelPairs = COARSE_GRID,
+    ) -> None:
+        self.prepared, self.problem = prepared, prepared.problem
+        self.weighted_optima, self.grid = weighted_optima, grid
+        self.model_ids = np.flatnonzero(self.problem.weights > 0)
+        self.start_time = solver_clock()
+        self.n_evaluated, self.seconds, self._batch_size = 0, 0.0, INITIAL_BATCH
+        self._evaluations: list[tuple[Int64Array, Int64Array, Array]] = []
+        self._round: tuple[Int64Array, Int64Array] = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._rounds = (
+            iter_round_robin(len(self.model_ids), seed) if len(self.model_ids) > 1 else iter(())
+        )
 
     @property
-    def each(self) -> float:
+    def seconds_per_pair(self) -> float:
         """Seconds per pair so far."""
-        return self.seconds / max(self.count, 1)
+        return self.seconds / max(self.n_evaluated, 1)
 
-    def play(self, deadline: float, keep: float = 0.0, most: float = math.inf) -> bool:
-        """Evaluate pairs until the deadline, some at least; whether there is time for more.
+    def evaluate_pairs(
+        self, deadline: float, reserved_pairs: float = 0.0, max_seconds: float = math.inf
+    ) -> bool:
+        """Evaluate pairs until the deadline, at least some; return whether there is time for more.
 
-        ``keep``: as many pairs could be evaluated afterwards, unless they take half the time.
-        After ``most`` seconds it pauses.
+        ``reserved_pairs``: time for as many pairs is left over, unless it is over half of the time.
+        Returns after ``max_seconds`` at the latest.
         """
-        began = clock()
-        while self._next_round():
-            kept = keep * self.each
-            needed = self._size * self.each
-            needed += kept if kept < 0.5 * (deadline - self.started) else 0.0
-            if self._games and clock() + needed > deadline:
+        start_time = solver_clock()
+        while self._has_next_round():
+            reserved_seconds = reserved_pairs * self.seconds_per_pair
+            needed_seconds = self._batch_size * self.seconds_per_pair
+            needed_seconds += (
+                reserved_seconds if reserved_seconds < 0.5 * (deadline - self.start_time) else 0.0
+            )
+            if self._evaluations and solver_clock() + needed_seconds > deadline:
                 return False
-            self._evaluate()
-            if clock() - began > most:
+            self._evaluate_batch()
+            if solver_clock() - start_time > max_seconds:
                 return True
         return False
 
-    def _next_round(self) -> bool:
+    def _has_next_round(self) -> bool:
+        """Return whether pairs are left, and start the next round if this one is done."""
         if not len(self._round[0]):
             self._round = next(self._rounds, self._round)
         return len(self._round[0]) > 0
 
-    def _evaluate(self) -> None:
-        """Some pairs of this round; twice as many next time if that was quick."""
-        began, (first, second) = clock(), self._round
-        i, j = self.players[first[: self._size]], self.players[second[: self._size]]
-        self._round = first[self._size :], second[self._size :]
-        value = self.plan.pair_values(self.grid._replace(first=i, second=j))
-        self._games.append((i, j, self.own[i] + self.own[j] - value))
-        took = clock() - began
-        self.count, self.seconds = self.count + len(i), self.seconds + took
-        if took < AT_ONCE:
-            self._size = min(2 * self._size, max(len(first), FIRST))
+    def _evaluate_batch(self) -> None:
+        """Evaluate a batch of pairs of this round; double the batch size if that was quick."""
+        start_time, (first, second) = solver_clock(), self._round
+        i, j = self.model_ids[first[: self._batch_size]], self.model_ids[second[: self._batch_size]]
+        self._round = first[self._batch_size :], second[self._batch_size :]
+        values = self.prepared.compute_pair_optima(self.grid._replace(first=i, second=j))
+        self._evaluations.append((i, j, self.weighted_optima[i] + self.weighted_optima[j] - values))
+        elapsed = solver_clock() - start_time
+        self.n_evaluated, self.seconds = self.n_evaluated + len(i), self.seconds + elapsed
+        if elapsed < QUICK_SECONDS:
+            self._batch_size = min(2 * self._batch_size, max(len(first), INITIAL_BATCH))
 
-    def matching(self, quick: bool = False) -> Matching:
-        """Disjoint pairs of large total gain; ``quick``: taken greedily."""
-        if not self._games:
+    def make_matching(self, greedy: bool = False) -> Matching:
+        """Match evaluated pairs for a large total gain; ``greedy``: without optimization."""
+        if not self._evaluations:
             return Matching(self.grid, np.zeros(0), 0, 0.0)
-        i, j, gain = (np.concatenate(part) for part in zip(*self._games, strict=True))
-        taken = _greedy(i, j, gain, self.problem.n_models)
-        if not quick and self.problem.n_models <= MANY:
-            other = _assigned(i, j, gain, self.problem.n_models)
-            taken = max(taken, other, key=lambda pairs: float(gain[pairs].sum()))
+        i, j, gains = (np.concatenate(columns) for columns in zip(*self._evaluations, strict=True))
+        selected = _match_greedily(i, j, gains, self.problem.n_models)
+        if not greedy and self.problem.n_models <= MAX_ASSIGNMENT_MODELS:
+            by_assignment = _match_by_assignment(i, j, gains, self.problem.n_models)
+            selected = max(selected, by_assignment, key=lambda pairs: float(gains[pairs].sum()))
         # those that were left over, and models that never were tried, in any order
-        left = np.setdiff1d(self.players, np.concatenate([i[taken], j[taken]]))
-        rest = left[: len(left) // 2 * 2].reshape(-1, 2)
-        chosen = self.grid._replace(
-            first=np.concatenate([i[taken], rest[:, 0]]),
-            second=np.concatenate([j[taken], rest[:, 1]]),
+        unmatched = np.setdiff1d(self.model_ids, np.concatenate([i[selected], j[selected]]))
+        extra_pairs = unmatched[: len(unmatched) // 2 * 2].reshape(-1, 2)
+        pairing = self.grid._replace(
+            first=np.concatenate([i[selected], extra_pairs[:, 0]]),
+            second=np.concatenate([j[selected], extra_pairs[:, 1]]),
         )
-        gains = np.concatenate([gain[taken], np.zeros(len(rest))])
-        return Matching(chosen, gains, len(i), self.each)
+        chosen_gains = np.concatenate([gains[selected], np.zeros(len(extra_pairs))])
+        return Matching(pairing, chosen_gains, len(i), self.seconds_per_pair)
 
 
-def _greedy(i: Ints, j: Ints, gain: Array, n: int) -> Ints:
-    """Which of the pairs: the best, then the best of those that are left, and so on."""
-    free, chosen = np.ones(n, dtype=bool), []
-    for k in np.argsort(-gain, kind="stable"):
-        if free[i[k]] and free[j[k]]:
-            free[i[k]] = free[j[k]] = False
-            chosen.append(k)
-    return np.array(chosen)
+def _match_greedily(i: Int64Array, j: Int64Array, gains: Array, n: int) -> Int64Array:
+    """Return the indices of disjoint pairs, chosen greedily by gain."""
+    is_free, selected = np.ones(n, dtype=bool), []
+    for k in np.argsort(-gains, kind="stable"):
+        if is_free[i[k]] and is_free[j[k]]:
+            is_free[i[k]] = is_free[j[k]] = False
+            selected.append(k)
+    return np.array(selected)
 
 
-def _assigned(i: Ints, j: Ints, gain: Array, n: int) -> Ints:
-    """Which of the pairs: those of the best assignment, its cycles cut so as to lose least.
+def _match_by_assignment(i: Int64Array, j: Int64Array, gains: Array, n: int) -> Int64Array:
+    """Return the indices of disjoint pairs from the optimal assignment, with its cycles split.
 
     >>> i, j, gain = np.array([0, 1, 2, 3]), np.array([1, 2, 3, 0]), np.array([2.0, 3.0, 2.0, 0.0])
-    >>> _assigned(i, j, gain, 4), _greedy(i, j, gain, 4)
+    >>> _match_by_assignment(i, j, gain, 4), _match_greedily(i, j, gain, 4)
     (array([0, 2]), array([1, 3]))
     """
-    with compiling():  # loads compiled code
+    with measure_compilation():  # loads compiled code
         from scipy.optimize import linear_sum_assignment
 
-    gains = np.full((n, n), -np.inf)
-    gains[i, j] = gains[j, i] = gain
-    np.fill_diagonal(gains, 0.0)
-    _, partner = linear_sum_assignment(gains, maximize=True)
-    pair = np.full(n, -1)  # the pair of a model and its partner
+    gain_matrix = np.full((n, n), -np.inf)
+    gain_matrix[i, j] = gain_matrix[j, i] = gains
+    np.fill_diagonal(gain_matrix, 0.0)
+    _, partner = linear_sum_assignment(gain_matrix, maximize=True)
+    pair_index = np.full(n, -1)  # the pair of a model and its partner
     for one, other in ((i, j), (j, i)):
-        chosen = np.flatnonzero(partner[one] == other)
-        pair[one[chosen]] = chosen
-    return np.concatenate([_cut(pair[cycle], gain) for cycle in _cycles(partner)])
+        selected = np.flatnonzero(partner[one] == other)
+        pair_index[one[selected]] = selected
+    return np.concatenate(
+        [_split_cycle(pair_index[cycle], gains) for cycle in _iter_cycles(partner)]
+    )
 
 
-def _cycles(partner: Ints) -> Iterator[Ints]:
-    """The cycles of a permutation."""
-    seen = np.zeros(len(partner), dtype=bool)
+def _iter_cycles(partner: Int64Array) -> Iterator[Int64Array]:
+    """Iterate over the cycles of a permutation."""
+    is_visited = np.zeros(len(partner), dtype=bool)
     for start in range(len(partner)):
-        at, cycle = start, []
-        while not seen[at]:
-            seen[at] = True
-            cycle.append(at)
-            at = int(partner[at])
+        current, cycle = start, []
+        while not is_visited[current]:
+            is_visited[current] = True
+            cycle.append(current)
+            current = int(partner[current])
         if cycle:
             yield np.array(cycle)
 
 
-def _cut(pairs: Ints, gain: Array) -> Ints:
-    """Every second pair of a cycle, begun where that gains most; none of a model alone."""
+def _split_cycle(pairs: Int64Array, gains: Array) -> Int64Array:
+    """Return every second pair of a cycle, from the offset with the largest gain."""
     n = len(pairs)
-    turns = (np.roll(pairs, -k)[: n - n % 2 : 2] for k in range(n if n % 2 else 2))
-    return max(turns, key=lambda turn: float(gain[turn].sum()))
+    choices = (np.roll(pairs, -k)[: n - n % 2 : 2] for k in range(n if n % 2 else 2))
+    return max(choices, key=lambda choice: float(gains[choice].sum()))

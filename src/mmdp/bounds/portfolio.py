@@ -1,382 +1,496 @@
-"""Which searches to run for a bound on the mean, in which order, and for how long."""
+"""The portfolio of searches for a bound on the mean, and their time budgets."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from mmdp.bounds import closed, lp
-from mmdp.bounds.ask import Ask
-from mmdp.bounds.descent import Descent
-from mmdp.bounds.matching import FINER, FIRST, Matching, Tournament
-from mmdp.bounds.relaxation import Relaxation
-from mmdp.clock import Progress, Stop, clock, ending
+from mmdp.bounds import closed_form, lp
+from mmdp.bounds.descent import DualDescent
+from mmdp.bounds.matching import FINE_COST_RATIO, INITIAL_BATCH, Matching, PairEvaluator
+from mmdp.bounds.relaxation import LagrangianRelaxation
+from mmdp.bounds.request import BoundRequest
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Problem
-from mmdp.kernels.problem import Array, Pairs, Table
-from mmdp.objective import Objective
-from mmdp.solution import Bound, Optimum
+from mmdp.kernels.problem import Array, ModelPairs, PolicyTable
+from mmdp.objectives import Objective
+from mmdp.search.context import Details
+from mmdp.solution import Bound, BoundScope
+from mmdp.timing import Progress, TimeUp, allow_stop, solver_clock
 
-LP_LIMIT, LP_QUICK = 200_000, 5_000  # variables of the linear program; those it takes in seconds
+MAX_LP_VARIABLES, QUICK_LP_VARIABLES = (
+    200_000,
+    5_000,
+)  # variables of the linear program; those it takes in seconds
 REACH_SHARE = 0.25  # of the time, at most, for reach bounds; a search needs several times as long
-TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
-FEW = 100  # steps with pairs of models; if fewer fit the time, models begin one by one
-BEGINNING = 6  # values of all pairs that a search with pairs takes before it moves
-WORTH = 25  # such values: if there is time for fewer, more matching gains more on average
-CLOSED = ("oracle", "qmdp")
-TELL = 0.5  # seconds between two looks at what pairs give
-PAIR_STEP = 1.5  # values of all pairs on the fine grid that a step with them takes
-SLOW = 0.01  # share of the gap: if models alone gain less in a step's time, pairs take over
+CLOSED_REL_GAP = 1e-9  # relative gap at which a bound meets the incumbent
+MIN_PAIR_STEPS = 100  # steps with pairs of models; if fewer fit the time, models begin one by one
+MIN_START_EVALUATIONS = 6  # values of all pairs that a search with pairs takes before it moves
+MIN_DESCENT_EVALUATIONS = (
+    25  # such values: if there is time for fewer, more matching gains more on average
+)
+CLOSED_FORM_METHODS = ("oracle", "qmdp")
+REPORT_SECONDS = 0.5  # seconds between two looks at what pairs give
+PAIR_STEP_COST = 1.5  # values of all pairs on the fine grid that a step with them takes
+SLOW_GAP_SHARE = (
+    0.01  # share of the gap: if models alone gain less in a step's time, pairs take over
+)
 
 
-def check_holds(method: str, problem: Problem) -> None:
-    """Refuse bounds that do not hold for models that change.
+def check_applicable(method: str, problem: Problem) -> None:
+    """Raise InputError for methods that do not hold for switching models.
 
     Oracle and QMDP hold: they see which model holds at every time, or from the second on, and no
     policy sees more. The searches give each model, or pair, its own states and values, which the
     others then share.
     """
-    reason = problem.not_still(f"{method} holds for models that never change")
-    if reason and method not in ("best", *CLOSED):
-        raise InputError(reason, [Remedy("method", "best", *CLOSED, do="choose")])
+    reason = problem.reason_if_switching(f"{method} holds for models that never change")
+    if reason and method not in ("best", *CLOSED_FORM_METHODS):
+        raise InputError(reason, [Remedy("method", "best", *CLOSED_FORM_METHODS, verb="choose")])
 
 
-def for_every_policy(problem: Problem, objective: Objective | None = None) -> str:
-    """The method that bounds all policies best, also those that learn."""
-    if problem.not_still("pairs"):
+def choose_history_method(problem: Problem, objective: Objective | None = None) -> str:
+    """Return the method with the best bound on history-dependent policies."""
+    if problem.reason_if_switching("pairs"):
         return "best"  # the closed forms
-    return "pairs" if objective is None or objective.concave else "oracle"
+    return "pairs" if objective is None or objective.is_concave else "oracle"
 
 
-Lifted = Callable[[Progress], Progress]
+ProgressMap = Callable[[Progress], Progress]
 
 
-class Portfolio:
-    """One question about the mean: what has been found so far, and the clock.
+class BoundPortfolio:
+    """Searches for a bound on the mean, with the bounds found so far.
 
-    ``lifted`` turns progress on it into what the callback sees. ``gap``: relative gap at which a
-    bound meets the incumbent. If a tree ``branches`` afterwards, the search ends as soon as it is
-    slow; ``search`` is where.
+    ``lift_progress`` converts progress on the mean to that of the callback. ``rel_gap``: gap at
+    which a bound counts as closed. With ``will_branch`` the search ends as soon as it is slow, and
+    ``descent`` is its state.
     """
 
     def __init__(
-        self, ask: Ask, lifted: Lifted = lambda progress: progress, *, gap: float = TIGHT,
-        branches: bool = False,
-    ) -> None:  # fmt: skip
-        self.ask, self.plan, self.deadline, self.lifted = ask, ask.plan, ask.time.deadline, lifted
-        self.problem, self.horizon = ask.plan.problem, ask.plan.horizon
-        self.found: dict[str, tuple[float, Optimum]] = {}
-        self.details: dict[str, Any] = {}
-        self.target, self.policy = ask.target, ask.policy
-        self.tournament: Tournament | None = None
-        self.gap, self.branches = gap, branches
-        self.search: Descent | None = None
+        self,
+        request: BoundRequest,
+        lift_progress: ProgressMap = lambda progress: progress,
+        *,
+        rel_gap: float = CLOSED_REL_GAP,
+        will_branch: bool = False,
+    ) -> None:
+        self.request, self.prepared, self.deadline, self.lift_progress = (
+            request,
+            request.prepared,
+            request.stopwatch.deadline,
+            lift_progress,
+        )
+        self.problem, self.horizon = request.prepared.problem, request.prepared.horizon
+        self.bounds_found: dict[str, tuple[float, BoundScope]] = {}
+        self.details: Details = {}
+        self.incumbent_value, self.incumbent_policy = (
+            request.incumbent_value,
+            request.incumbent_policy,
+        )
+        self.pair_evaluator: PairEvaluator | None = None
+        self.rel_gap, self.will_branch = rel_gap, will_branch
+        self.descent: DualDescent | None = None
 
     def run(self) -> Bound:
-        """The least bound that the method finds; Ctrl-C gives the least so far."""
-        with ending(lambda: self.found, answered=True) as end:
-            self.start()
-            RUN[self.ask.method](self)
-        if end.interrupted:
-            self.details["interrupted"] = True
-        return self.result()
+        """Run the method and return its smallest bound; Ctrl-C returns the smallest so far."""
+        with allow_stop(lambda: self.bounds_found, accept_interrupts=True) as stop_state:
+            self.compute_closed_forms()
+            RUNNERS[self.request.method](self)
+        if stop_state.is_interrupted:
+            self.details["is_interrupted"] = True
+        return self.make_result()
 
-    def start(self) -> None:
-        """The closed forms, and the value of the incumbent."""
-        self.began, method = clock(), self.ask.method
-        self.q, self.own = closed.own_optimum(self.plan)
-        self.pass_seconds = clock() - self.began  # of one pass over all models
-        self.slack = closed.rounding(self.problem, self.horizon)
-        self.closing = closed.Closing(self.problem, self.horizon)
+    def compute_closed_forms(self) -> None:
+        """Compute the closed forms and the value of the incumbent."""
+        self.start_time, method = solver_clock(), self.request.method
+        self.q, self.weighted_optima = closed_form.compute_model_optima(self.prepared)
+        self.pass_seconds = solver_clock() - self.start_time  # of one pass over all models
+        self.rounding_error = closed_form.estimate_rounding(self.problem, self.horizon)
+        self.gap_tolerance = closed_form.GapTolerance(self.problem, self.horizon)
         if method != "qmdp":
-            self.note("oracle", closed.oracle_bound(self.own) + self.slack, "history")
+            self.record_bound(
+                "oracle",
+                closed_form.compute_oracle_bound(self.weighted_optima) + self.rounding_error,
+                "history",
+            )
         if method != "oracle":
-            self.note("qmdp", closed.qmdp_bound(self.problem, self.q) + self.slack, "history")
-        if method not in CLOSED and self.policy is not None:
-            returns = self.plan.returns(self.plan.backward("given", policy=self.policy).first)
-            self.target = float(returns @ self.problem.weights)
-            self.policy = self.policy if self.policy.ndim == 2 else None
+            self.record_bound(
+                "qmdp",
+                closed_form.compute_qmdp_bound(self.problem, self.q) + self.rounding_error,
+                "history",
+            )
+        if method not in CLOSED_FORM_METHODS and self.incumbent_policy is not None:
+            returns = self.prepared.compute_returns(
+                self.prepared.backward("policy", policy=self.incumbent_policy).first_values
+            )
+            self.incumbent_value = float(returns @ self.problem.weights)
+            self.incumbent_policy = (
+                self.incumbent_policy if self.incumbent_policy.ndim == 2 else None
+            )
 
     def _find_incumbent(self) -> None:
-        """CADP's policy, or the best one after a fifth of the time, if none was given."""
-        if self.target > -math.inf:
+        """Find an incumbent by CADP in a fifth of the time, unless one was given."""
+        if self.incumbent_value > -math.inf:
             return
-        until = clock() + 0.2 * self.left()
+        deadline = solver_clock() + 0.2 * self.seconds_left()
 
-        def watch(policy: Table, value: float) -> None:
-            self.policy, self.target = policy, value
-            if clock() > until:
-                raise Stop
+        def callback(policy: PolicyTable, value: float) -> None:
+            self.incumbent_policy, self.incumbent_value = policy, value
+            if solver_clock() > deadline:
+                raise TimeUp
 
-        with contextlib.suppress(Stop):
-            self.plan.ascend([None], sweeps="paper", watch=watch)
+        with contextlib.suppress(TimeUp):
+            self.prepared.ascend([None], sweep_type="paper", callback=callback)
 
     # ------------------------------------------------------------ what has been found
     @property
-    def least(self) -> float:
-        return min(x for x, _ in self.found.values())
+    def best_bound(self) -> float:
+        """Smallest bound so far."""
+        return min(x for x, _ in self.bounds_found.values())
 
-    def note(self, name: str, value: float, optimum: Optimum) -> None:
-        """Keep the least value found under each name."""
-        if name not in self.found or value < self.found[name][0]:
-            self.found[name] = (value, optimum)
-        if self.ask.callback is not None:
-            best, seconds = self.target, self.ask.time.seconds
-            progress = Progress(name, len(self.found), best, best, seconds, self.least)
-            self.ask.callback(self.lifted(progress))
+    def record_bound(self, name: str, value: float, scope: BoundScope) -> None:
+        """Keep the smallest bound of each method, and call back."""
+        if name not in self.bounds_found or value < self.bounds_found[name][0]:
+            self.bounds_found[name] = (value, scope)
+        if self.request.callback is not None:
+            progress = Progress(
+                stage=name,
+                iteration=len(self.bounds_found),
+                value=self.incumbent_value,
+                best_value=self.incumbent_value,
+                bound=self.best_bound,
+                elapsed=self.request.stopwatch.elapsed,
+            )
+            self.request.callback(self.lift_progress(progress))
 
-    def result(self) -> Bound:
-        name = min(self.found, key=lambda key: self.found[key][0])
-        value, optimum = self.found[name]
-        details = {**self.details, "bounds": {key: x for key, (x, _) in self.found.items()}}
-        if self.target > -math.inf:
-            details["incumbent"] = self.target
-        return Bound(value, name, optimum, details)
+    def make_result(self) -> Bound:
+        """Make the Bound of the smallest value found."""
+        name = min(self.bounds_found, key=lambda key: self.bounds_found[key][0])
+        value, scope = self.bounds_found[name]
+        details = {
+            **self.details,
+            "bounds_by_method": {key: x for key, (x, _) in self.bounds_found.items()},
+        }
+        if self.incumbent_value > -math.inf:
+            details["incumbent"] = self.incumbent_value
+        return Bound(value, name, scope, details)
 
     @property
-    def met(self) -> bool:
-        """Whether a bound meets the incumbent."""
-        return self.least - self.target <= self.tolerance
+    def is_closed(self) -> bool:
+        """Whether a bound meets the incumbent value."""
+        return self.best_bound - self.incumbent_value <= self.tolerance
 
     @property
     def tolerance(self) -> float:
-        """How close a bound must come to the incumbent to meet it."""
-        return self.closing(self.gap, self.target, self.found["oracle"][0])
+        """Absolute tolerance at which a bound meets the incumbent value."""
+        return self.gap_tolerance(
+            self.rel_gap, self.incumbent_value, self.bounds_found["oracle"][0]
+        )
 
-    def left(self) -> float:
-        return self.deadline - clock()
+    def seconds_left(self) -> float:
+        """Return the seconds until the deadline."""
+        return self.deadline - solver_clock()
 
     # ------------------------------------------------------------ the methods
-    def closed_forms(self) -> None:
-        """They are computed at the start."""
+    def run_closed_forms(self) -> None:
+        """Do nothing: the closed forms are computed first in any case."""
 
-    def pairs(self) -> None:
-        """Match models, then value the pairs on a finer grid."""
-        self._value_pairs(self._match(0.95))
+    def run_pairs(self) -> None:
+        """Match models, then evaluate the pairs on a finer grid."""
+        self._evaluate_pairs(self._match_models(0.95))
 
-    def dual(self) -> None:
-        """The closed forms alone if there is no time for prices."""
-        x = self._relaxation()
-        if x is not None:
-            self._descend("dual", None, self._begin(x))
+    def run_dual(self) -> None:
+        """Minimize the dual over single models, if the time allows reach bounds."""
+        relaxation = self._make_relaxation()
+        if relaxation is not None:
+            self._descend("dual", None, self._start_descent(relaxation))
 
-    def pair_dual(self) -> None:
-        """Pairs without prices if there is no time for prices."""
-        x = self._relaxation()
-        if x is None:
-            return self.pairs()
-        self._prices_of_pairs(x, 0.3, BEGINNING)
+    def run_pair_dual(self) -> None:
+        """Minimize the dual over pairs of models; pairs alone if time is short."""
+        relaxation = self._make_relaxation()
+        if relaxation is None:
+            return self.run_pairs()
+        self._optimize_pair_multipliers(relaxation, 0.3, MIN_START_EVALUATIONS)
 
-    def program(self) -> None:
-        x = self._relaxation()
-        if x is not None:
-            self._solve_program(x, 1.0)
+    def run_lp(self) -> None:
+        """Solve the occupancy LP, if the time allows reach bounds."""
+        relaxation = self._make_relaxation()
+        if relaxation is not None:
+            self._solve_lp(relaxation, 1.0)
 
-    def best(self) -> None:
-        """The closed forms if they are exact; otherwise pairs, then the dual that fits the time."""
-        if not self.plan.apart:  # no search is valid
+    def run_best(self) -> None:
+        """Run closed forms if they are exact; otherwise pairs, then the dual that fits the time."""
+        if not self.prepared.has_independent_models:  # no search is valid
             return
-        alone = int((self.problem.weights > 0).sum()) == 1
-        if alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
+        has_one_model = int((self.problem.weights > 0).sum()) == 1
+        if has_one_model or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
             return
-        x = self._relaxation(REACH_SHARE)
-        if x is None:
-            return self.pairs()
-        size = lp.variables(self.problem, self.horizon)
-        solved = size <= LP_QUICK and self._solve_program(x, 0.1)
-        if self.met:
+        relaxation = self._make_relaxation(REACH_SHARE)
+        if relaxation is None:
+            return self.run_pairs()
+        n_variables = lp.count_variables(self.problem, self.horizon)
+        is_solved = n_variables <= QUICK_LP_VARIABLES and self._solve_lp(relaxation, 0.1)
+        if self.is_closed:
             return
-        found = self._match(0.06)
-        few = FEW * PAIR_STEP * found.refining > self.left()
-        if not (few and self._prices_of_single_models(x, found)):
-            self._prices_of_pairs(x, 0.45 if few else 0.3, WORTH)
-        if self.branches:
+        matching = self._match_models(0.06)
+        has_few_steps = (
+            MIN_PAIR_STEPS * PAIR_STEP_COST * matching.refine_seconds > self.seconds_left()
+        )
+        if not (has_few_steps and self._optimize_model_multipliers(relaxation, matching)):
+            self._optimize_pair_multipliers(
+                relaxation, 0.45 if has_few_steps else 0.3, MIN_DESCENT_EVALUATIONS
+            )
+        if self.will_branch:
             return
-        x.group(None)
-        if self.left() > 0 and not self.met:  # the pairs were done early
-            self._descend("dual", None, self._begin(x))
-        if size <= LP_LIMIT and not (solved or self.met) and self.left() > 0:
-            self._solve_program(x, 1.0)
+        relaxation.set_pairs(None)
+        if self.seconds_left() > 0 and not self.is_closed:  # the pairs were done early
+            self._descend("dual", None, self._start_descent(relaxation))
+        if (
+            n_variables <= MAX_LP_VARIABLES
+            and not (is_solved or self.is_closed)
+            and self.seconds_left() > 0
+        ):
+            self._solve_lp(relaxation, 1.0)
 
-    def _prices_of_pairs(self, x: Relaxation, share: float, least: float) -> None:
-        """Match models for a share of the time, then search prices for the pairs.
+    def _optimize_pair_multipliers(
+        self, relaxation: LagrangianRelaxation, time_share: float, min_evaluations: float
+    ) -> None:
+        """Match models for a share of the time, then optimize multipliers for the pairs.
 
-        If there is no time for ``least`` values of all pairs, models are matched to the end.
+        If there is no time for ``min_evaluations`` evaluations of all pairs, models are matched to
+        the end.
         """
-        found = self._match(share)
-        cost, pairs = self._value_pairs(found), fine(found.pairs)
-        if self.left() > least * cost:
-            x.group(pairs)
-            self._descend("pair-dual", pairs, self._begin(x))
+        matching = self._match_models(time_share)
+        cost, pairs = self._evaluate_pairs(matching), to_fine_grid(matching.pairs)
+        if self.seconds_left() > min_evaluations * cost:
+            relaxation.set_pairs(pairs)
+            self._descend("pair-dual", pairs, self._start_descent(relaxation))
         else:
-            self.pairs()
+            self.run_pairs()
 
-    def _prices_of_single_models(self, x: Relaxation, found: Matching) -> bool:
-        """Search prices for single models as long as that is faster, then go on with pairs.
+    def _optimize_model_multipliers(
+        self, relaxation: LagrangianRelaxation, matching: Matching
+    ) -> bool:
+        """Optimize multipliers for single models while that is faster, then for pairs.
 
-        False if it looks as if they would not come as low as the pairs without prices.
+        Returns False if the bound of pairs without multipliers seems out of reach.
         """
-        started, step = clock(), PAIR_STEP * found.refining
-        search, paired = self._begin(x), step < 0.2 * self.left()
-        until = self.deadline - step * paired
-        pause, before = 2 * clock() - started, self.found["oracle"][0]
+        start_time, step_seconds = solver_clock(), PAIR_STEP_COST * matching.refine_seconds
+        descent, has_pair_time = (
+            self._start_descent(relaxation),
+            step_seconds < 0.2 * self.seconds_left(),
+        )
+        deadline = self.deadline - step_seconds * has_pair_time
+        pause, previous_value = 2 * solver_clock() - start_time, self.bounds_found["oracle"][0]
         while True:
-            began = clock()
-            self._descend("dual", None, search, until=min(pause, until))
-            fall = (before - search.best) / max(clock() - began, 1e-9)
-            if search.best - 0.5 * fall * self.left() > self.found["pairs"][0]:
+            round_start = solver_clock()
+            self._descend("dual", None, descent, deadline=min(pause, deadline))
+            decrease_rate = (previous_value - descent.best_value) / max(
+                solver_clock() - round_start, 1e-9
+            )
+            if (
+                descent.best_value - 0.5 * decrease_rate * self.seconds_left()
+                > self.bounds_found["pairs"][0]
+            ):
                 return False
-            slow = fall * step < SLOW * (search.best - self.target)
-            if slow or search.converged or clock() > until or self.met:
+            is_slow = decrease_rate * step_seconds < SLOW_GAP_SHARE * (
+                descent.best_value - self.incumbent_value
+            )
+            if is_slow or descent.has_converged or solver_clock() > deadline or self.is_closed:
                 break
-            pause, before = 2 * clock() - started, search.best
-        if paired:
-            self._descend("pair-dual", fine(found.pairs), search)
+            pause, previous_value = 2 * solver_clock() - start_time, descent.best_value
+        if has_pair_time:
+            self._descend("pair-dual", to_fine_grid(matching.pairs), descent)
         return True
 
     # ------------------------------------------------------------ parts
-    def _match(self, share: float) -> Matching:
-        """Pairs for this share of the time; notes their bound on the coarse grid as it falls.
+    def _match_models(self, time_share: float) -> Matching:
+        """Match models for this share of the time and record the bound on the coarse grid.
 
         Time is kept to value them on the fine grid if that takes less than half of it.
         """
-        if self.tournament is None:
-            self.tournament = Tournament(self.plan, self.own, seed=self.ask.seed)
-        until = clock() + share * max(self.left(), 0.0)
-        while self.tournament.play(until, keep=FINER * self.problem.n_models / 2, most=TELL):
-            self._note_pairs(self.tournament.matching(quick=True).gain)
-        found = self.tournament.matching()
-        self.details["pairs_tried"] = found.tried
-        self._note_pairs(found.gain)
-        return found
+        if self.pair_evaluator is None:
+            self.pair_evaluator = PairEvaluator(
+                self.prepared, self.weighted_optima, seed=self.request.seed
+            )
+        deadline = solver_clock() + time_share * max(self.seconds_left(), 0.0)
+        while self.pair_evaluator.evaluate_pairs(
+            deadline,
+            reserved_pairs=FINE_COST_RATIO * self.problem.n_models / 2,
+            max_seconds=REPORT_SECONDS,
+        ):
+            self._record_pair_bound(self.pair_evaluator.make_matching(greedy=True).gains)
+        matching = self.pair_evaluator.make_matching()
+        self.details["n_pairs_evaluated"] = matching.n_evaluated
+        self._record_pair_bound(matching.gains)
+        return matching
 
-    def _note_pairs(self, gain: Array) -> None:
-        slack = 8 * self.slack  # beliefs take more operations
-        self.note("pairs", float(self.own.sum() - gain.sum()) + slack, "history")
+    def _record_pair_bound(self, gains: Array) -> None:
+        """Record the bound of disjoint pairs with these gains."""
+        rounding_error = 8 * self.rounding_error  # beliefs take more operations
+        self.record_bound(
+            "pairs", float(self.weighted_optima.sum() - gains.sum()) + rounding_error, "history"
+        )
 
-    def _value_pairs(self, found: Matching) -> float:
-        """Value as many pairs on the fine grid as there is time for; the seconds all take."""
-        pairs, gain = fine(found.pairs), found.gain.copy()
-        started, done, size = clock(), 0, FIRST
-        each = FINER * found.seconds
-        while done < len(gain) and clock() + size * each < self.deadline:
-            i, j = pairs.first[done : done + size], pairs.second[done : done + size]
-            value = self.plan.pair_values(pairs._replace(first=i, second=j))
-            part = gain[done : done + size]
-            np.maximum(part, self.own[i] + self.own[j] - value, out=part)
-            done += len(i)
-            each = (clock() - started) / done
-            size = max(FIRST, int(TELL / max(each, 1e-9)))
-            self._note_pairs(gain)
-        return each * len(gain)
+    def _evaluate_pairs(self, matching: Matching) -> float:
+        """Evaluate pairs on the fine grid until the deadline; return the seconds that all take."""
+        pairs, gains = to_fine_grid(matching.pairs), matching.gains.copy()
+        start_time, n_done, batch_size = solver_clock(), 0, INITIAL_BATCH
+        seconds_per_pair = FINE_COST_RATIO * matching.seconds_per_pair
+        while (
+            n_done < len(gains) and solver_clock() + batch_size * seconds_per_pair < self.deadline
+        ):
+            i, j = (
+                pairs.first[n_done : n_done + batch_size],
+                pairs.second[n_done : n_done + batch_size],
+            )
+            values = self.prepared.compute_pair_optima(pairs._replace(first=i, second=j))
+            batch_gains = gains[n_done : n_done + batch_size]
+            np.maximum(
+                batch_gains,
+                self.weighted_optima[i] + self.weighted_optima[j] - values,
+                out=batch_gains,
+            )
+            n_done += len(i)
+            seconds_per_pair = (solver_clock() - start_time) / n_done
+            batch_size = max(INITIAL_BATCH, int(REPORT_SECONDS / max(seconds_per_pair, 1e-9)))
+            self._record_pair_bound(gains)
+        return seconds_per_pair * len(gains)
 
-    def _relaxation(self, share: float = 0.8) -> Relaxation | None:
-        """The dual function of single models; None if its reach bounds take more of the time.
+    def _make_relaxation(self, time_share: float = 0.8) -> LagrangianRelaxation | None:
+        """Make the dual function of single models; None if its reach bounds take too long.
 
         They take two passes per state.
         """
         try:
-            if self.pass_seconds * self.problem.n_states > share * self.left():  # half of them
-                raise Stop
+            if (
+                self.pass_seconds * self.problem.n_states > time_share * self.seconds_left()
+            ):  # half of them
+                raise TimeUp
             self._find_incumbent()
-            return Relaxation(self.plan, deadline=clock() + share * self.left())
-        except Stop:
-            self.details["prices"] = "no time for them"
+            return LagrangianRelaxation(
+                self.prepared, deadline=solver_clock() + time_share * self.seconds_left()
+            )
+        except TimeUp:
+            self.details["multipliers"] = "no time for them"
             return None
 
-    def _solve_program(self, x: Relaxation, share: float) -> bool:
-        """Note the bound of the linear program; whether it was solved in time.
+    def _solve_lp(self, relaxation: LagrangianRelaxation, time_share: float) -> bool:
+        """Record the bound of the LP; return whether it was solved in time.
 
-        Policies that were cut off by closing actions are worth at most the target.
+        Policies that elimination has cut off have at most the incumbent value.
         """
-        program = lp.build(x.plan, x.reach)
-        result = lp.solve_relaxation(program, share * self.left())
+        occupancy_lp = lp.build_lp(relaxation.prepared, relaxation.reach)
+        result = lp.solve_relaxation(occupancy_lp, time_share * self.seconds_left())
         if result.status != "optimal":
             self.details["lp_status"] = result.status
             return False
-        y = lp.multipliers(program, result, self.problem.n_models, self.problem.discount)
-        value = x.value(y, subgradient=False) + x.rounding(y)
-        self.note("lp", max(value, self.target + x.rounding(None)), "markov")
+        y = lp.extract_multipliers(
+            occupancy_lp, result, self.problem.n_models, self.problem.discount
+        )
+        value = relaxation.evaluate(y, subgradient=False) + relaxation.estimate_rounding(y)
+        self.record_bound(
+            "lp", max(value, self.incumbent_value + relaxation.estimate_rounding(None)), "markov"
+        )
         return True
 
     def _descend(
-        self, name: str, pairs: Pairs | None, search: Descent, until: float = math.inf
+        self, name: str, pairs: ModelPairs | None, descent: DualDescent, deadline: float = math.inf
     ) -> None:
-        """Minimise D over these pairs."""
-        deadline = min(until, self.deadline)
-        if pairs is not search.relaxation.pairs:
-            search.regroup(pairs)
-        enough = self.target + self.tolerance
+        """Minimize D over these pairs and record the bound."""
+        stop_time = min(deadline, self.deadline)
+        if pairs is not descent.relaxation.pairs:
+            descent.change_pairs(pairs)
+        target = self.incumbent_value + self.tolerance
 
-        def watch() -> None:
-            self.note(name, search.bound, "markov")
+        def record_progress() -> None:
+            self.record_bound(name, descent.bound, "markov")
 
-        heard = None if self.ask.callback is None else watch
+        callback = None if self.request.callback is None else record_progress
         try:
-            while clock() < deadline and not self.met:
-                search.run(deadline=deadline, max_steps=100, enough=enough, watch=heard)
-                if search.best <= enough or not self._go_on(search):
+            while solver_clock() < stop_time and not self.is_closed:
+                descent.run(deadline=stop_time, max_steps=100, target=target, callback=callback)
+                if descent.best_value <= target or not self._refine_descent(descent):
                     break
         finally:
-            if search.steps:
-                watch()
-            self.details |= {"steps": search.steps, "closed": search.closed}
+            if descent.n_steps:
+                record_progress()
+            self.details |= {"n_steps": descent.n_steps, "n_eliminated": descent.n_eliminated}
 
-    def _go_on(self, search: Descent) -> bool:
-        """Close actions when the search has slowed down; refine the grid when it has ended."""
-        x = search.relaxation
-        slow = search.delta is not None and search.delta < 0.02 * (search.best - self.target)
-        if not (search.converged or slow):
+    def _refine_descent(self, descent: DualDescent) -> bool:
+        """Eliminate actions when the descent is slow; refine the grid when it has converged."""
+        relaxation = descent.relaxation
+        is_slow = descent.delta is not None and descent.delta < 0.02 * (
+            descent.best_value - self.incumbent_value
+        )
+        if not (descent.has_converged or is_slow):
             return True
-        closes = 0
-        if x.reach_seconds < 0.05 * self.left():
-            spent = clock() - self.began
-            until = clock() + min(0.3 * spent, 0.5 * max(self.left(), 0.0))
-            closes = search.close_actions(until)
-        if closes or not (search.converged or self.branches):
+        n_eliminated = 0
+        if relaxation.reach_seconds < 0.05 * self.seconds_left():
+            elapsed = solver_clock() - self.start_time
+            probe_deadline = solver_clock() + min(
+                0.3 * elapsed, 0.5 * max(self.seconds_left(), 0.0)
+            )
+            n_eliminated = descent.eliminate_actions(probe_deadline)
+        if n_eliminated or not (descent.has_converged or self.will_branch):
             return True
-        if self.branches or x.pairs is None or x.pairs.width < 0.05:
+        if self.will_branch or relaxation.pairs is None or relaxation.pairs.grid_step < 0.05:
             return False
-        search.regroup(x.pairs._replace(reach=2 * x.pairs.reach, width=x.pairs.width / 2))
+        descent.change_pairs(
+            relaxation.pairs._replace(
+                grid_radius=2 * relaxation.pairs.grid_radius,
+                grid_step=relaxation.pairs.grid_step / 2,
+            )
+        )
         return True
 
-    def _begin(self, x: Relaxation) -> Descent:
-        """A search at the best of y = 0 and y = theta (q - v) of the incumbent policy.
+    def _start_descent(self, relaxation: LagrangianRelaxation) -> DualDescent:
+        """Start a descent at the best of y = 0 and y = theta (q - v) of the incumbent policy.
 
-        With these prices every policy is worth as much as the incumbent to each model, so
+        With these multipliers every policy has the value of the incumbent in each model, so
         D = value + sum_{t,s} gamma^t max_a H(a): a certificate in closed form at theta = 1.
         """
-        search = self.search = Descent(x, self.target)
-        if self.policy is not None:
-            found = self.plan.backward("given", policy=self.policy, keep=("q", "values"))
-            gain = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
-            search.start_at([theta * gain for theta in (1.0, 0.3)])
-        return search
+        descent = self.descent = DualDescent(relaxation, self.incumbent_value)
+        if self.incumbent_policy is not None:
+            backward_pass = self.prepared.backward(
+                "policy", policy=self.incumbent_policy, keep=("q", "values")
+            )
+            advantage = np.where(
+                np.isfinite(backward_pass.q),
+                backward_pass.q - backward_pass.values[:-1, :, None],
+                0.0,
+            )
+            descent.initialize_at([theta * advantage for theta in (1.0, 0.3)])
+        return descent
 
 
-def check_program(problem: Problem, horizon: int) -> None:
-    """Refuse a linear program that is too large."""
-    size = lp.variables(problem, horizon)
-    if size > LP_LIMIT:
+def check_lp_size(problem: Problem, horizon: int) -> None:
+    """Raise InputError if the LP has too many variables."""
+    n_variables = lp.count_variables(problem, horizon)
+    if n_variables > MAX_LP_VARIABLES:
         raise InputError(
-            f"the linear program would have {size:,} variables (lp takes at most "
-            f"{LP_LIMIT:,}; pair-dual has no limit)",
-            [Remedy("method", "pair-dual", do="use")],
+            f"the linear program would have {n_variables:,} variables (lp takes at most "
+            f"{MAX_LP_VARIABLES:,}; pair-dual has no limit)",
+            [Remedy("method", "pair-dual", verb="use")],
         )
 
 
-def fine(pairs: Pairs) -> Pairs:
-    """The same pairs on the fine grid."""
-    return Pairs(pairs.first, pairs.second)
+def to_fine_grid(pairs: ModelPairs) -> ModelPairs:
+    """Return the same pairs on the fine grid."""
+    return ModelPairs(pairs.first, pairs.second)
 
 
-RUN: dict[str, Callable[[Portfolio], None]] = {
-    "best": Portfolio.best, "oracle": Portfolio.closed_forms, "qmdp": Portfolio.closed_forms,
-    "pairs": Portfolio.pairs, "dual": Portfolio.dual, "pair-dual": Portfolio.pair_dual,
-    "lp": Portfolio.program,
-}  # fmt: skip
-BOUNDS = tuple(RUN)
+RUNNERS: dict[str, Callable[[BoundPortfolio], None]] = {
+    "best": BoundPortfolio.run_best,
+    "oracle": BoundPortfolio.run_closed_forms,
+    "qmdp": BoundPortfolio.run_closed_forms,
+    "pairs": BoundPortfolio.run_pairs,
+    "dual": BoundPortfolio.run_dual,
+    "pair-dual": BoundPortfolio.run_pair_dual,
+    "lp": BoundPortfolio.run_lp,
+}
+BOUND_METHODS = tuple(RUNNERS)

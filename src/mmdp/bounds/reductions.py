@@ -1,11 +1,11 @@
-"""Every question becomes one about the mean over a number of decisions.
+"""Reductions of a bound request to the mean over a finite horizon.
 
 **No last decision**: many decisions, after which the model is known. Each model then has its own
 optimum as terminal value, so no tail is left out, and every number of decisions gives a valid
 bound.
 
 **Other objectives**: a monotone F is at most F(rho*), with rho* (M,) the returns of the models' own
-optimal policies. A concave one is also at most a tilted mean: for all weights xi of its envelope
+optimal policies. A concave one is also at most a reweighted mean: for all xi of its envelope
 
     F(rho) <= sum_m lambda_m xi_m rho_m + penalty(xi),
 
@@ -18,199 +18,233 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
-from mmdp.bounds.ask import Ask
-from mmdp.clock import Progress, Stop, clock, ending
+from mmdp.bounds.request import BoundRequest
 from mmdp.errors import InputError, Remedy
-from mmdp.kernels import Kernel, Plan, Problem
-from mmdp.kernels.endless import Endless, planning_horizon
-from mmdp.kernels.problem import EPS, Array, Table
-from mmdp.objective import Objective
+from mmdp.kernels import Backend, PreparedProblem, Problem
+from mmdp.kernels.infinite import InfiniteHorizon, choose_planning_horizon
+from mmdp.kernels.problem import EPS, Array, PolicyTable
+from mmdp.objectives import Objective
+from mmdp.search.context import Details
 from mmdp.solution import Bound
+from mmdp.timing import Progress, TimeUp, allow_stop, solver_clock
 
-LEAST = 0.1  # least seconds for a search
+MIN_SECONDS = 0.1  # least seconds for a search
 FEW_PASSES = 20  # for the closed forms and one ascent
-ROUNDS = 300  # most rounds of the play
-SHARE = 0.25  # of the time for the play
-CLOSE = 1e-9  # relative distance between both players at which it ends
+MAX_ROUNDS = 300  # most rounds of the play
+TIME_SHARE = 0.25  # of the time for the play
+REL_TOL = 1e-9  # relative distance between both players at which it ends
 
 
 # ---------------------------------------------------------------------- no last decision
-def steps_that_fit(problem: Problem, seconds: float) -> int:
-    """How many decisions before the model is known: as many as half the time has passes for.
+def find_affordable_horizon(problem: Problem, time_limit: float) -> int:
+    """Choose the truncation horizon: as many decisions as half the time allows, by size.
 
     A rule by size, not by the clock.
     """
-    fitting = int(max(seconds / 2, LEAST) / problem.seconds(1, 4 * FEW_PASSES))
-    return max(1, min(planning_horizon(problem), fitting))
+    max_horizon = int(
+        max(time_limit / 2, MIN_SECONDS) / problem.estimate_seconds(1, 4 * FEW_PASSES)
+    )
+    return max(1, min(choose_planning_horizon(problem), max_horizon))
 
 
-def ended(ask: Ask) -> Ask:
-    """The question with the models' own optima as terminal values, in half of the time."""
-    began, late = clock(), False
+def truncate_horizon(request: BoundRequest) -> BoundRequest:
+    """Truncate an infinite horizon, with the models' own optima as terminal values."""
+    start_time, is_late = solver_clock(), False
 
     def check_time() -> None:
-        nonlocal late
-        late = clock() > (began + ask.time.deadline) / 2
-        if late:
-            raise Stop
+        """Raise TimeUp after half of the time."""
+        nonlocal is_late
+        is_late = solver_clock() > (start_time + request.stopwatch.deadline) / 2
+        if is_late:
+            raise TimeUp
 
-    x = Endless.of(ask.plan.problem, check_time)
-    own = x.own()
-    known = np.ascontiguousarray((own.values + own.above[:, None]).T)
+    infinite_horizon = InfiniteHorizon.from_problem(request.prepared.problem, check_time)
+    model_optima = infinite_horizon.compute_model_optima()
+    terminal_values = np.ascontiguousarray(
+        (model_optima.values + model_optima.error_bound[:, None]).T
+    )
     # the optima are then known from above only, and a regret needs the true ones
-    method = "oracle" if late and ask.objective.regret else ask.method
+    method = "oracle" if is_late and request.objective.uses_regret else request.method
     return replace(
-        ask, plan=ask.plan.but(terminal=known), method=method, error=x.roundings(),
-        time=ask.time.at_least(LEAST),
-    )  # fmt: skip
+        request,
+        prepared=request.prepared.replace(terminal=terminal_values),
+        method=method,
+        return_errors=infinite_horizon.rounding_errors(),
+        stopwatch=request.stopwatch.with_min_time(MIN_SECONDS),
+    )
 
 
 # ---------------------------------------------------------------------- objectives
-def check_bounded(objective: Objective, method: str = "best") -> None:
-    """Refuse an objective that no bound, or not this one, is known for."""
-    if objective.monotone is None:
+def check_has_bound(objective: Objective, method: str = "best") -> None:
+    """Raise InputError if no bound, or not this method, holds for the objective."""
+    if objective.is_monotone is None:
         raise InputError(
-            f"a bound on {objective} holds only if it is monotone; say mmdp.Custom(f, "
+            f"a bound on {objective} holds only if it is monotone; say mmdp.objectives.Custom(f, "
             "monotone=True) if no value falls when a return rises"
         )
-    if not objective.monotone:
+    if not objective.is_monotone:
         raise InputError(
             f"no bound is known for {objective}, which is not monotone; solve without certify"
         )
-    if not objective.concave and method not in ("best", "oracle"):
+    if not objective.is_concave and method not in ("best", "oracle"):
         raise InputError(
             f"{objective} is not concave, so {method} does not bound it",
-            [Remedy("method", "oracle", do="use")],
+            [Remedy("method", "oracle", verb="use")],
         )
 
 
 @dataclass(frozen=True)
-class Tilted:
-    """A question about a mean: with ``offset`` added, its bounds are bounds on the objective.
+class MeanReduction:
+    """Request for a bound on a mean; adding ``offset`` makes it a bound on the objective.
 
-    ``most`` is F(rho*), a bound too; if it is the only one, ``ask`` is None.
+    ``oracle_value`` is F(rho*), a bound too; if it is the only one, ``request`` is None.
     """
 
     objective: Objective
-    ask: Ask | None
+    request: BoundRequest | None
     offset: float = 0.0
-    most: float = math.inf
-    details: Mapping[str, Any] = field(default_factory=dict)
+    oracle_value: float = math.inf
+    details: Details = field(default_factory=dict)
 
-    def bound(self, found: Bound | None) -> Bound:
-        """The bound on the mean as one on the objective."""
+    def to_objective_bound(self, mean_bound: Bound | None) -> Bound:
+        """Convert a bound on the mean to one on the objective."""
         bounds, details = {}, dict(self.details)
-        if found is not None:
-            bounds = {key: x + self.offset for key, x in found.details["bounds"].items()}
-            details = {**found.details, **details}
-            found = replace(found, value=found.value + self.offset)
-        if self.most < math.inf:
-            bounds["oracle"] = self.most
-        if found is None or self.most <= found.value:
-            found = Bound(self.most, "oracle", "history")
-        return replace(found, details={**details, "bounds": bounds}, objective=self.objective)
+        if mean_bound is not None:
+            bounds = {
+                key: x + self.offset for key, x in mean_bound.details["bounds_by_method"].items()
+            }
+            details = {**mean_bound.details, **details}
+            mean_bound = replace(mean_bound, value=mean_bound.value + self.offset)
+        if self.oracle_value < math.inf:
+            bounds["oracle"] = self.oracle_value
+        if mean_bound is None or self.oracle_value <= mean_bound.value:
+            mean_bound = Bound(self.oracle_value, "oracle", "history")
+        return replace(
+            mean_bound, details={**details, "bounds_by_method": bounds}, objective=self.objective
+        )
 
-    def lifted(self, progress: Progress) -> Progress:
-        """Progress of a search on the mean, as progress on the objective."""
-        best = self.details.get("incumbent", progress.best)
-        most = min(self.most, progress.bound + self.offset)
-        return progress._replace(value=best, best=best, bound=most)
+    def lift_progress(self, progress: Progress) -> Progress:
+        """Convert progress on the mean to progress on the objective."""
+        best = self.details.get("incumbent", progress.best_value)
+        bound = min(self.oracle_value, progress.bound + self.offset)
+        return progress._replace(value=best, best_value=best, bound=bound)
 
 
-def tilted(ask: Ask, kernel: Kernel) -> Tilted:
-    """The question about the mean; the kernel lays out the models that its weights leave."""
-    F, plan, x = ask.objective, ask.plan, ask.plan.problem
-    error = np.zeros(x.n_models) if ask.error is None else ask.error
-    if F.linear:
-        return Tilted(F, ask, float(x.weights @ error))
-    own = plan.returns(plan.backward("own").first)
-    slack = 4 * x.roundings(plan.horizon) + error  # of the returns, and of F
+def reduce_to_mean(request: BoundRequest, backend: Backend) -> MeanReduction:
+    """Reduce the request to a mean with risk weights; models of weight 0 are dropped."""
+    F, prepared, x = request.objective, request.prepared, request.prepared.problem
+    return_errors = np.zeros(x.n_models) if request.return_errors is None else request.return_errors
+    if F.is_mean:
+        return MeanReduction(F, request, float(x.weights @ return_errors))
+    oracle_returns = prepared.compute_returns(prepared.backward("per_model").first_values)
+    rounding_errors = (
+        4 * x.rounding_errors(prepared.horizon) + return_errors
+    )  # of the returns, and of F
     # no return is above rho*, so a regret needs no slack for the passes
-    highest = error if F.regret else own + slack
-    most = float(F.value(highest, x.weights))
-    most += 4 * EPS * abs(most)  # of F itself
-    if ask.method == "oracle" or not F.concave:
-        return Tilted(F, None, most=most)
-    play = Play(plan, F, own)
-    with ending(answered=True) as end:
-        play.run(ask.policy, clock() + SHARE * ask.time.left)
-    if end.interrupted:
-        return Tilted(F, None, most=most, details={"interrupted": True})
+    max_returns = return_errors if F.uses_regret else oracle_returns + rounding_errors
+    oracle_value = float(F.value(max_returns, x.weights))
+    oracle_value += 4 * EPS * abs(oracle_value)  # of F itself
+    if request.method == "oracle" or not F.is_concave:
+        return MeanReduction(F, None, oracle_value=oracle_value)
+    play = FictitiousPlay(prepared, F, oracle_returns)
+    with allow_stop(accept_interrupts=True) as stop_state:
+        play.run(
+            request.incumbent_policy, solver_clock() + TIME_SHARE * request.stopwatch.time_left
+        )
+    if stop_state.is_interrupted:
+        return MeanReduction(F, None, oracle_value=oracle_value, details={"is_interrupted": True})
     weights = x.weights * play.xi
-    offset = F.penalty(play.xi, x.weights) + float(weights @ slack)
-    if F.regret:
-        offset -= float(weights @ own)
-    asked = replace(
-        ask, plan=_of_some(plan, weights, kernel), policy=play.policy, target=-math.inf,
-        time=ask.time.at_least(LEAST),
-    )  # fmt: skip
-    details = {"incumbent": play.best, "weights": weights, "rounds": play.rounds}
-    return Tilted(F, asked, offset, most, details)
+    offset = F.penalty(play.xi, x.weights) + float(weights @ rounding_errors)
+    if F.uses_regret:
+        offset -= float(weights @ oracle_returns)
+    mean_request = replace(
+        request,
+        prepared=_drop_zero_weights(prepared, weights, backend),
+        incumbent_policy=play.policy,
+        incumbent_value=-math.inf,
+        stopwatch=request.stopwatch.with_min_time(MIN_SECONDS),
+    )
+    details = {"incumbent": play.best_value, "weights": weights, "n_rounds": play.n_rounds}
+    return MeanReduction(F, mean_request, offset, oracle_value, details)
 
 
-def _of_some(plan: Plan, weights: Array, kernel: Kernel) -> Plan:
-    """The plan with other weights; models without one are left out: each costs time.
+def _drop_zero_weights(
+    prepared: PreparedProblem, weights: Array, backend: Backend
+) -> PreparedProblem:
+    """Return the problem with other weights, without the models of weight 0.
 
     They stay if a model with a weight may turn into them.
     """
-    some, share = np.flatnonzero(weights > 0), weights / weights.sum()
-    if len(some) == len(weights) or not plan.apart:
-        return plan.but(weights=share)
-    problem = plan.problem.some(some)._replace(weights=share[some])
-    return kernel.plan(problem, plan.horizon)
+    positive, normalized = np.flatnonzero(weights > 0), weights / weights.sum()
+    if len(positive) == len(weights) or not prepared.has_independent_models:
+        return prepared.replace(weights=normalized)
+    problem = prepared.problem.select_models(positive)._replace(weights=normalized[positive])
+    return backend.prepare(problem, prepared.horizon)
 
 
-class Play:
-    """Fictitious play: ``xi`` (M,) are the weights found, ``best`` the most that F reached."""
+class FictitiousPlay:
+    """Fictitious play between risk weights and policies (Brown 1951); ``xi`` (M,) is its result."""
 
-    def __init__(self, plan: Plan, objective: Objective, own: Array) -> None:
-        self.plan, self.problem = plan, plan.problem
-        self.objective, self.own = objective, own
-        self.policy: Table | None = None
-        self.best, self.rounds = -np.inf, 0
+    def __init__(
+        self, prepared: PreparedProblem, objective: Objective, oracle_returns: Array
+    ) -> None:
+        self.prepared, self.problem = prepared, prepared.problem
+        self.objective, self.oracle_returns = objective, oracle_returns
+        self.policy: PolicyTable | None = None
+        self.best_value, self.n_rounds = -np.inf, 0
 
-    def run(self, policy: Table | None, until: float) -> None:
-        """Rounds from a policy (None: the mean's) until both players agree or the time is up."""
+    def run(self, policy: PolicyTable | None, deadline: float) -> None:
+        """Play rounds from a policy (None: the mean's) until both sides agree or the time is up."""
         F, lam = self.objective, self.problem.weights
         self.policy, self.xi = policy, np.ones_like(lam)
-        rho = self._answer(self.xi, until) if policy is None else self._rho(policy)
-        self.xi = average = F.tilt(rho, lam)
-        least, most = float(F.value(rho, lam)), np.inf
-        for k in range(2, ROUNDS):
-            answer = self._answer(average, until)
-            self.rounds = k
-            tilted = float((lam * average) @ answer) + F.penalty(average, lam)
-            if tilted < most:
-                most, self.xi = tilted, average
-            rho = rho + (answer - rho) / k
-            least = max(least, float(F.value(rho, lam)))
-            # with the tilted weights: a model that does not count may have returns of another scale
-            if most - least <= CLOSE * float((lam * self.xi) @ np.abs(rho)) or clock() > until:
+        rho = (
+            self._best_response(self.xi, deadline)
+            if policy is None
+            else self._evaluate_policy(policy)
+        )
+        self.xi = mean_xi = F.dual_density(rho, lam)
+        lower_value, upper_value = float(F.value(rho, lam)), np.inf
+        for k in range(2, MAX_ROUNDS):
+            response = self._best_response(mean_xi, deadline)
+            self.n_rounds = k
+            reweighted_mean = float((lam * mean_xi) @ response) + F.penalty(mean_xi, lam)
+            if reweighted_mean < upper_value:
+                upper_value, self.xi = reweighted_mean, mean_xi
+            rho = rho + (response - rho) / k
+            lower_value = max(lower_value, float(F.value(rho, lam)))
+            # with the risk weights: a model that does not count may have returns of another scale
+            if (
+                upper_value - lower_value <= REL_TOL * float((lam * self.xi) @ np.abs(rho))
+                or solver_clock() > deadline
+            ):
                 return
-            average = average + (F.tilt(rho, lam) - average) / k
+            mean_xi = mean_xi + (F.dual_density(rho, lam) - mean_xi) / k
 
-    def _answer(self, xi: Array, until: float) -> Array:
-        """(M,) rho of CADP's policy for the weights lambda xi, or of the best when time is up."""
+    def _best_response(self, xi: Array, deadline: float) -> Array:
+        """Compute the returns (M,) of CADP's policy for the weights lambda xi."""
 
-        def watch(policy: Table, value: float) -> None:
+        def callback(policy: PolicyTable, value: float) -> None:
             self.policy = policy
-            if clock() > until:
-                raise Stop
+            if solver_clock() > deadline:
+                raise TimeUp
 
-        plan = self.plan.but(weights=self.problem.weights * xi)
-        with contextlib.suppress(Stop):
-            plan.ascend([self.policy], watch=watch)
+        prepared = self.prepared.replace(weights=self.problem.weights * xi)
+        with contextlib.suppress(TimeUp):
+            prepared.ascend([self.policy], callback=callback)
         assert self.policy is not None
-        return self._rho(self.policy)
+        return self._evaluate_policy(self.policy)
 
-    def _rho(self, policy: Table) -> Array:
-        first = self.plan.backward("given", policy=policy).first
-        rho = self.objective.counted(self.plan.returns(first), lambda: self.own)
-        self.best = max(self.best, float(self.objective.value(rho, self.problem.weights)))
+    def _evaluate_policy(self, policy: PolicyTable) -> Array:
+        """Compute the returns (M,) of a policy, and keep the best objective value."""
+        initial_values = self.prepared.backward("policy", policy=policy).first_values
+        rho = self.objective.relative_returns(
+            self.prepared.compute_returns(initial_values), lambda: self.oracle_returns
+        )
+        self.best_value = max(
+            self.best_value, float(self.objective.value(rho, self.problem.weights))
+        )
         return rho

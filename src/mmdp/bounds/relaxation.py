@@ -19,148 +19,167 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.clock import Stop, clock
-from mmdp.kernels import Plan, Problem
-from mmdp.kernels.problem import Array, Pairs, Reach
-from mmdp.kernels.rewards import sizes
+from mmdp.kernels import PreparedProblem, Problem
+from mmdp.kernels.problem import Array, ModelPairs, VisitBounds
+from mmdp.kernels.rewards import max_abs_rewards
+from mmdp.timing import TimeUp, solver_clock
 
 Mask = npt.NDArray[np.bool_]
-QUICK = 0.1  # seconds; states whose reach is found at a time are doubled while it takes less
+QUICK_SECONDS = (
+    0.1  # seconds; states whose reach is found at a time are doubled while it takes less
+)
 EPS = float(np.finfo(np.float64).eps)
 
 
-def open_actions(problem: Problem, horizon: int) -> Mask:
-    """(T, S, A): every allowed action at every time, as an array of its own."""
+def expand_allowed(problem: Problem, horizon: int) -> Mask:
+    """Return the allowed actions at every time as a new array, (T, S, A)."""
     shape = (horizon, problem.n_states, problem.n_actions)
     return np.array(np.broadcast_to(problem.allowed, shape))
 
 
-def reach_bounds(plan: Plan, *, deadline: float = math.inf) -> Reach:
-    """L and B (T, S, M): least and largest P[m, s at t] over all policies, rounded outwards.
+def compute_reach_bounds(prepared: PreparedProblem, *, deadline: float = math.inf) -> VisitBounds:
+    """Compute the least and largest P[m, s at t] over all policies, (T, S, M), rounded outwards.
 
-    Raises Stop as soon as it is clear that they cannot be had until the deadline.
+    Raises TimeUp as soon as it is clear that the deadline cannot be met.
     """
     if deadline == math.inf:
-        lo, hi = plan.reach()
+        lo, hi = prepared.compute_visit_bounds()
     else:
-        parts = list(_reach_of_some(plan, deadline))
-        lo, hi = (np.concatenate(x, axis=1) for x in zip(*parts, strict=True))
-    slack = 4 * EPS * (plan.horizon + 1) * (plan.problem.n_states + 4)
-    return Reach(lo * (1 - slack), hi * (1 + slack))
+        blocks = list(_iter_reach_blocks(prepared, deadline))
+        lo, hi = (np.concatenate(x, axis=1) for x in zip(*blocks, strict=True))
+    rounding_error = 4 * EPS * (prepared.horizon + 1) * (prepared.problem.n_states + 4)
+    return VisitBounds(lo * (1 - rounding_error), hi * (1 + rounding_error))
 
 
-def _reach_of_some(plan: Plan, deadline: float) -> Iterator[Reach]:
-    """The reach bounds of all states, of some at a time."""
-    started, done, size, n_states = clock(), 0, 1, plan.problem.n_states
-    while done < n_states:
-        began = clock()
-        some = np.arange(done, min(done + size, n_states))
-        yield plan.reach(some)
-        done += len(some)
-        each = (clock() - started) / done
-        if clock() + (n_states - done) * each > deadline:
-            raise Stop
-        if clock() - began < QUICK:
-            size *= 2
+def _iter_reach_blocks(prepared: PreparedProblem, deadline: float) -> Iterator[VisitBounds]:
+    """Compute the reach bounds for blocks of states, until the deadline."""
+    start_time, n_done, block_size, n_states = solver_clock(), 0, 1, prepared.problem.n_states
+    while n_done < n_states:
+        block_start = solver_clock()
+        states = np.arange(n_done, min(n_done + block_size, n_states))
+        yield prepared.compute_visit_bounds(states)
+        n_done += len(states)
+        seconds_per_state = (solver_clock() - start_time) / n_done
+        if solver_clock() + (n_states - n_done) * seconds_per_state > deadline:
+            raise TimeUp
+        if solver_clock() - block_start < QUICK_SECONDS:
+            block_size *= 2
 
 
-class Relaxation:
-    """D(y) for one set of allowed actions and one grouping of the models, with its subgradient.
+class LagrangianRelaxation:
+    """Dual function D(y) for given allowed actions and pairs of models, with its subgradient.
 
-    Models that are in none of the ``pairs`` stand alone. After :meth:`value`, ``u``
-    (T, S, A, M) holds the occupancy that the models and pairs chose, ``prices`` (T, S, A) H and
-    ``best`` (T, S) its maximiser.
+    Models in none of the ``pairs`` stand alone. After :meth:`evaluate`, ``occupancy`` (T, S, A, M)
+    is the one that models and pairs chose, ``common_payoffs`` (T, S, A) is H and ``best_actions``
+    (T, S) its maximizer.
     """
 
     def __init__(
-        self, plan: Plan, pairs: Pairs | None = None, *, reach: Reach | None = None,
+        self,
+        prepared: PreparedProblem,
+        pairs: ModelPairs | None = None,
+        *,
+        reach: VisitBounds | None = None,
         deadline: float = math.inf,
-    ) -> None:  # fmt: skip
-        self.plan, self.horizon = plan, plan.horizon
-        problem, horizon = plan.problem, plan.horizon
-        self.scale = problem.discount ** np.arange(horizon)
-        self.u = np.zeros((horizon, problem.n_states, problem.n_actions, problem.n_models))
-        self.prices, self.best = np.zeros(self.u.shape[:3]), np.zeros(self.u.shape[:2], np.int32)
+    ) -> None:
+        self.prepared, self.horizon = prepared, prepared.horizon
+        problem, horizon = prepared.problem, prepared.horizon
+        self.discount_powers = problem.discount ** np.arange(horizon)
+        self.occupancy = np.zeros((horizon, problem.n_states, problem.n_actions, problem.n_models))
+        self.common_payoffs, self.best_actions = (
+            np.zeros(self.occupancy.shape[:3]),
+            np.zeros(self.occupancy.shape[:2], np.int32),
+        )
         self.reach_seconds = 0.0  # to find reach bounds if allowed actions vary with time
-        self.group(pairs)
+        self.set_pairs(pairs)
         if reach is None:
-            self.restrict(problem.allowed, deadline)
+            self.restrict_actions(problem.allowed, deadline)
         else:
             self.reach = reach
 
     @property
     def problem(self) -> Problem:
-        return self.plan.problem
+        """Arrays of the prepared problem."""
+        return self.prepared.problem
 
     @property
-    def open(self) -> Mask:
-        """(T, S, A) the allowed actions, as an array of its own."""
-        return open_actions(self.problem, self.horizon)
+    def allowed_actions(self) -> Mask:
+        """Allowed actions as a new array, (T, S, A)."""
+        return expand_allowed(self.problem, self.horizon)
 
-    def restrict(self, allowed: Mask, deadline: float = math.inf) -> None:
-        """Other allowed actions, and the reach bounds that they give; multipliers stay valid."""
-        started = clock()
-        self.plan = self.plan.but(allowed=allowed)
-        self.reach = reach_bounds(self.plan, deadline=deadline)
-        steady = self.problem.storage.steps == len(allowed) == 1
-        passes = self.horizon / 2 if steady else 1.0
-        self.reach_seconds = passes * (clock() - started)
+    def restrict_actions(self, allowed: Mask, deadline: float = math.inf) -> None:
+        """Set the allowed actions and compute their reach bounds; multipliers stay valid."""
+        start_time = solver_clock()
+        self.prepared = self.prepared.replace(allowed=allowed)
+        self.reach = compute_reach_bounds(self.prepared, deadline=deadline)
+        is_time_invariant = self.problem.storage.n_times == len(allowed) == 1
+        passes = self.horizon / 2 if is_time_invariant else 1.0
+        self.reach_seconds = passes * (solver_clock() - start_time)
 
-    def group(self, pairs: Pairs | None) -> None:
-        """Change the grouping; multipliers stay valid."""
+    def set_pairs(self, pairs: ModelPairs | None) -> None:
+        """Set the pairs of models; multipliers stay valid."""
         self.pairs = pairs if pairs is not None and len(pairs.first) else None
-        self._alone: Pairs | None = None
+        self._unpaired: ModelPairs | None = None
         if self.pairs is not None:
             paired = np.concatenate([self.pairs.first, self.pairs.second])
-            alone = np.setdiff1d(np.arange(self.problem.n_models), paired)
-            self._alone = Pairs(alone, alone, 0, 1.0)
+            unpaired = np.setdiff1d(np.arange(self.problem.n_models), paired)
+            self._unpaired = ModelPairs(unpaired, unpaired, 0, 1.0)
 
-    def value(self, y: Array | None = None, *, subgradient: bool = True) -> float:
-        """D(y); without y the bound of the groups alone (no prices)."""
-        total = float(self.group_values(y, subgradient=subgradient).sum())
+    def evaluate(self, y: Array | None = None, *, subgradient: bool = True) -> float:
+        """Compute D(y); without y the bound of the groups alone."""
+        total = float(self.evaluate_groups(y, subgradient=subgradient).sum())
         if y is None:
             return total
-        self.prices, self.best = self.plan.common_prices(y, self.reach)
-        return total + float(self.scale @ self.prices.max(axis=2).sum(axis=1))
+        self.common_payoffs, self.best_actions = self.prepared.compute_common_term(y, self.reach)
+        return total + float(self.discount_powers @ self.common_payoffs.max(axis=2).sum(axis=1))
 
-    def group_values(
+    def evaluate_groups(
         self, y: Array | None, *, subgradient: bool = False, allowed: Mask | None = None
     ) -> Array:
-        """The value of every group at the root: pairs first, then models that stand alone.
+        """Compute the value of every group at the root: pairs first, then single models.
 
         ``allowed`` (T, S, A): over these actions instead.
         """
-        plan = self.plan if allowed is None else self.plan.but(allowed=allowed)
-        u = self.u if subgradient else None
-        if self.pairs is None or self._alone is None:
-            return plan.own_values(y, u)
-        parts = [
-            plan.pair_values(pairs, y, u) for pairs in (self.pairs, self._alone) if len(pairs.first)
+        prepared = self.prepared if allowed is None else self.prepared.replace(allowed=allowed)
+        occupancy = self.occupancy if subgradient else None
+        if self.pairs is None or self._unpaired is None:
+            return prepared.compute_weighted_optima(y, occupancy)
+        values = [
+            prepared.compute_pair_optima(pairs, y, occupancy)
+            for pairs in (self.pairs, self._unpaired)
+            if len(pairs.first)
         ]
-        return np.concatenate(parts)
+        return np.concatenate(values)
 
-    def direction(self, y: Array, d: Array, keep: float) -> float:
-        """d = keep d + the subgradient over B at y; <subgradient, d>, at most 0 at an end.
+    def update_direction(self, y: Array, d: Array, momentum: float) -> float:
+        """Set d to momentum d + subgradient / B at y; return <subgradient, d>, <= 0 at an optimum.
 
         Falls back to the subgradient alone if the old direction no longer descends.
         """
-        for share in (keep, 0.0):
-            size = self.plan.descend(y, self.u, self.best, self.reach, share, d)
-            if size > 1e-300:
-                return size
+        for weight in (momentum, 0.0):
+            slope = self.prepared.update_direction(
+                y, self.occupancy, self.best_actions, self.reach, weight, d
+            )
+            if slope > 1e-300:
+                return slope
         return 0.0
 
-    def rounding(self, y: Array | None) -> float:
-        """The most by which floating-point error can have lowered D(y); added to every bound."""
+    def estimate_rounding(self, y: Array | None) -> float:
+        """Bound the floating-point error of D(y), which is added to every bound."""
         x = self.problem
-        r = float(x.weights @ sizes(x.r))
-        terminal = float(x.weights @ np.abs(x.terminal).max(axis=0))
-        own, common = r, 0.0
+        reward_size = float(x.weights @ max_abs_rewards(x.r))
+        terminal_size = float(x.weights @ np.abs(x.terminal).max(axis=0))
+        group_size, common_size = reward_size, 0.0
         if y is not None:
-            own += float(np.abs(y).max(initial=0.0))
-            weights = np.abs(y).max(axis=2) * self.reach.hi
-            common = float(self.scale @ weights.sum(axis=(1, 2)))
-        own = own * float(self.scale.sum()) + x.discount**self.horizon * terminal
-        row = x.storage.longest
-        terms = (self.horizon + 1) * (row + 32) + x.n_models + x.n_states
-        return EPS * (4 * terms * own + (x.n_models + self.prices.size + 8) * common)
+            group_size += float(np.abs(y).max(initial=0.0))
+            payoff_sizes = np.abs(y).max(axis=2) * self.reach.hi
+            common_size = float(self.discount_powers @ payoff_sizes.sum(axis=(1, 2)))
+        group_size = (
+            group_size * float(self.discount_powers.sum())
+            + x.discount**self.horizon * terminal_size
+        )
+        row_length = x.storage.max_row_length
+        n_terms = (self.horizon + 1) * (row_length + 32) + x.n_models + x.n_states
+        return EPS * (
+            4 * n_terms * group_size + (x.n_models + self.common_payoffs.size + 8) * common_size
+        )

@@ -1,7 +1,7 @@
 """The command line: parse, call the library, print.
 
 A command is a file with one function under ``@command(example, ...)``. It reads models with
-:class:`~mmdp.cli.options.Loading`, calls the library inside a :class:`~mmdp.cli.console.Working`
+:class:`~mmdp.cli.options.LoadArgs`, calls the library inside a :class:`~mmdp.cli.console.LiveLine`
 block (the live line on stderr) and prints through :mod:`mmdp.cli.console`. It raises its errors:
 :mod:`mmdp.cli.app` turns them into one line on stderr and an exit status. A number that a
 command returns is its exit status.

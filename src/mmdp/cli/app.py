@@ -16,17 +16,13 @@ import click
 from mmdp._version import __version__
 from mmdp.cli import (
     bound,
-    compare,
     completion,
     convert,
-    doctor,
     domain,
     evaluate,
     export,
     fit,
-    frontier,
     info,
-    methods,
     paper,
     plot,
     report,
@@ -34,18 +30,28 @@ from mmdp.cli import (
     study,
     update,
 )
-from mmdp.cli.console import complain, notice
-from mmdp.cli.options import INTERRUPTED, examples
-from mmdp.clock import listening
+from mmdp.cli.console import print_stderr, show_status
+from mmdp.cli.options import EXIT_INTERRUPTED, LOAD_OPTIONS, format_examples
 from mmdp.errors import InputError, MMDPWarning, Remedy
-from mmdp.words import either
+from mmdp.text import join_or
+from mmdp.timing import listen_for_compilation
 
 COMMANDS = (  # as the help lists them
-    solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound,
-    frontier.frontier, info.info, domain.domain, fit.fit, update.update, convert.convert,
-    report.report, plot.plot, export.export, study.study, paper.paper, doctor.doctor,
+    solve.solve,
+    evaluate.evaluate,
+    bound.bound,
+    report.report,
+    export.export,
+    fit.fit,
+    update.update,
+    convert.convert,
+    domain.domain,
+    study.study,
+    plot.plot,
+    info.info,
+    paper.paper,
     completion.completion,
-)  # fmt: skip
+)
 
 
 class App(click.Group):
@@ -56,55 +62,72 @@ class App(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with listening(lambda: notice("compiling for this machine, once")), _noting():
+            with (
+                listen_for_compilation(lambda: show_status("compiling for this machine, once")),
+                _print_warnings_as_notes(),
+            ):
                 return super().invoke(ctx)
         except InputError as error:
-            known = self.commands[ctx.invoked_subcommand or ""].params
-            raise InputError(error.text(partial(as_option, known))) from None
+            parameters = self.commands[ctx.invoked_subcommand or ""].params
+            raise InputError(error.format_message(partial(format_remedy, parameters))) from None
         except KeyboardInterrupt:
-            complain("interrupted before the end")
-            return INTERRUPTED
+            print_stderr("interrupted before the end")
+            return EXIT_INTERRUPTED
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **rest: Any
     ) -> Any:
         call = partial(super().main, args, standalone_mode=False, **rest)
-        return sys.exit(exit_status(call)) if standalone_mode else call()
+        return sys.exit(run_with_exit_status(call)) if standalone_mode else call()
 
 
 @contextmanager
-def _noting() -> Iterator[None]:
+def _print_warnings_as_notes() -> Iterator[None]:
     """Warnings of the library as notes in one line, without a place in the code."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", MMDPWarning)
-        plain = warnings.showwarning
+        default_showwarning = warnings.showwarning
 
-        def show(message: Any, category: Any, *rest: Any) -> None:
+        def show_warning(message: Any, category: Any, *rest: Any) -> None:
             if issubclass(category, MMDPWarning):
-                complain(f"note: {message}")
+                print_stderr(f"note: {message}")
             else:
-                plain(message, category, *rest)
+                default_showwarning(message, category, *rest)
 
-        warnings.showwarning = show  # type: ignore[assignment]
+        warnings.showwarning = show_warning  # type: ignore[assignment]
         yield
 
 
-def as_option(known: Iterable[click.Parameter], remedy: Remedy) -> str | None:
+def format_remedy(parameters: Iterable[click.Parameter], remedy: Remedy) -> str | None:
     """The remedy in the words of a command with these parameters; None if it has no such option.
 
     >>> column = click.Option(["--column", "columns"])
-    >>> as_option([column], Remedy("columns", {"state": "from"}))
+    >>> format_remedy([column], Remedy("columns", {"state": "from"}))
     'pass --column state=from'
-    >>> as_option([column], Remedy("allowed"))
+    >>> format_remedy([column], Remedy("allowed"))
+    >>> load_option = click.Option(["--load-option"], multiple=True)
+    >>> format_remedy([load_option], Remedy("duplicates", "last", "sum"))
+    'pass --load-option duplicates=last or duplicates=sum'
     """
-    flag = next((x.opts[0] for x in known if x.name == remedy.argument), None)
+    if remedy.argument in LOAD_OPTIONS:
+        return _format_load_remedy(parameters, remedy)
+    flag = next((x.opts[0] for x in parameters if x.name == remedy.argument), None)
     if flag is None:
         return None
-    words = [remedy.do, flag, either(_typed(value, flag) for value in remedy.values)]
-    return " ".join(filter(None, words))
+    parts = [remedy.verb, flag, join_or(_format_value(value, flag) for value in remedy.values)]
+    return " ".join(filter(None, parts))
 
 
-def _typed(value: object, flag: str) -> str:
+def _format_load_remedy(parameters: Iterable[click.Parameter], remedy: Remedy) -> str | None:
+    """Phrase a remedy of :func:`mmdp.load` as ``--load-option KEY=VALUE``; None without it."""
+    if all(parameter.name != "load_option" for parameter in parameters):
+        return None
+    values = [str(value).lower() if isinstance(value, bool) else value for value in remedy.values]
+    settings = [f"{remedy.argument}={value}" for value in values or LOAD_OPTIONS[remedy.argument]]
+    return f"{remedy.verb} --load-option {join_or(settings)}"
+
+
+def _format_value(value: object, flag: str) -> str:
     """What a user types after the flag for the value of an argument."""
     if isinstance(value, Mapping):
         return f" {flag} ".join(f"{key}={x}" for key, x in value.items())
@@ -113,33 +136,33 @@ def _typed(value: object, flag: str) -> str:
     return "" if isinstance(value, bool) else str(value)
 
 
-def exit_status(call: Callable[[], Any]) -> int:
+def run_with_exit_status(call: Callable[[], Any]) -> int:
     """Run, and turn what went wrong into one line and an exit status."""
     try:
         status = call()
         sys.stdout.flush()
     except InputError as error:
-        complain(str(error))
+        print_stderr(str(error))
     except click.UsageError as error:
-        complain(_usage(error))
+        print_stderr(_format_usage_error(error))
     except BrokenPipeError:
         # nobody reads the output any more: keep Python from complaining when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         reason = error.strerror or str(error)
-        complain(f"{error.filename}: {reason}" if error.filename else reason)
+        print_stderr(f"{error.filename}: {reason}" if error.filename else reason)
     except MemoryError:
-        complain("not enough memory")
+        print_stderr("not enough memory")
         return 1
     except click.Abort:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     else:
         return status if isinstance(status, int) else 0
     return 2
 
 
-def _usage(error: click.UsageError) -> str:
+def _format_usage_error(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx is not None else "mmdp"
     message = error.format_message().rstrip(".")
     return f"{message}{' See' if message.endswith('?') else '; see'} {path} --help"
@@ -150,7 +173,7 @@ def _usage(error: click.UsageError) -> str:
     commands=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=examples(
+    epilog=format_examples(
         "mmdp domain riverswim --out data/riverswim",
         "mmdp solve data/riverswim --horizon 50 --out policy.csv",
         "mmdp evaluate policy.csv data/riverswim --split test",
@@ -183,4 +206,4 @@ def main() -> None:
     try:
         app(prog_name="mmdp")
     except KeyboardInterrupt:  # outside of a command: inside, it is caught there
-        sys.exit(INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)

@@ -6,24 +6,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmdp._version import __version__
-from mmdp.bounds import BOUNDS
+from mmdp.bounds import BOUND_METHODS
 from mmdp.cli import options
 from mmdp.cli.console import (
-    Working,
-    introduce,
-    named,
-    show_facts,
-    show_json,
+    LiveLine,
+    objective_suffix,
+    print_facts,
+    print_json,
+    print_model_header,
 )
-from mmdp.cli.options import INTERRUPTED, Loading, command, option, takes
-from mmdp.cli.types import Name
-from mmdp.objective import Objective
-from mmdp.words import at_most, clock, either, figures
+from mmdp.cli.options import EXIT_INTERRUPTED, LoadArgs, command, option, with_options
+from mmdp.cli.types import NameParam
+from mmdp.objectives import Objective
+from mmdp.text import format_bound, format_column, format_seconds, join_or
 
 if TYPE_CHECKING:
     from mmdp import Bound
 
-KINDS = {"history": "every policy, also with memory", "markov": "every Markov policy"}
+SCOPES = {"history": "every policy, also with memory", "markov": "every Markov policy"}
 
 
 @command(
@@ -34,19 +34,31 @@ KINDS = {"history": "every policy, also with memory", "markov": "every Markov po
 @options.data
 @options.horizon
 @option(
-    "--method", "-m", type=Name("bound", BOUNDS), metavar="NAME", default="best",
-    show_default=True, help=f"{either(BOUNDS)}.",
-)  # fmt: skip
+    "--method",
+    "-m",
+    type=NameParam("bound", BOUND_METHODS),
+    metavar="NAME",
+    default="best",
+    show_default=True,
+    help=f"{join_or(BOUND_METHODS)}.",
+)
 @options.objective
 @options.time_limit("Stop the search after S seconds; 10 by default.")
 @options.backend
 @options.as_json
 @options.split
-@takes(Loading)
+@with_options(LoadArgs)
 def bound(
-    data: Path, horizon: int | None, method: str, objective: Objective,
-    time_limit: float | None, backend: str, as_json: bool, split: str, loading: Loading,
-) -> int:  # fmt: skip
+    data: Path,
+    horizon: int | None,
+    method: str,
+    objective: Objective,
+    time_limit: float | None,
+    backend: str,
+    as_json: bool,
+    split: str,
+    load_args: LoadArgs,
+) -> int:
     """Prove how much a policy for DATA can be worth at most.
 
     The bounds oracle, qmdp and pairs hold for every policy, including those with memory; dual,
@@ -57,32 +69,51 @@ def bound(
     """
     import mmdp
 
-    model = loading.read(data, split, quiet=as_json)
-    searching = f"bounding with {method}"
-    with Working(searching, quiet=as_json) as working:
-        found = mmdp.bound(
-            model, horizon, method, objective=objective, time_limit=time_limit, backend=backend,
-            callback=working.bounding,
-        )  # fmt: skip
-    steps = horizon if horizon is not None else model.horizon
+    model = load_args.read_models(data, split, quiet=as_json)
+    message = f"bounding with {method}"
+    with LiveLine(message, quiet=as_json) as live_line:
+        upper_bound = mmdp.bound(
+            model,
+            horizon,
+            method,
+            objective=objective,
+            time_limit=time_limit,
+            backend=backend,
+            callback=live_line.show_bound,
+        )
+    shown_horizon = horizon if horizon is not None else model.horizon
     if as_json:
-        show_json({
-            "data": data, "horizon": steps, "objective": str(objective),
-            "value": found.value, "bounds": found.bounds,
-            "method": found.method, "incumbent": found.details.get("incumbent"),
-            "seconds": found.seconds, "version": __version__,
-        })  # fmt: skip
+        print_json(
+            {
+                "data": data,
+                "horizon": shown_horizon,
+                "objective": str(objective),
+                "value": upper_bound.value,
+                "bounds": upper_bound.scope,
+                "method": upper_bound.method,
+                "incumbent": upper_bound.details.get("incumbent"),
+                "seconds": upper_bound.seconds,
+                "version": __version__,
+            }
+        )
     else:
-        introduce(data, model)
-        show_facts(f"upper bound, horizon {steps}{named(objective)}", _facts(found))
-    return INTERRUPTED if working.pressed else 0
+        print_model_header(data, model)
+        print_facts(
+            f"upper bound, horizon {shown_horizon}{objective_suffix(objective)}",
+            _format_facts(upper_bound),
+        )
+    return EXIT_INTERRUPTED if live_line.is_set else 0
 
 
-def _facts(found: Bound) -> list[tuple[str, str]]:
-    known = found.details.get("incumbent")
-    most, reached = figures([found.value, known], up=[0])
-    facts = [("value", most), ("holds for", KINDS[found.bounds])]
-    if known is not None:
-        more = at_most(max(found.value - known, 0.0), 3)
-        facts.append(("CADP reaches", f"{reached}, the best at most {more} more"))
-    return [*facts, ("method", found.method), ("seconds", clock(found.seconds))]
+def _format_facts(upper_bound: Bound) -> list[tuple[str, str]]:
+    incumbent_value = upper_bound.details.get("incumbent")
+    bound_text, value_text = format_column([upper_bound.value, incumbent_value], round_up=[0])
+    facts = [("value", bound_text), ("holds for", SCOPES[upper_bound.scope])]
+    if incumbent_value is not None:
+        gap_text = format_bound(max(upper_bound.value - incumbent_value, 0.0), 3)
+        facts.append(("CADP reaches", f"{value_text}, the best at most {gap_text} more"))
+    return [
+        *facts,
+        ("method", upper_bound.method),
+        ("seconds", format_seconds(upper_bound.seconds)),
+    ]

@@ -23,6 +23,6 @@ def completion(ctx: click.Context, shell: str) -> None:
     It completes commands, options, methods and files. Run the line for your shell once, then
     open a new terminal.
     """
-    kind = get_completion_class(shell)
-    assert kind is not None
-    print(kind(ctx.find_root().command, {}, "mmdp", "_MMDP_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    print(completion_class(ctx.find_root().command, {}, "mmdp", "_MMDP_COMPLETE").source())

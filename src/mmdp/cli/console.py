@@ -11,39 +11,40 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from mmdp.clock import CtrlC
-from mmdp.objective import Objective
-from mmdp.words import at_most_percent, clipped, counted, figures
+from mmdp.objectives import Objective
+from mmdp.text import clip_middle, format_bound_percent, format_column, pluralize
+from mmdp.timing import InterruptFlag
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mmdp import MMDP, Progress
+    from mmdp import MMDP
+    from mmdp.solution import Progress
 
 WIDTH = 80  # columns that every table fits
 SHOW_AFTER = 1.0  # seconds of work before the live line appears
 
 
-def complain(message: str) -> None:
+def print_stderr(message: str) -> None:
     """One line on stderr."""
-    print("mmdp: " + clipped(" ".join(message.split()), 1300), file=sys.stderr, flush=True)
+    print("mmdp: " + clip_middle(" ".join(message.split()), 1300), file=sys.stderr, flush=True)
 
 
-def _console(*, stderr: bool = False) -> Console:
+def _make_console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
-def _render(table: Any) -> None:
+def _print_trimmed(table: Any) -> None:
     """Print without the blanks that rich fills lines with."""
-    console = _console()
+    console = _make_console()
     with console.capture() as captured:
         console.print(table)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
-def show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
+def print_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
     """A title and one line per fact, the names in a column."""
     from rich.table import Table
 
@@ -53,36 +54,36 @@ def show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
     for name, fact in facts:
         grid.add_row(f"  {name}", fact)
     print(title)
-    _render(grid)
+    _print_trimmed(grid)
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int = 1) -> None:
     """A plain table; the first ``left`` columns are text, the others numbers."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for i, name in enumerate(columns):
-        table.add_column(name, justify="left" if i < left else "right", overflow="fold")
+        table.add_column(name, justify="left" if i < n_left else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    _render(table)
+    _print_trimmed(table)
 
 
-def show_json(document: Mapping[str, Any]) -> None:
+def print_json(document: Mapping[str, Any]) -> None:
     """One JSON document on stdout, a line for each top-level key; never NaN."""
     lines = [
-        f"  {json.dumps(key)}: {json.dumps(plain(value), allow_nan=False)}"
+        f"  {json.dumps(key)}: {json.dumps(to_jsonable(value), allow_nan=False)}"
         for key, value in document.items()
     ]
     sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """The value in JSON's types; numbers that JSON lacks become null.
 
     >>> from pathlib import Path
-    >>> plain({"a": (1.5, float("nan")), "b": Path("x")})
+    >>> to_jsonable({"a": (1.5, float("nan")), "b": Path("x")})
     {'a': [1.5, None], 'b': 'x'}
     """
     if hasattr(value, "tolist"):
@@ -92,66 +93,72 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): to_jsonable(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
+        return [to_jsonable(v) for v in value]
     return value.name if isinstance(value, enum.Enum) else str(value)
 
 
-def aligned(values: Mapping[str, float]) -> list[tuple[str, str]]:
+def align_numbers(values: Mapping[str, float]) -> list[tuple[str, str]]:
     """Named numbers as facts, their decimal points below each other."""
-    numbers = figures(list(values.values()))
+    numbers = format_column(list(values.values()))
     width = max(map(len, numbers))
     return [(name, number.rjust(width)) for name, number in zip(values, numbers, strict=True)]
 
 
-def named(objective: Objective) -> str:
+def objective_suffix(objective: Objective) -> str:
     """What a title adds if something else than the mean counts."""
-    return "" if objective.linear else f", {objective.name}"
+    return "" if objective.is_mean else f", {objective.name}"
 
 
 # ---------------------------------------------------------------- models
-def introduce(data: Path, model: MMDP) -> None:
+def print_model_header(data: Path, model: MMDP) -> None:
     """Which models the figures below are about, and what had to be assumed."""
-    note_assumptions(model)
-    print(f"{data}\n{sizes(model)}")
+    print_assumptions(model)
+    print(f"{data}\n{format_sizes(model)}")
 
 
-def sizes(model: MMDP) -> str:
+def format_sizes(model: MMDP) -> str:
     parts = [
-        counted(model.n_models, "model"), counted(model.n_states, "state"),
-        counted(model.n_actions, "action"), f"discount {model.discount:g}",
+        pluralize(model.n_models, "model"),
+        pluralize(model.n_states, "state"),
+        pluralize(model.n_actions, "action"),
+        f"discount {model.discount:g}",
         *([f"rewards in {model.unit}"] if model.unit else []),
-    ]  # fmt: skip
+    ]
     return ", ".join(parts)
 
 
-def note_assumptions(model: MMDP) -> None:
-    for warning in warnings(model):
-        complain(f"note: {warning}")
+def print_assumptions(model: MMDP) -> None:
+    for warning in list_assumptions(model):
+        print_stderr(f"note: {warning}")
 
 
-def warnings(model: MMDP) -> list[str]:
-    found = []
-    if not model.initial_given:
-        found.append("no initial distribution is given; every state is equally likely at the start")
-    unused = int((model.weights == 0).sum())
-    if unused:
-        found.append(f"{counted(unused, 'model')} of weight 0")
-    return found
+def list_assumptions(model: MMDP) -> list[str]:
+    messages = []
+    if not model.has_initial:
+        messages.append(
+            "no initial distribution is given; every state is equally likely at the start"
+        )
+    n_unused = int((model.weights == 0).sum())
+    if n_unused:
+        messages.append(f"{pluralize(n_unused, 'model')} of weight 0")
+    return messages
 
 
 # ---------------------------------------------------------------- while work lasts
-_live: list[Callable[[str], None]] = []  # how to say something in the lines shown, latest last
+_live_callbacks: list[
+    Callable[[str], None]
+] = []  # how to say something in the lines shown, latest last
 
 
-def notice(text: str) -> None:
+def show_status(text: str) -> None:
     """Say what is going on in the live line; nothing if none is shown."""
-    if _live:
-        _live[-1](text)
+    if _live_callbacks:
+        _live_callbacks[-1](text)
 
 
-class Working(CtrlC):
+class LiveLine(InterruptFlag):
     """A live line on stderr while work lasts: only on a terminal, only after a second.
 
     ``pressed`` says whether Ctrl-C was pressed meanwhile.
@@ -160,49 +167,49 @@ class Working(CtrlC):
     def __init__(self, text: str, *, quiet: bool = False) -> None:
         self._status: Any = None
         if not quiet and sys.stderr.isatty():
-            self._status = _console(stderr=True).status(text)
+            self._status = _make_console(stderr=True).status(text)
             self._timer = threading.Timer(SHOW_AFTER, self._status.start)
             self._timer.daemon = True
 
     def __enter__(self) -> Self:
         if self._status is not None:
             self._timer.start()
-            _live.append(self.say)
+            _live_callbacks.append(self.update)
         return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         if self._status is not None:
-            _live.pop()
+            _live_callbacks.pop()
             self._timer.cancel()
             self._timer.join()
             self._status.stop()
 
-    def say(self, text: str) -> None:
+    def update(self, text: str) -> None:
         if self._status is not None:
             self._status.update(text)
 
-    def progress(self, progress: Progress) -> None:
+    def show_progress(self, progress: Progress) -> None:
         """The callback for ``mmdp.solve``."""
-        best, most = figures([progress.best, progress.bound], up=[1])
-        done = f"iteration {progress.iteration}, value {best}"
+        value_text, bound_text = format_column([progress.best_value, progress.bound], round_up=[1])
+        text = f"iteration {progress.iteration}, value {value_text}"
         if math.isfinite(progress.bound):
-            node = f"node {progress.nodes:,}, " if progress.nodes else ""
-            done = f"{node}value {best}, at most {most}{_gap(progress.gap)}"
-        self.say(f"{progress.method}: {done}, {progress.seconds:.0f} s")
+            node_text = f"node {progress.n_nodes:,}, " if progress.n_nodes else ""
+            text = f"{node_text}value {value_text}, at most {bound_text}{_format_gap(progress.gap)}"
+        self.update(f"{progress.stage}: {text}, {progress.elapsed:.0f} s")
 
-    def bounding(self, progress: Progress) -> None:
+    def show_bound(self, progress: Progress) -> None:
         """The callback for ``mmdp.bound``."""
-        most = figures([progress.bound], up=[0])[0]
-        done = f"at most {most}{_gap(progress.gap)}"
-        self.say(f"{progress.method}: {done}, {progress.seconds:.0f} s")
+        bound_text = format_column([progress.bound], round_up=[0])[0]
+        text = f"at most {bound_text}{_format_gap(progress.gap)}"
+        self.update(f"{progress.stage}: {text}, {progress.elapsed:.0f} s")
 
 
-def _gap(gap: float) -> str:
-    return f", gap {at_most_percent(gap)}" if math.isfinite(gap) else ""
+def _format_gap(gap: float) -> str:
+    return f", gap {format_bound_percent(gap)}" if math.isfinite(gap) else ""
 
 
-class Steps:
+class StepBar:
     """A bar for work of many known steps; plain lines if stderr is not a terminal.
 
     ``say(text, done, total)`` moves it.
@@ -211,29 +218,34 @@ class Steps:
     def __init__(self, *, quiet: bool = False) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-        console = _console(stderr=True)
-        self._shows, self._quiet, self._group = console.is_terminal and not quiet, quiet, ""
+        console = _make_console(stderr=True)
+        self._is_shown, self._quiet, self._group = console.is_terminal and not quiet, quiet, ""
         self._bar = Progress(
-            "{task.description}", BarColumn(bar_width=24), MofNCompleteColumn(),
-            TimeElapsedColumn(), console=console, disable=not self._shows, transient=True,
-        )  # fmt: skip
+            "{task.description}",
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not self._is_shown,
+            transient=True,
+        )
         self._task = self._bar.add_task("starting", total=None)
 
-    def say(self, text: str, done: int, total: int) -> None:
-        self._bar.update(self._task, description=f"{text:<24}", completed=done, total=total)
+    def update(self, text: str, n_done: int, n_total: int) -> None:
+        self._bar.update(self._task, description=f"{text:<24}", completed=n_done, total=n_total)
         group = text.split()[0].rstrip(":")
-        if not self._shows and not self._quiet and group != self._group:
+        if not self._is_shown and not self._quiet and group != self._group:
             self._group = group
-            print(f"{done:>3}/{total} {group}", file=sys.stderr, flush=True)
+            print(f"{n_done:>3}/{n_total} {group}", file=sys.stderr, flush=True)
 
-    def _describe(self, text: str) -> None:
+    def _set_description(self, text: str) -> None:
         self._bar.update(self._task, description=text)
 
-    def __enter__(self) -> Steps:
+    def __enter__(self) -> StepBar:
         self._bar.start()
-        _live.append(self._describe)
+        _live_callbacks.append(self._set_description)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _live.pop()
+        _live_callbacks.pop()
         self._bar.stop()

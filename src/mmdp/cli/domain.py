@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mmdp.cli import options
-from mmdp.cli.console import Working, notice, show_facts, show_json, sizes
-from mmdp.cli.options import command, option
-from mmdp.cli.types import refuse_name
+from mmdp.cli.console import LiveLine, format_sizes, print_facts, print_json, show_status
+from mmdp.cli.options import command, option, to_flag
+from mmdp.cli.types import raise_unknown_name
 from mmdp.errors import InputError
-from mmdp.words import counted
+from mmdp.text import pluralize
 
 if TYPE_CHECKING:
     from mmdp import MMDP
 
 # the options of the command, and what the functions of the domains call them
-ALIASES = {"models": ("n_train", "n_models"), "test_models": ("n_test",), "seed": ("seed",)}
+ALIASES = {"n_models": ("n_train", "n_models"), "n_test_models": ("n_test",), "seed": ("seed",)}
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     from mmdp.domains import DOMAINS
 
     return [name for name in DOMAINS if name.startswith(incomplete)]
@@ -33,87 +33,99 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @command(
     "mmdp domain --list",
     "mmdp domain riverswim --out data/riverswim",
-    "mmdp domain hiv --out data/hiv --seed 1 --models 200 --test-models 1000",
+    "mmdp domain hiv --out data/hiv --seed 1 --n-models 200 --n-test-models 1000",
     "mmdp domain garnet --out data/garnet --set n_states=500 --set branching=10",
 )
-@click.argument("name", required=False, shell_complete=_complete, help="The domain.")
+@click.argument("name", required=False, shell_complete=_complete_name, help="The domain.")
 @options.out_folder()
-@option("--models", type=int, metavar="N", help="Number of training models.")
-@option("--test-models", type=int, metavar="N", help="Number of test models.")
+@option("--n-models", type=int, metavar="N", help="Number of training models.")
+@option("--n-test-models", type=int, metavar="N", help="Number of test models.")
 @options.seed(None)
 @option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE",
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
     help="Another option of the domain; may be given several times.",
-)  # fmt: skip
+)
 @option("--list", "as_list", is_flag=True, help="List the domains.")
 @options.as_json
 def domain(
-    name: str | None, out: Path | None, models: int | None, test_models: int | None,
-    seed: int | None, settings: Sequence[str], as_list: bool, as_json: bool,
-) -> None:  # fmt: skip
+    name: str | None,
+    out: Path | None,
+    n_models: int | None,
+    n_test_models: int | None,
+    seed: int | None,
+    settings: Sequence[str],
+    as_list: bool,
+    as_json: bool,
+) -> None:
     """Write the models of a benchmark domain as CSV files.
 
-    The folder gets training.csv, test.csv, initial.csv and parameters.csv; solve, compare and
+    The folder gets training.csv, test.csv, initial.csv and parameters.csv; solve, study and
     info read it. Without NAME the domains are listed.
     """
-    from mmdp.clock import heard
     from mmdp.domains import DESCRIPTIONS, DOMAINS
     from mmdp.io.folders import replace_folder
+    from mmdp.timing import redirect_bars
 
     if as_list or name is None:
-        _list(DESCRIPTIONS, as_json)
+        _print_domains(DESCRIPTIONS, as_json)
         return
     if name not in DOMAINS:
-        refuse_name("domain", name, DOMAINS)
+        raise_unknown_name("domain", name, DOMAINS)
     if out is None:
         raise InputError(f"say where to write {name}: --out FOLDER")
-    counts = {"seed": seed, "models": models, "test_models": test_models}
-    arguments = _arguments(name, DOMAINS[name], counts, settings)
-    with Working(f"drawing the models of {name}", quiet=as_json) as working, heard(notice):
-        train, test = _draw(name, DOMAINS[name], arguments)
-        working.say(f"writing {out}")
+    counts = {"seed": seed, "n_models": n_models, "n_test_models": n_test_models}
+    arguments = _build_arguments(name, DOMAINS[name], counts, settings)
+    with (
+        LiveLine(f"drawing the models of {name}", quiet=as_json) as live_line,
+        redirect_bars(show_status),
+    ):
+        train, test = _make_models(name, DOMAINS[name], arguments)
+        live_line.update(f"writing {out}")
         replace_folder(out, train, test)
     if as_json:
-        drawn = {"models": train.n_models, "test_models": test.n_models}
-        show_json({"domain": name, "out": out, **drawn, "options": arguments})
+        sizes_drawn = {"models": train.n_models, "test_models": test.n_models}
+        print_json({"domain": name, "out": out, **sizes_drawn, "options": arguments})
     else:
-        print(f"{out}\n{sizes(train)}; {counted(test.n_models, 'test model')}")
+        print(f"{out}\n{format_sizes(train)}; {pluralize(test.n_models, 'test model')}")
 
 
-def _list(descriptions: Mapping[str, str], as_json: bool) -> None:
+def _print_domains(descriptions: Mapping[str, str], as_json: bool) -> None:
     if as_json:
-        show_json({"domains": descriptions})
+        print_json({"domains": descriptions})
     else:
-        show_facts("benchmark domains", descriptions.items())
+        print_facts("benchmark domains", descriptions.items())
 
 
-def _arguments(
+def _build_arguments(
     name: str, function: Any, counts: Mapping[str, int | None], settings: Sequence[str]
 ) -> dict[str, Any]:
     """The arguments of a domain's function, by its own names."""
-    known = inspect.signature(function).parameters
+    known_parameters = inspect.signature(function).parameters
     arguments: dict[str, Any] = {}
     for key, value in counts.items():
         if value is None:
             continue
-        own = next((alias for alias in ALIASES[key] if alias in known), None)
-        if own is None:
-            raise InputError(f"{name} has no --{key.replace('_', '-')}: it is always the same")
-        arguments[own] = value
+        argument_name = next((alias for alias in ALIASES[key] if alias in known_parameters), None)
+        if argument_name is None:
+            raise InputError(f"{name} has no {to_flag(key)}: it is always the same")
+        arguments[argument_name] = value
     for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals:
+        key, separator, text = setting.partition("=")
+        if not separator:
             raise InputError(f"--set {setting}: write KEY=VALUE")
-        if key not in known:
-            refuse_name(f"option of {name}", key, known)
-        arguments[key] = _literal(text)
+        if key not in known_parameters:
+            raise_unknown_name(f"option of {name}", key, known_parameters)
+        arguments[key] = _parse_literal(text)
     return arguments
 
 
-def _literal(text: str) -> Any:
+def _parse_literal(text: str) -> Any:
     """A number, true, false, null or a list if it reads as one; else the text.
 
-    >>> _literal("0.5"), _literal("paper"), _literal("[1, 2]")
+    >>> _parse_literal("0.5"), _parse_literal("paper"), _parse_literal("[1, 2]")
     (0.5, 'paper', [1, 2])
     """
     try:
@@ -122,9 +134,9 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _draw(name: str, function: Any, arguments: Mapping[str, Any]) -> tuple[MMDP, MMDP]:
+def _make_models(name: str, function: Any, arguments: Mapping[str, Any]) -> tuple[MMDP, MMDP]:
     try:
         train, test = function(**arguments)
     except InputError as error:
-        raise error.at(name) from None
+        raise error.with_location(name) from None
     return train, test

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mmdp.cli.console import complain
-from mmdp.cli.options import Loading, check_out, command, option, takes
-from mmdp.cli.types import INPUT, PATH, Words
+from mmdp.cli.console import print_stderr
+from mmdp.cli.options import LoadArgs, check_output_path, command, option, with_options
+from mmdp.cli.types import INPUT, PATH, KeywordParam
 from mmdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 @click.argument("policy", type=PATH, help="A policy that mmdp solve wrote.")
 @click.argument("data", type=INPUT, required=False, help="The models it is for.")
 @option(
-    "--to", type=Words("python", "javascript", "sql", "excel", "html"),
+    "--to",
+    type=KeywordParam("python", "javascript", "sql", "excel", "html"),
     help="What to write.  [default: by the suffix of --out]",
-)  # fmt: skip
+)
 @option("--out", "-o", type=PATH, metavar="FILE", help="Where to write; printed if not given.")
-@takes(Loading)
+@with_options(LoadArgs)
 def export(
-    policy: Path, data: Path | None, to: str | None, out: Path | None, loading: Loading
+    policy: Path, data: Path | None, to: str | None, out: Path | None, load_args: LoadArgs
 ) -> None:
     """Write a policy as one file that needs nothing else.
 
@@ -42,30 +43,30 @@ def export(
     .json.
     """
     import mmdp
-    from mmdp.exports import exported
+    from mmdp.exports import render_policy
 
-    check_out(out, data or policy, policy)
-    model = None if data is None else loading.read(data, quiet=True)
-    found = mmdp.load_policy(policy, model)
-    bound = None if model is None else _proven(policy, model)
+    check_output_path(out, data or policy, policy)
+    model = None if data is None else load_args.read_models(data, quiet=True)
+    loaded_policy = mmdp.load_policy(policy, model)
+    bound = None if model is None else _load_certificate(policy, model)
     if out is not None:
-        mmdp.export(found, out, to=to, model=model, bound=bound)
+        mmdp.export(loaded_policy, out, to=to, model=model, bound=bound)
         print(f"policy exported to {out}")
         return
     if to is None:
         raise InputError("nothing says what to write; give --to python or --out rule.py")
-    text = exported(found, to, model, bound)
+    text = render_policy(loaded_policy, to, model, bound)
     if isinstance(text, bytes):
         raise InputError(f"{to} is no text; give --out rule.xlsx")
     click.echo(text, nl=False)
 
 
-def _proven(policy: Path, model: MMDP) -> Bound | None:
+def _load_certificate(policy: Path, model: MMDP) -> Bound | None:
     """What is kept with the policy's file, if it is about these models."""
     import mmdp
 
     try:
         return mmdp.io.load_certificate(policy, model)
     except InputError as error:  # the file is about the policy all the same
-        complain(f"note: no proof is shown: {error.problem}")
+        print_stderr(f"note: no proof is shown: {error.message}")
         return None

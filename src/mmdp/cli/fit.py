@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mmdp.cli import options
-from mmdp.cli.console import Working, show_facts, show_json
+from mmdp.cli.console import LiveLine, print_facts, print_json
 from mmdp.cli.options import command, option
-from mmdp.cli.types import INPUT, Listed, Shares, Words
-from mmdp.words import counted
+from mmdp.cli.types import INPUT, DistributionParam, KeywordParam, LabelsParam
+from mmdp.text import pluralize
 
 if TYPE_CHECKING:
     from mmdp.posterior import Fit
 
 
 @command(
-    "mmdp fit log.csv --models 200 --out models",
+    "mmdp fit log.csv --n-models 200 --out models",
     "mmdp fit log.csv --out models --rewards normal --unseen absorb",
     "mmdp fit log.csv --out models --states 20 --discount 0.95",
     "mmdp fit log.parquet --out models --column state=from --column next_state=to",
@@ -28,52 +28,83 @@ if TYPE_CHECKING:
     "log", type=INPUT, help="Transitions or their counts: .csv, .parquet, or - for standard input."
 )
 @options.out_folder(required=True)
-@option("--models", type=int, metavar="N", default=200, show_default=True, help="Models to draw.")
+@option("--n-models", type=int, metavar="N", default=200, show_default=True, help="Models to draw.")
 @option(
-    "--test-models", type=int, metavar="N", default=0, show_default=True,
+    "--n-test-models",
+    type=int,
+    metavar="N",
+    default=0,
+    show_default=True,
     help="Test models to draw.",
-)  # fmt: skip
+)
 @option(
-    "--prior", type=Words("pooled", "symmetric"), default="pooled", show_default=True,
+    "--prior",
+    type=KeywordParam("pooled", "symmetric"),
+    default="pooled",
+    show_default=True,
     help="Expect the next states that followed the state after any action, or all states alike.",
-)  # fmt: skip
+)
 @option(
-    "--concentration", type=float, metavar="X", default=1.0, show_default=True,
+    "--concentration",
+    type=float,
+    metavar="X",
+    default=1.0,
+    show_default=True,
     help="Factor for the pseudo-counts of the prior.",
-)  # fmt: skip
+)
 @option(
-    "--support", type=Words("all", "seen"), default="all", show_default=True,
+    "--support",
+    type=KeywordParam("all", "seen"),
+    default="all",
+    show_default=True,
     help="Which next states are possible.",
-)  # fmt: skip
+)
 @option(
-    "--unseen", type=Words("prior", "error", "absorb", "forbid"), default="prior",
-    show_default=True, help="What to do with state-action pairs that are not in the log.",
-)  # fmt: skip
+    "--unseen",
+    type=KeywordParam("prior", "error", "absorb", "forbid"),
+    default="prior",
+    show_default=True,
+    help="What to do with state-action pairs that are not in the log.",
+)
 @option(
-    "--states", type=Listed(),
+    "--states",
+    type=LabelsParam(),
     help="Number of states or their labels in order, for those that the log never shows.",
-)  # fmt: skip
-@option("--actions", type=Listed(), help="Number of actions, or their labels in order.")
+)
+@option("--actions", type=LabelsParam(), help="Number of actions, or their labels in order.")
 @option(
-    "--absorbing", multiple=True, metavar="STATE",
+    "--absorbing",
+    multiple=True,
+    metavar="STATE",
     help="A state that ends an episode; may be given several times.",
-)  # fmt: skip
+)
 @option(
-    "--rewards", metavar="average|normal|FILE", default="average", show_default=True,
+    "--rewards",
+    metavar="average|normal|FILE",
+    default="average",
+    show_default=True,
     help="Take the average of the log, draw from the posterior, or read a file.",
-)  # fmt: skip
+)
 @option(
-    "--discount", type=float, metavar="G", default=1.0, show_default=True,
+    "--discount",
+    type=float,
+    metavar="G",
+    default=1.0,
+    show_default=True,
     help="Discount factor per step: 0 to 1.",
-)  # fmt: skip
+)
 @option(
-    "--initial", type=Shares(),
+    "--initial",
+    type=DistributionParam(),
     help="The first state, or shares of several; by default those of the episodes.",
-)  # fmt: skip
+)
 @option(
-    "--column", "columns", multiple=True, metavar="ROLE=NAME",
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="ROLE=NAME",
     help="Another name for a column; may be given several times.",
-)  # fmt: skip
+)
 @options.seed()
 @option("--overwrite", is_flag=True, help="Replace existing models.")
 @options.as_json
@@ -88,22 +119,28 @@ def fit(log: Path, out: Path, columns: Sequence[str], as_json: bool, **options: 
     """
     from mmdp.posterior import fit_folder
 
-    named = dict(setting.partition("=")[::2] for setting in columns)
-    with Working(f"fitting {log}", quiet=as_json):
-        found = fit_folder(log, out, columns=named or None, **options)
+    column_names = dict(setting.partition("=")[::2] for setting in columns)
+    with LiveLine(f"fitting {log}", quiet=as_json):
+        fit_result = fit_folder(log, out, columns=column_names or None, **options)
     if as_json:
-        show_json({"out": out, "models": found.train.n_models, "warnings": list(found.warnings)})
+        print_json(
+            {"out": out, "models": fit_result.train.n_models, "warnings": list(fit_result.warnings)}
+        )
     else:
-        show_facts(str(out), _facts(found))
+        print_facts(str(out), _format_facts(fit_result))
 
 
-def _facts(found: Fit) -> list[tuple[str, str]]:
-    test = 0 if found.test is None else found.test.n_models
+def _format_facts(fit_result: Fit) -> list[tuple[str, str]]:
+    n_test = 0 if fit_result.test is None else fit_result.test.n_models
     return [
-        ("log", counted(int(found.visits.sum()), "transition")),
-        ("models", f"{found.train.n_models:,} to solve, {test:,} held out"),
-        ("states", f"{found.train.n_states:,}"),
-        ("actions", f"{found.train.n_actions:,}"),
-        ("unseen", f"{len(found.unseen):,} of {found.visits.size:,} state-action pairs"),
-        *(("note", warning) for warning in found.warnings),
+        ("log", pluralize(int(fit_result.pair_counts.sum()), "transition")),
+        ("models", f"{fit_result.train.n_models:,} to solve, {n_test:,} held out"),
+        ("states", f"{fit_result.train.n_states:,}"),
+        ("actions", f"{fit_result.train.n_actions:,}"),
+        (
+            "unseen",
+            f"{len(fit_result.unseen_pairs):,} of {fit_result.pair_counts.size:,} "
+            "state-action pairs",
+        ),
+        *(("note", warning) for warning in fit_result.warnings),
     ]

@@ -1,92 +1,127 @@
-"""mmdp info: what a file or folder holds."""
+"""mmdp info: a description of models, of the methods and of the system."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from mmdp.cli import options
-from mmdp.cli.console import note_assumptions, show_facts, show_json, warnings
-from mmdp.cli.options import Loading, command, takes
-from mmdp.words import counted, in_unit, listed
+from mmdp.cli.console import list_assumptions, print_assumptions, print_facts, print_json
+from mmdp.cli.methods import print_methods
+from mmdp.cli.options import LoadArgs, command, with_options
+from mmdp.cli.system import describe_system, print_system
+from mmdp.cli.types import INPUT
+from mmdp.methods.registry import list_capabilities
+from mmdp.text import format_with_unit, pluralize, summarize_labels
 
 if TYPE_CHECKING:
     from mmdp import MMDP
 
 
-@command("mmdp info data/riverswim", "mmdp info models.npz --json")
-@options.data
+@command("mmdp info", "mmdp info data/riverswim", "mmdp info models.npz --json")
+@click.argument("data", type=INPUT, required=False, help="The models to describe.")
 @options.as_json
 @options.split
-@takes(Loading)
-def info(data: Path, as_json: bool, split: str, loading: Loading) -> None:
-    """Describe DATA: its sizes, labels, rewards and storage.
+@with_options(LoadArgs)
+def info(data: Path | None, as_json: bool, split: str, load_args: LoadArgs) -> None:
+    """Describe DATA; without it, the methods and what mmdp runs on.
 
-    It also says what had to be assumed, such as an initial distribution that is not given.
+    Of DATA: its sizes, labels, rewards and storage, and what had to be assumed, such as an
+    initial distribution that is not given.
+
+    Of mmdp, for bug reports too: what each method can do, versions, threads, devices, and whether
+    each backend computes what numpy does. A policy with a belief has to see what happens at every
+    step; one without needs only the time and the state. --json has the options of each method.
     """
-    model = loading.read(data, split, quiet=as_json)
+    if data is None:
+        if as_json:
+            methods = {row.name: row._asdict() for row in list_capabilities()}
+            print_json({"methods": methods, "system": describe_system(quiet=True)})
+        else:
+            print_methods()
+            print()
+            print_system()
+        return
+    model = load_args.read_models(data, split, quiet=as_json)
     if as_json:
-        show_json({"data": data, **_description(model)})
+        print_json({"data": data, **_describe_model(model)})
     else:
-        show_facts(str(data), _facts(model))
-        note_assumptions(model)
+        print_facts(str(data), _format_facts(model))
+        print_assumptions(model)
 
 
-def _description(model: MMDP) -> dict[str, Any]:
+def _describe_model(model: MMDP) -> dict[str, Any]:
     """Everything that ``info`` knows about a model."""
     import numpy as np
 
-    from mmdp.kernels.rewards import blocks
+    from mmdp.kernels.rewards import iter_blocks
 
-    found = [r[:, model.allowed[states]] for states, r in blocks(model.problem.r)]
-    ends = [(r.min(), r.max()) for r in found if r.size]
+    reward_blocks = [r[:, model.allowed[states]] for states, r in iter_blocks(model.problem.r)]
+    reward_ranges = [(r.min(), r.max()) for r in reward_blocks if r.size]
     weights = model.weights
     return {
-        "name": model.name, "models": model.n_models, "states": model.n_states,
-        "actions": model.n_actions, "horizon": model.horizon, "discount": model.discount,
-        "times": {x.name: x.labels} if (x := model.times).labels else None, "unit": model.unit,
-        "initial_given": model.initial_given,
+        "name": model.name,
+        "models": model.n_models,
+        "states": model.n_states,
+        "actions": model.n_actions,
+        "horizon": model.horizon,
+        "discount": model.discount,
+        "times": {x.name: x.labels} if (x := model.time_labels).labels else None,
+        "unit": model.unit,
+        "initial_given": model.has_initial,
         "initial_per_model": model.initial.ndim > 1,
         "initial_states": int(model.problem.initial.any(axis=1).sum()),
         "weights_uniform": bool(np.ptp(weights) <= 1e-12),
         "weights_range": [weights.min(), weights.max()],
-        "not_allowed": int((~model.allowed).sum()), "pairs": model.allowed.size,
-        "reward_range": [min(x for x, _ in ends), max(y for _, y in ends)],
-        "next_rewards": model.has_next_rewards, "models_change": model.drifts,
-        "terminal": bool(model.terminal.any()), "storage": model.storage,
-        "density": model.density, "memory": model.memory,
+        "not_allowed": int((~model.allowed).sum()),
+        "pairs": model.allowed.size,
+        "reward_range": [min(x for x, _ in reward_ranges), max(y for _, y in reward_ranges)],
+        "next_rewards": model.has_next_rewards,
+        "models_change": model.is_switching,
+        "terminal": bool(model.terminal.any()),
+        "storage": model.storage,
+        "density": model.density,
+        "memory": model.nbytes,
         "labels": {
-            what: getattr(model, f"{what}_labels") for what, own in model.labelled.items() if own
+            axis: getattr(model, f"{axis}_labels")
+            for axis, has_own_labels in model.has_labels.items()
+            if has_own_labels
         },
-        "parameters": sorted(model.parameters), "citation": model.citation,
-        "warnings": warnings(model),
-    }  # fmt: skip
+        "parameters": sorted(model.parameters),
+        "citation": model.citation,
+        "warnings": list_assumptions(model),
+    }
 
 
-def _facts(model: MMDP) -> list[tuple[str, str]]:
-    from mmdp.words import readable_bytes
+def _format_facts(model: MMDP) -> list[tuple[str, str]]:
+    from mmdp.text import format_bytes
 
-    facts = _description(model)
+    facts = _describe_model(model)
     lowest, highest = facts["weights_range"]
     low, high = (f"{x:,.6g}" for x in facts["reward_range"])
-    kind = "per next state" if facts["next_rewards"] else "per state and action"
-    labelled = model.labelled
-    apart = ", each model its own" if model.initial.ndim > 1 else ""
+    reward_text = "per next state" if facts["next_rewards"] else "per state and action"
+    has_labels = model.has_labels
+    per_model_text = ", each model its own" if model.initial.ndim > 1 else ""
     rows = [
-        ("models", listed(model.model_labels, labelled["model"])),
-        ("states", listed(model.state_labels, labelled["state"])),
-        ("actions", listed(model.action_labels, labelled["action"])),
+        ("models", summarize_labels(model.model_labels, has_labels["model"])),
+        ("states", summarize_labels(model.state_labels, has_labels["state"])),
+        ("actions", summarize_labels(model.action_labels, has_labels["action"])),
         ("horizon", f"{model.horizon} (time-varying)" if model.horizon else "any"),
-        *model.times.facts,
+        *model.time_labels.summary_rows,
         ("discount", f"{model.discount:g}"),
-        ("initial", f"given, {counted(facts['initial_states'], 'state')} possible{apart}"
-         if model.initial_given else "uniform (not given)"),
+        (
+            "initial",
+            f"given, {pluralize(facts['initial_states'], 'state')} possible{per_model_text}"
+            if model.has_initial
+            else "uniform (not given)",
+        ),
         ("weights", "uniform" if facts["weights_uniform"] else f"{lowest:.4g} to {highest:.4g}"),
         ("not allowed", f"{facts['not_allowed']:,} of {facts['pairs']:,} state-action pairs"),
-        ("rewards", f"{low} to {in_unit(high, model.unit)}, {kind}"),
-        ("storage",
-         f"{model.storage}, density {model.density:.3g}, {readable_bytes(model.memory)}"),
-    ]  # fmt: skip
+        ("rewards", f"{low} to {format_with_unit(high, model.unit)}, {reward_text}"),
+        ("storage", f"{model.storage}, density {model.density:.3g}, {format_bytes(model.nbytes)}"),
+    ]
     if facts["models_change"]:
         rows.insert(1, ("change", "the model changes by a chain of its own"))
     if facts["terminal"]:

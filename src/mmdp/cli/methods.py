@@ -1,34 +1,26 @@
-"""mmdp methods: what every method can do."""
+"""The table of methods that ``mmdp info`` prints."""
 
 from __future__ import annotations
 
-from mmdp.cli import options
-from mmdp.cli.console import show_json, show_table
-from mmdp.cli.options import command
-from mmdp.methods.table import by_case, capabilities
+import textwrap
+
+from mmdp.cli.console import WIDTH, print_table
+from mmdp.methods.registry import list_capabilities, methods_by_feature
 from mmdp.solution import Status
-from mmdp.words import either
+from mmdp.text import join_or
 
 
-@command("mmdp methods", "mmdp methods --json")
-@options.as_json
-def methods(as_json: bool) -> None:
-    """List the methods of solve, compare and report.
-
-    A policy with a belief has to see what happens at every step; one without needs only the
-    time and the state. A method that proves nothing may still find the best policy: --certify
-    shows how far from it the policy can be. --json has the options of each method too.
-    """
-    table = capabilities()
-    if as_json:
-        show_json({row.name: row._asdict() for row in table})
-        return
-    rows = [(row.name, row.title, row.memory, _proven(row.proves)) for row in table]
-    show_table(("method", "what it does", "memory", "proves"), rows, left=4)
+def print_methods() -> None:
+    """Print a table of the methods and lists of those that support special problems."""
+    rows = [
+        (row.name, row.title, row.memory, _format_status(row.best_status))
+        for row in list_capabilities()
+    ]
+    print_table(("method", "what it does", "memory", "proves"), rows, n_left=4)
     print()
-    for case, names in by_case().items():
-        print(f"For {case}: {either(names, ' and ')}.")
+    for case, names in methods_by_feature().items():
+        print(textwrap.fill(f"For {case}: {join_or(names, ' and ')}.", WIDTH))
 
 
-def _proven(status: Status | None) -> str:
+def _format_status(status: Status | None) -> str:
     return "nothing" if status is None else status.name.lower().replace("_", " ")

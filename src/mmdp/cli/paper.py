@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mmdp.cli import options
-from mmdp.cli.console import Steps, complain, show_json, show_table
-from mmdp.cli.options import INTERRUPTED, command, option
-from mmdp.cli.types import PATH, Words
-from mmdp.clock import ending
-from mmdp.words import either
+from mmdp.cli.console import StepBar, print_json, print_stderr, print_table
+from mmdp.cli.options import EXIT_INTERRUPTED, command, option
+from mmdp.cli.types import PATH, KeywordParam
+from mmdp.text import join_or
+from mmdp.timing import allow_stop
 
 DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
 
@@ -26,17 +26,27 @@ DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
 )
 @option("--full", is_flag=True, help="Every horizon of POP, POPS and INV (some minutes).")
 @option(
-    "--domain", "domains", multiple=True, metavar="NAME", type=Words(*DOMAINS),
-    help=f"Only {either(DOMAINS)}; may be given several times.",
-)  # fmt: skip
+    "--domain",
+    "domains",
+    multiple=True,
+    metavar="NAME",
+    type=KeywordParam(*DOMAINS),
+    help=f"Only {join_or(DOMAINS)}; may be given several times.",
+)
 @options.seed(None)
 @options.jobs
-@option("--fresh", is_flag=True, help="Ignore the results kept in FOLDER/cells.")
+@option("--no-cache", is_flag=True, help="Ignore the results kept in FOLDER/cells.")
 @options.as_json
 def paper(
-    out: Path, data: Path | None, full: bool, domains: Sequence[str], seed: int | None,
-    jobs: int, fresh: bool, as_json: bool,
-) -> int:  # fmt: skip
+    out: Path,
+    data: Path | None,
+    full: bool,
+    domains: Sequence[str],
+    seed: int | None,
+    jobs: int,
+    no_cache: bool,
+    as_json: bool,
+) -> int:
     """Compute the tables and the figure of the CADP paper.
 
     The paper is Su and Petrik, Solving Multi-Model MDPs by Coordinate Ascent and Dynamic
@@ -47,33 +57,40 @@ def paper(
     130).
     """
     from mmdp.paper.cases import CASES, SEED
-    from mmdp.paper.page import terminal_tables, write
-    from mmdp.paper.run import Job
+    from mmdp.paper.page import format_terminal_tables, write_results
+    from mmdp.paper.run import PaperExperiment
 
-    job = Job(
-        out, data=data, full=full, domains=tuple(domains or CASES),
-        seed=SEED if seed is None else seed, jobs=jobs, fresh=fresh,
-    )  # fmt: skip
+    job = PaperExperiment(
+        out,
+        data_dir=data,
+        full=full,
+        domains=tuple(domains or CASES),
+        seed=SEED if seed is None else seed,
+        n_jobs=jobs,
+        no_cache=no_cache,
+    )
     out.mkdir(parents=True, exist_ok=True)
-    if data is not None and job.generated and not as_json:
-        complain(f"note: {data} has no models of {', '.join(job.generated)}; these are generated")
-    with ending() as end:
-        with Steps(quiet=as_json) as steps:
-            job.report = steps.say
+    if data is not None and job.generated_domains and not as_json:
+        print_stderr(
+            f"note: {data} has no models of {', '.join(job.generated_domains)}; these are generated"
+        )
+    with allow_stop() as stop_state:
+        with StepBar(quiet=as_json) as step_bar:
+            job.callback = step_bar.update
             results = job.run()
-        files = write(results, out)
-    if end.interrupted:
-        kept = f"{job.done} of {job.total} results kept in {out / 'cells'}"
-        complain(f"interrupted; {kept}; run again to go on")
-        return INTERRUPTED
+        files = write_results(results, out)
+    if stop_state.is_interrupted:
+        kept_text = f"{job.n_done} of {job.n_total} results kept in {out / 'cells'}"
+        print_stderr(f"interrupted; {kept_text}; run again to go on")
+        return EXIT_INTERRUPTED
     if as_json:
-        records = results.frame().to_dict("records")
-        document = {"results": records, "generated": job.generated}
-        show_json({**document, "seconds": results.seconds, "files": files})
+        records = results.to_frame().to_dict("records")
+        document = {"results": records, "generated": job.generated_domains}
+        print_json({**document, "seconds": results.seconds, "files": files})
         return 0
-    for title, columns, rows in terminal_tables(results):
+    for title, columns, rows in format_terminal_tables(results):
         print(f"\n{title}")
-        show_table(columns, rows)
-    reused = f", {results.reused} of {job.total} results reused" * bool(results.reused)
-    print(f"\n{results.seconds:.1f} s{reused}; open {out / 'paper.html'}")
+        print_table(columns, rows)
+    reused_text = f", {results.n_reused} of {job.n_total} results reused" * bool(results.n_reused)
+    print(f"\n{results.seconds:.1f} s{reused_text}; open {out / 'paper.html'}")
     return 0

@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mmdp.cli import options
-from mmdp.cli.console import Working
+from mmdp.cli.console import LiveLine
 from mmdp.cli.options import (
-    Loading,
-    Willingness,
-    check_finite,
+    LoadArgs,
+    WtpArgs,
+    check_finite_horizon,
     command,
-    given_policy,
+    load_finite_policy,
     option,
-    takes,
+    with_options,
 )
-from mmdp.cli.types import PATH, refuse_name
-from mmdp.policy import markov_policy
+from mmdp.cli.types import PATH, raise_unknown_name
+from mmdp.policies import require_markov
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
 
 
-def _kinds() -> tuple[str, ...]:
-    from mmdp.report import KINDS
+def _figure_names() -> tuple[str, ...]:
+    from mmdp.report import FIGURES
 
-    return KINDS
+    return FIGURES
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in _kinds() if name.startswith(incomplete)]
+def _complete_figure(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _figure_names() if name.startswith(incomplete)]
 
 
 @command(
@@ -42,64 +42,79 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     "mmdp plot chart models --policy chart.csv --out chart.svg",
     "mmdp plot tree models --policy tree.json --out tree.svg",
 )
-@click.argument("kind", shell_complete=_complete, help="What to draw; see above.")
+@click.argument("figure", shell_complete=_complete_figure, help="What to draw; see above.")
 @options.data
 @option("--out", "-o", type=PATH, metavar="FILE", required=True, help="A .png or .svg file.")
 @options.horizon
 @options.policy
-@options.rivals
-@takes(Willingness)
+@options.methods_option
+@with_options(WtpArgs)
 @options.seed()
-@takes(Loading)
+@with_options(LoadArgs)
 def plot(
-    kind: str, data: Path, out: Path, horizon: int | None, policy: Path | None,
-    methods: Sequence[str], willingness: Willingness, seed: int, loading: Loading,
-) -> None:  # fmt: skip
+    figure: str,
+    data: Path,
+    out: Path,
+    horizon: int | None,
+    policy: Path | None,
+    methods: Sequence[str],
+    wtp_args: WtpArgs,
+    seed: int,
+    load_args: LoadArgs,
+) -> None:
     """Draw one of the report's pictures as PNG or SVG.
 
-    KIND is policy, methods, returns, regret, weights, trace, information, memory, frontier,
-    enough, willingness, loss, chart, tree or belief. A chart is the flow chart of a policy that
-    mmdp solve --memory wrote, as .svg, or as .dot for Graphviz. A tree has the questions and leaves
-    of a policy that mmdp solve --leaves wrote as .json, with the share of visits and what is at
-    stake. A belief map is that of mmdp solve --method grid, or of the .json that it wrote.
+    FIGURE is policy, methods, returns, regret, weights, trace, voi, memory, frontier,
+    sample_size, willingness, loss, chart, tree or belief. A chart is the flow chart of a policy
+    that mmdp solve --max-nodes wrote, as .svg, or as .dot for Graphviz. A tree has the splits and
+    leaves of a policy that mmdp solve --max-leaves wrote as .json, with the share of visits and
+    what is at stake. A belief map is that of mmdp solve --method grid, or of the .json that it
+    wrote.
     """
     import mmdp
 
-    if kind not in _kinds():
-        refuse_name("picture", kind, _kinds())
-    with Working(f"drawing {kind}") as working:
-        model = loading.read(data, quiet=True)
-        if kind == "tree":
+    if figure not in _figure_names():
+        raise_unknown_name("picture", figure, _figure_names())
+    with LiveLine(f"drawing {figure}") as live_line:
+        model = load_args.read_models(data, quiet=True)
+        if figure == "tree":
             _draw_tree(model, out, horizon, policy, seed)
-            print(f"{kind} drawn in {out}")
+            print(f"{figure} drawn in {out}")
             return
-        if kind != "belief":
-            check_finite(horizon)
-        given: Any = None
-        if policy is not None and kind in ("chart", "belief"):
-            given = mmdp.load_policy(policy, model)
+        if figure != "belief":
+            check_finite_horizon(horizon)
+        shown_policy: Any = None
+        if policy is not None and figure in ("chart", "belief"):
+            shown_policy = mmdp.load_policy(policy, model)
         elif policy is not None:
-            instead = ["draw it with mmdp plot chart"]
-            file = given_policy(policy, model, horizon, "a picture shows", instead)
-            given = markov_policy(file, "a picture shows")
-            horizon = given.horizon
+            remedies = ["draw it with mmdp plot chart"]
+            finite_policy = load_finite_policy(policy, model, horizon, "a picture shows", remedies)
+            shown_policy = require_markov(finite_policy, "a picture shows")
+            horizon = shown_policy.horizon
         mmdp.report.draw(
-            kind, model, out, horizon=horizon, policy=given,
-            methods=methods, seed=seed, say=working.say, **willingness.options(model),
-        )  # fmt: skip
-    print(f"{kind} drawn in {out}")
+            model,
+            figure,
+            out,
+            horizon=horizon,
+            policy=shown_policy,
+            methods=methods,
+            seed=seed,
+            callback=live_line.update,
+            **wtp_args.to_report_options(model),
+        )
+    print(f"{figure} drawn in {out}")
 
 
 def _draw_tree(model: MMDP, out: Path, horizon: int | None, policy: Path | None, seed: int) -> None:
     """The tree of a file; without one, the best that is found with the usual number of leaves."""
     import mmdp
 
-    mmdp.plots.check_ending(out)
+    mmdp.plots.check_figure_suffix(out)
     objective = None
     if policy is None:
-        shown: Any = mmdp.solve(model, horizon, policy=mmdp.Tree(), seed=seed)
+        tree_policy: Any = mmdp.solve(model, horizon, policy_class=mmdp.policies.Tree(), seed=seed)
     else:
-        shown, objective = mmdp.load_policy(policy, model), mmdp.io.load_objective(policy)
-        shown.check_horizon(horizon)
-    leaves = mmdp.measures.leaf_table(shown, model, objective=objective)
-    mmdp.plots.save(mmdp.plots.tree(shown, leaves), out)
+        tree_policy, objective = mmdp.load_policy(policy, model), mmdp.io.load_objective(policy)
+        tree_policy.check_horizon(horizon)
+    leaf_rows = mmdp.measures.leaf_table(model, tree_policy, objective=objective)
+    mmdp.plots.save_figure(mmdp.plots.tree(tree_policy, leaf_rows), out)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from mmdp.errors import InputError
 
-_STARTS = {b"PAR1": ".parquet", b"PK": ".npz", b"<": ".pomdpx"}
-_POMDP = re.compile(rb"\s*(#.*\s*)*(discount|values|states|actions|observations)\s*:")
+_SUFFIX_BY_PREFIX = {b"PAR1": ".parquet", b"PK": ".npz", b"<": ".pomdpx"}
+_POMDP_PATTERN = re.compile(rb"\s*(#.*\s*)*(discount|values|states|actions|observations)\s*:")
 
 
 class StandardInput(type(Path())):  # type: ignore[misc]
@@ -33,16 +33,19 @@ def read_standard_input() -> Path:
         raise InputError("standard input is empty; give a file, or pipe one in")
     folder = tempfile.mkdtemp(prefix="mmdp-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    file = Path(folder, f"input{suffix_of(data)}")
+    file = Path(folder, f"input{detect_suffix(data)}")
     file.write_bytes(data)
     return StandardInput(file)
 
 
-def suffix_of(data: bytes) -> str:
+def detect_suffix(data: bytes) -> str:
     """
-    >>> [suffix_of(x) for x in (b"state,action", b"<?xml", b"# a tiger\\n discount: 0.9")]
+    >>> [detect_suffix(x) for x in (b"state,action", b"<?xml", b"# a tiger\\n discount: 0.9")]
     ['.csv', '.pomdpx', '.pomdp']
     """
     text = data.removeprefix(b"\xef\xbb\xbf").lstrip()
-    found = next((kind for start, kind in _STARTS.items() if text.startswith(start)), ".csv")
-    return ".pomdp" if _POMDP.match(text) else found
+    suffix = next(
+        (candidate for prefix, candidate in _SUFFIX_BY_PREFIX.items() if text.startswith(prefix)),
+        ".csv",
+    )
+    return ".pomdp" if _POMDP_PATTERN.match(text) else suffix

@@ -16,73 +16,81 @@ from click.shell_completion import CompletionItem
 
 from mmdp.cli.standard_input import read_standard_input
 from mmdp.errors import InputError
-from mmdp.objective import KINDS, as_objective
-from mmdp.words import either
+from mmdp.objectives import OBJECTIVES, as_objective
+from mmdp.text import join_or
 
 
-class Words(click.ParamType[Any]):
+class KeywordParam(click.ParamType[Any]):
     """One of some words, which the shell completes. The library refuses others."""
 
     name = "word"
 
-    def __init__(self, *words: str) -> None:
-        self.words: Sequence[str] = words
+    def __init__(self, *keywords: str) -> None:
+        self.keywords: Sequence[str] = keywords
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "|".join(self.words)
+        return "|".join(self.keywords)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+        return [
+            CompletionItem(keyword) for keyword in self.keywords if keyword.startswith(incomplete)
+        ]
 
 
-class Name(Words):
+class NameParam(KeywordParam):
     """One of some names; another is refused with the name that it resembles."""
 
-    def __init__(self, what: str, known: Iterable[str]) -> None:
-        super().__init__(*known)
-        self.what = what
+    def __init__(self, role: str, known_names: Iterable[str]) -> None:
+        super().__init__(*known_names)
+        self.role = role
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        return value if value in self.words else refuse_name(self.what, value, self.words)
+        return (
+            value if value in self.keywords else raise_unknown_name(self.role, value, self.keywords)
+        )
 
 
-class Names(Name):
+class NamesParam(NameParam):
     """Some of these names, separated by commas."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if not isinstance(value, str):
             return value
         names = dict.fromkeys(name.strip() for name in value.split(",") if name.strip())
-        return tuple(super(Names, self).convert(name, param, ctx) for name in names)
+        return tuple(super(NamesParam, self).convert(name, param, ctx) for name in names)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        before, comma, last = incomplete.rpartition(",")
-        found = super().shell_complete(ctx, param, last)
-        return [CompletionItem(f"{before}{comma}{item.value}") for item in found]
+        prefix, comma, last_name = incomplete.rpartition(",")
+        items = super().shell_complete(ctx, param, last_name)
+        return [CompletionItem(f"{prefix}{comma}{item.value}") for item in items]
 
 
-def refuse_name(what: str, name: str, known: Iterable[str]) -> NoReturn:
-    names = list(known)
-    close = difflib.get_close_matches(name.lower(), names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names)}"
-    raise InputError(f"no {what} is called {name!r}; {hint}")
+def raise_unknown_name(role: str, name: str, known_names: Iterable[str]) -> NoReturn:
+    names = list(known_names)
+    close_matches = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = (
+        f"did you mean {close_matches[0]!r}?"
+        if close_matches
+        else f"choose one of {', '.join(names)}"
+    )
+    raise InputError(f"no {role} is called {name!r}; {hint}")
 
 
-class Goal(Words):
+class ObjectiveParam(KeywordParam):
     """An objective, such as ``cvar:0.1``."""
 
     def __init__(self) -> None:
-        super().__init__(*KINDS, "regret")
+        super().__init__(*OBJECTIVES, "regret")
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         return as_objective(value)
 
 
-class Count(click.ParamType[int | str]):
+class CountParam(click.ParamType[int | str]):
     """A number, or ``auto``."""
 
     name = "count"
@@ -96,7 +104,7 @@ class Count(click.ParamType[int | str]):
             self.fail(f"{value!r} is neither a whole number nor auto", param, ctx)
 
 
-class Horizon(click.ParamType[float]):
+class HorizonParam(click.ParamType[float]):
     """A number of decisions, or ``inf`` if there is no last one."""
 
     name = "n"
@@ -110,7 +118,7 @@ class Horizon(click.ParamType[float]):
             self.fail(f"{value!r} is neither a whole number nor inf", param, ctx)
 
 
-class Seconds(click.ParamType[float]):
+class SecondsParam(click.ParamType[float]):
     """A positive number of seconds."""
 
     name = "s"
@@ -124,7 +132,7 @@ class Seconds(click.ParamType[float]):
         return seconds
 
 
-class Numbers(click.ParamType[list[float]]):
+class NumbersParam(click.ParamType[list[float]]):
     """Numbers separated by commas."""
 
     name = "a,b,..."
@@ -141,7 +149,7 @@ class Numbers(click.ParamType[list[float]]):
             ) from None
 
 
-class Span(click.ParamType[range]):
+class RangeParam(click.ParamType[range]):
     """Whole numbers from one to another: ``1-8``; a single one stands for itself."""
 
     name = "a-b"
@@ -149,17 +157,17 @@ class Span(click.ParamType[range]):
     def convert(self, value: Any, param: Any, ctx: Any) -> range:
         first, _, last = str(value).partition("-")
         try:
-            found = range(int(first), int(last or first) + 1)
+            numbers = range(int(first), int(last or first) + 1)
         except ValueError:
-            found = range(0)
-        if not found or found[0] < 1:
+            numbers = range(0)
+        if not numbers or numbers[0] < 1:
             raise InputError(
                 f"{param.opts[0]} {value!r}: give the first and the last, from 1 on, e.g. 1-8"
             )
-        return found
+        return numbers
 
 
-class Listed(click.ParamType[int | list[str]]):
+class LabelsParam(click.ParamType[int | list[str]]):
     """A number, or labels separated by commas."""
 
     name = "n|a,b,..."
@@ -170,7 +178,7 @@ class Listed(click.ParamType[int | list[str]]):
         return [label.strip() for label in value.split(",")]
 
 
-class Shares(click.ParamType[dict[str, float]]):
+class DistributionParam(click.ParamType[dict[str, float]]):
     """A label, or labels with their shares: ``low=0.5,high=0.5``."""
 
     name = "state|a=p,b=q"
@@ -182,14 +190,14 @@ class Shares(click.ParamType[dict[str, float]]):
             return {value: 1.0}
         try:
             parts = [part.rpartition("=") for part in value.split(",")]
-            return {label.strip(): float(share) for label, _, share in parts}
+            return {label.strip(): float(probability) for label, _, probability in parts}
         except ValueError:
             raise InputError(
                 f"{param.opts[0]} {value!r}: give a state, or shares like low=0.5,high=0.5"
             ) from None
 
 
-class PathName(click.Path):
+class PathParam(click.Path):
     """A path; an empty one (a shell variable that is not set) is refused."""
 
     def __init__(self) -> None:
@@ -202,41 +210,41 @@ class PathName(click.Path):
         return Path(value)
 
 
-class InputName(PathName):
+class InputPathParam(PathParam):
     """A path to read, or ``-`` for standard input."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         return read_standard_input() if str(value) == "-" else super().convert(value, param, ctx)
 
 
-PATH, INPUT = PathName(), InputName()
+PATH, INPUT = PathParam(), InputPathParam()
 
 
-def _writable(out: Path) -> Path:
+def _check_writable(out: Path) -> Path:
     from mmdp.io.writing import check_writable  # which loads pandas
 
     return check_writable(out)
 
 
-class OutFile(PathName):
+class OutputFileParam(PathParam):
     """A file to write, refused now if it could not be written after the work."""
 
-    def __init__(self, *endings: str) -> None:
+    def __init__(self, *suffixes: str) -> None:
         super().__init__()
-        self.endings = endings
+        self.suffixes = suffixes
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         out = super().convert(value, param, ctx)
-        if out.suffix.lower() not in self.endings:
-            raise InputError(f"{out}: choose a name that ends in {either(self.endings)}")
+        if out.suffix.lower() not in self.suffixes:
+            raise InputError(f"{out}: choose a name that ends in {join_or(self.suffixes)}")
         if not out.parent.is_dir():
             raise InputError(f"{out}: the folder {out.parent} does not exist")
         if out.is_dir():
             raise InputError(f"{out}: is a folder; choose the name of a file")
-        return _writable(out)
+        return _check_writable(out)
 
 
-class OutFolder(PathName):
+class OutputFolderParam(PathParam):
     """A folder to write; a file, or what is named like one, is refused."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
@@ -245,4 +253,4 @@ class OutFolder(PathName):
             raise InputError(f"{out}: is a file; choose the name of a folder")
         if out.suffix.lower() in (".csv", ".parquet", ".npz", ".json") and not out.exists():
             raise InputError(f"{out}: expected a folder, got a file name ({out.suffix})")
-        return _writable(out)
+        return _check_writable(out)

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from mmdp.cli import options
-from mmdp.cli.console import Working, complain, show_facts, show_json, show_table
-from mmdp.cli.options import Loading, check_out, command, option, takes
-from mmdp.cli.types import INPUT, PATH, OutFile
-from mmdp.words import counted, number
+from mmdp.cli.console import LiveLine, print_facts, print_json, print_stderr, print_table
+from mmdp.cli.options import LoadArgs, check_output_path, command, option, with_options
+from mmdp.cli.types import INPUT, PATH, OutputFileParam
+from mmdp.text import format_number, pluralize
 
-MOST_SHOWN = 12  # models in the table
+MAX_SHOWN_MODELS = 12  # models in the table
 
 
 @command(
@@ -20,21 +20,29 @@ MOST_SHOWN = 12  # models in the table
     "mmdp update models log.csv --out now.npz --plot weights.svg",
 )
 @options.data
-@click.argument(
-    "log", type=INPUT, help="What was seen: .csv, .parquet, or - for standard input."
-)  # fmt: skip
+@click.argument("log", type=INPUT, help="What was seen: .csv, .parquet, or - for standard input.")
 @option(
-    "--out", "-o", type=PATH, metavar="PATH", required=True,
+    "--out",
+    "-o",
+    type=PATH,
+    metavar="PATH",
+    required=True,
     help="Where to write the models: .npz, .parquet, .csv or a folder.",
-)  # fmt: skip
+)
 @option(
-    "--plot", type=OutFile(".png", ".svg"), metavar="FILE", help="Draw the weights by step."
-)  # fmt: skip
+    "--plot", type=OutputFileParam(".png", ".svg"), metavar="FILE", help="Draw the weights by step."
+)
 @options.as_json
 @options.split
-@takes(Loading)
+@with_options(LoadArgs)
 def update(
-    data: Path, log: Path, out: Path, plot: Path | None, as_json: bool, split: str, loading: Loading
+    data: Path,
+    log: Path,
+    out: Path,
+    plot: Path | None,
+    as_json: bool,
+    split: str,
+    load_args: LoadArgs,
 ) -> None:
     """Weight the models of DATA by how well they explain LOG.
 
@@ -45,37 +53,61 @@ def update(
     """
     import mmdp
     from mmdp.draw.curves import weights_by_step
-    from mmdp.posterior.update import believed, steps_of, updated
+    from mmdp.posterior.update import filter_weights, read_model_steps, update_model
 
-    check_out(out, data, log)
-    model = loading.read(data, split, quiet=as_json)
-    with Working(f"reading {log}", quiet=as_json):
-        steps = steps_of(model, log)
-        (weights, probabilities), alone = believed(model, steps), steps.episodes == 1
-        found = updated(model, steps, weights[-1], "last" if alone else None)
-        mmdp.save(found, out)
+    check_output_path(out, data, log)
+    model = load_args.read_models(data, split, quiet=as_json)
+    with LiveLine(f"reading {log}", quiet=as_json):
+        steps = read_model_steps(model, log)
+        (weights, probabilities), is_single_episode = (
+            filter_weights(model, steps),
+            steps.n_episodes == 1,
+        )
+        updated_model = update_model(
+            model, steps, weights[-1], "last" if is_single_episode else None
+        )
+        mmdp.save(updated_model, out)
         if plot is not None:
-            mmdp.plots.save(weights_by_step(weights, steps.times, found.model_labels), plot)
-    for i in steps.jumps[:1]:
-        where = f"{log}, {steps.source.at(int(steps.row[i]))}"
-        begins = repr(model.state_labels[steps.state[i]])
-        complain(f"note: {where} begins in {begins}, where the step before did not end")
-    start = model.state_labels[steps.next_state[-1]] if alone else None
+            mmdp.plots.save_figure(
+                weights_by_step(weights, steps.weight_times, updated_model.model_labels), plot
+            )
+    for i in steps.discontinuities[:1]:
+        step_text = f"{log}, {steps.source.describe_row(int(steps.rows[i]))}"
+        state_text = repr(model.state_labels[steps.state[i]])
+        print_stderr(f"note: {step_text} begins in {state_text}, where the step before did not end")
+    initial_state = model.state_labels[steps.next_state[-1]] if is_single_episode else None
     if as_json:
-        named = dict(zip(found.model_labels, weights[-1], strict=True))
-        by_row = probabilities[steps.row.argsort()]  # as in the log
-        show_json({"out": out, "steps": len(steps.time), "start": start, "weights": named,
-                   "probabilities": by_row})  # fmt: skip
+        weights_by_label = dict(zip(updated_model.model_labels, weights[-1], strict=True))
+        probabilities_by_row = probabilities[steps.rows.argsort()]  # as in the log
+        print_json(
+            {
+                "out": out,
+                "steps": len(steps.time),
+                "start": initial_state,
+                "weights": weights_by_label,
+                "probabilities": probabilities_by_row,
+            }
+        )
         return
-    effective = mmdp.posterior.effective_models(weights[-1])
-    facts = [("seen", counted(len(steps.time), "step")), ("starts in", start or "as before")]
-    facts.append(("in play", f"{effective:.3g} of {counted(found.n_models, 'model')}"))
+    effective_size = mmdp.posterior.effective_sample_size(weights[-1])
+    facts = [
+        ("seen", pluralize(len(steps.time), "step")),
+        ("starts in", initial_state or "as before"),
+    ]
+    facts.append(
+        ("in play", f"{effective_size:.3g} of {pluralize(updated_model.n_models, 'model')}")
+    )
     i = int(probabilities.argmin())
-    place = steps.source.at(int(steps.row[i]))
-    facts.append(("least likely", f"{place}, with probability {number(probabilities[i], 2)}"))
-    show_facts(str(out), facts)
-    most = weights[-1].argsort(kind="stable")[::-1][:MOST_SHOWN]
-    rows = [(found.model_labels[m], *(f"{weights[i, m]:.3f}" for i in (0, -1))) for m in most]
-    show_table(("model", "before", "now"), rows)
+    row_text = steps.source.describe_row(int(steps.rows[i]))
+    facts.append(
+        ("least likely", f"{row_text}, with probability {format_number(probabilities[i], 2)}")
+    )
+    print_facts(str(out), facts)
+    top_models = weights[-1].argsort(kind="stable")[::-1][:MAX_SHOWN_MODELS]
+    rows = [
+        (updated_model.model_labels[m], *(f"{weights[i, m]:.3f}" for i in (0, -1)))
+        for m in top_models
+    ]
+    print_table(("model", "before", "now"), rows)
     if plot is not None:
         print(f"weights drawn in {plot}")

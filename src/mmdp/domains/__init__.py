@@ -1,7 +1,7 @@
 """Benchmark domains: seeded generators of train and test models.
 
-Every function returns a :class:`Domain`, which unpacks as ``train, test``. :func:`published`
-gives the models published with the paper; the others draw new ones. ``DOMAINS`` lists those by
+Every function returns a :class:`Domain`, which unpacks as ``train, test``. :func:`load_published`
+gives the models published with the paper; the others sample new ones. ``DOMAINS`` lists those by
 the name for the command ``mmdp domain NAME``, and ``DESCRIPTIONS`` describes each in one line.
 
 >>> import mmdp
@@ -35,16 +35,29 @@ from mmdp.domains._inventory import inventory
 from mmdp.domains._mountain_car import mountain_car
 from mmdp.domains._perishable import perishable
 from mmdp.domains._population import population, population_small
-from mmdp.domains._published import published
+from mmdp.domains._published import load_published
 from mmdp.domains._riverswim import riverswim
 from mmdp.domains._substitutes import substitutes
 from mmdp.domains._two_models import two_models
 
 __all__ = [
-    "DESCRIPTIONS", "DOMAINS", "Domain", "cart_pole", "garnet", "harvest", "hiv", "inventory",
-    "mountain_car", "perishable", "population", "population_small", "published", "riverswim",
-    "substitutes", "two_models",
-]  # fmt: skip
+    "DESCRIPTIONS",
+    "DOMAINS",
+    "Domain",
+    "cart_pole",
+    "garnet",
+    "harvest",
+    "hiv",
+    "inventory",
+    "load_published",
+    "mountain_car",
+    "perishable",
+    "population",
+    "population_small",
+    "riverswim",
+    "substitutes",
+    "two_models",
+]
 
 DOMAINS: dict[str, Callable[..., Domain]] = {
     "riverswim": riverswim,

@@ -1,22 +1,22 @@
-"""What every benchmark domain shares: the returned pair, seeds and checks of options."""
+"""Helpers of all benchmark domains: the class Domain, seeds and checks of options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.model import MMDP
-from mmdp.validate import check_seed, check_whole
+from mmdp.validate import check_int, check_seed
 
 Array = npt.NDArray[np.float64]
-Draws = dict[str, Array]  # parameters by name, one entry per model
-DATA = resources.files("mmdp.domains") / "data"
+ParameterSamples = dict[str, Array]  # parameters by name, one entry per model
+Fields = Mapping[str, Array]  # values by name of a state, an action, an event or a sample
+DATA_DIR = resources.files("mmdp.domains") / "data"
 
 CADP_PAPER = (
     "Su and Petrik, Solving Multi-Model MDPs by Coordinate Ascent and Dynamic Programming, UAI 2023"
@@ -25,10 +25,10 @@ CADP_PAPER = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Domain:
-    """Models to compute a policy from and models to test it on; unpacks as that pair.
+    """A pair of training and test models with a name, description and citation.
 
-    ``true`` is the model that the data was logged from, as a one-model MMDP, if the domain
-    has one.
+    It unpacks as ``train, test``. ``true_model`` is the model that the data was logged
+    from, as a one-model MMDP, if the domain has one.
 
     >>> import mmdp
     >>> domain = mmdp.domains.two_models()
@@ -40,7 +40,7 @@ class Domain:
     name: str
     train: MMDP
     test: MMDP
-    true: MMDP | None
+    true_model: MMDP | None
     description: str
     citation: str
 
@@ -60,15 +60,15 @@ class Domain:
         )
 
 
-def check_choice(value: str, what: str, choices: tuple[str, ...]) -> str:
-    """One of ``choices``, or one line that lists them."""
+def check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
+    """Check that a value is one of the choices, and return it."""
     if value not in choices:
-        raise InputError(f"{what} must be one of {', '.join(choices)}, not {value!r}")
+        raise InputError(f"{name}={value!r} is not supported; choose from {', '.join(choices)}")
     return value
 
 
-def generators(seed: int | np.integer[Any] | None, count: int) -> list[np.random.Generator]:
-    """Independent generators from one seed.
+def spawn_generators(seed: int | np.integer | None, count: int) -> list[np.random.Generator]:
+    """Make independent random generators from one seed.
 
     Train, test and log have separate streams, so that the size of one set does not change the
     others.
@@ -77,10 +77,13 @@ def generators(seed: int | np.integer[Any] | None, count: int) -> list[np.random
     return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count)]
 
 
-def drawn(
-    n_train: int, n_test: int, seed: int | None, draw: Callable[[np.random.Generator, int], Draws]
-) -> tuple[Draws, Draws]:
-    """Parameters of the train and of the test models, by ``draw(rng, count)``."""
-    counts = check_whole(n_train, "n_train"), check_whole(n_test, "n_test")
-    train, test = map(draw, generators(seed, 2), counts)
+def sample_parameters(
+    n_train: int,
+    n_test: int,
+    seed: int | None,
+    sampler: Callable[[np.random.Generator, int], ParameterSamples],
+) -> tuple[ParameterSamples, ParameterSamples]:
+    """Sample the parameters of the train and the test models, by ``sampler(rng, count)``."""
+    counts = (check_int(n, name, each=8) for n, name in ((n_train, "n_train"), (n_test, "n_test")))
+    train, test = map(sampler, spawn_generators(seed, 2), counts)
     return train, test

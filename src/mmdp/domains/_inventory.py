@@ -12,17 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.arguments import Seed, checked
+from mmdp.arguments import Seed, check_arguments
 from mmdp.domains._common import (
     CADP_PAPER,
     Array,
     Domain,
     check_choice,
-    generators,
+    spawn_generators,
 )
 from mmdp.errors import InputError
 from mmdp.model import MMDP
-from mmdp.validate import check_whole
+from mmdp.validate import check_int
 
 CAPACITY, MAX_ORDER, MAX_DEMAND = 20, 10, 30
 PRICE, UNIT_COST, ORDER_COST, HOLDING_COST = 4.99, 2.49, 0.49, 0.05
@@ -36,7 +36,7 @@ CITATION = (
 ) + CADP_PAPER
 
 
-@checked
+@check_arguments
 def inventory(
     n_train: int = 100,
     n_test: int = 200,
@@ -46,7 +46,9 @@ def inventory(
     demands: int | Sequence[int] = 6,
     log_seed: Seed = None,
 ) -> Domain:
-    """Inventory (INV): stock 0..20, orders 0..10, discount 0.95, start with no stock.
+    """Generate models of inventory control (INV): stock 0..20, orders 0..10, discount 0.95.
+
+    The initial stock is 0.
 
     Reward: 4.99 sold - 2.49 ordered - 0.49 (ordered > 0) - 0.05 (stock left), kept per next
     state. Orders are clipped to the free capacity; there is no backlog.
@@ -58,7 +60,7 @@ def inventory(
     seed
         Seed of the models, and of the log if ``log_seed`` is not given.
     preset
-        ``"paper"`` draws the rates from Gamma(48, scale 6/37). The paper's models were not
+        ``"paper"`` samples the rates from Gamma(48, scale 6/37). The paper's models were not
         published; this posterior is calibrated to its table (323 with standard deviation 47
         at T = 50), and would follow from 6 demands that sum to 44.
     demands
@@ -74,44 +76,46 @@ def inventory(
     >>> train.n_models, test.n_models, train.action_labels[3], train.state_labels[20]
     (100, 200, 'order 3', 'stock 20')
     """
-    train_rng, test_rng, log_rng = generators(seed, 3)
+    train_rng, test_rng, log_rng = spawn_generators(seed, 3)
     if log_seed is not None:
-        (log_rng,) = generators(log_seed, 1)
+        (log_rng,) = spawn_generators(log_seed, 1)
     if preset is None:
-        shape, scale = posterior(read_demands(demands, log_rng))
+        shape, scale = compute_posterior(read_demands(demands, log_rng))
     else:
         check_choice(preset, "preset", ("paper",))
         shape, scale = PAPER_SHAPE, PAPER_SCALE
-    train = models(train_rng.gamma(shape, scale, check_whole(n_train, "n_train")))
-    test = models(test_rng.gamma(shape, scale, check_whole(n_test, "n_test")))
+    train = make_models(train_rng.gamma(shape, scale, check_int(n_train, "n_train", each=8)))
+    test = make_models(test_rng.gamma(shape, scale, check_int(n_test, "n_test", each=8)))
     return Domain(
-        "inventory", train, test, models(np.array([TRUE_RATE])), DESCRIPTION, CITATION
-    )  # fmt: skip
+        "inventory", train, test, make_models(np.array([TRUE_RATE])), DESCRIPTION, CITATION
+    )
 
 
 def read_demands(demands: int | Sequence[int], rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """The observed demands, or that many simulated from the true model."""
+    """Read observed demands, or simulate that many from the true model."""
     if isinstance(demands, (int, np.integer)):
-        count = check_whole(demands, "demands", 0)
-        return rng.choice(MAX_DEMAND + 1, size=count, p=demand_distribution([TRUE_RATE])[0])
+        count = check_int(demands, "demands", 0, each=8)
+        return rng.choice(MAX_DEMAND + 1, size=count, p=compute_demand_probs([TRUE_RATE])[0])
     array = np.asarray(demands)
     if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
-        raise InputError("demands must be a count, or a list of whole numbers, none negative")
+        raise InputError(
+            "demands is neither a count nor a list of whole numbers >= 0; give one of these"
+        )
     return array.astype(np.int64)
 
 
-def posterior(demands: npt.NDArray[np.int64]) -> tuple[float, float]:
-    """Shape and scale of the Gamma posterior of the demand rate.
+def compute_posterior(demands: npt.NDArray[np.int64]) -> tuple[float, float]:
+    """Compute shape and scale of the Gamma posterior of the demand rate.
 
-    >>> posterior(np.array([7, 7, 7, 7, 8, 8]))  # the paper preset: 48 and 6/37
+    >>> compute_posterior(np.array([7, 7, 7, 7, 8, 8]))  # the paper preset: 48 and 6/37
     (48.0, 0.16216216216216217)
     """
     shape = PRIOR_SHAPE + float(demands.sum())
     return shape, PRIOR_SCALE / (1.0 + PRIOR_SCALE * len(demands))
 
 
-def demand_distribution(rates: npt.ArrayLike) -> Array:
-    """(M, 31) Poisson probabilities of demands 0..30, scaled to sum to 1."""
+def compute_demand_probs(rates: npt.ArrayLike) -> Array:
+    """Compute Poisson probabilities (M, 31) of demands 0..30, normalized to sum to 1."""
     from scipy.special import gammaln
 
     d = np.arange(MAX_DEMAND + 1)
@@ -120,20 +124,23 @@ def demand_distribution(rates: npt.ArrayLike) -> Array:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def models(rates: Array) -> MMDP:
-    """One model for each of the (M,) demand rates."""
+def make_models(rates: Array) -> MMDP:
+    """Make one model for each of the demand rates (M,)."""
     stock = np.arange(CAPACITY + 1)
-    ordered = np.minimum(np.arange(MAX_ORDER + 1), (CAPACITY - stock)[:, None])
-    level = stock[:, None] + ordered
-    left = np.arange(CAPACITY + 1)
-    demand = level[:, :, None] - left  # that leaves this stock; for 0 any larger one too
-    demanded = demand_distribution(rates)
-    at_least = np.cumsum(demanded[:, ::-1], axis=1)[:, ::-1]
-    possible = np.clip(demand, 0, MAX_DEMAND)
-    transitions = np.where(left == 0, at_least[:, possible], demanded[:, possible])
+    order_quantity = np.minimum(np.arange(MAX_ORDER + 1), (CAPACITY - stock)[:, None])
+    stock_after_order = stock[:, None] + order_quantity
+    remaining = np.arange(CAPACITY + 1)
+    # the demand that leaves this stock; for 0 any larger one too
+    demand = stock_after_order[:, :, None] - remaining
+    demand_probs = compute_demand_probs(rates)
+    tail_probs = np.cumsum(demand_probs[:, ::-1], axis=1)[:, ::-1]
+    clipped_demand = np.clip(demand, 0, MAX_DEMAND)
+    transitions = np.where(
+        remaining == 0, tail_probs[:, clipped_demand], demand_probs[:, clipped_demand]
+    )
     transitions *= demand >= 0
-    net = PRICE * demand - UNIT_COST * ordered[:, :, None]
-    next_rewards = net - ORDER_COST * (ordered > 0)[:, :, None] - HOLDING_COST * left
+    margin = PRICE * demand - UNIT_COST * order_quantity[:, :, None]
+    next_rewards = margin - ORDER_COST * (order_quantity > 0)[:, :, None] - HOLDING_COST * remaining
     next_rewards = np.where(demand >= 0, next_rewards, 0.0)
     return MMDP(
         transitions,

@@ -1,22 +1,28 @@
-"""Perishable stock: order before demand is seen, and waste what has become too old.
+"""Perishable stock: order before demand is known; units that are too old are wasted.
 
 State: orders on their way (one axis for each period but the last) and stock by age, from fresh to
-old. Demand is gamma-distributed with mean and coefficient of variation by draw, rounded to 0..100.
+old. Demand is gamma-distributed with a mean and a coefficient of variation of each model,
+rounded to 0..100.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from mmdp.arguments import Seed, checked
-from mmdp.domains._common import Array, Domain, Draws, check_choice, drawn
+from mmdp.arguments import Seed, check_arguments
+from mmdp.domains._common import (
+    Array,
+    Domain,
+    Fields,
+    ParameterSamples,
+    check_choice,
+    sample_parameters,
+)
 from mmdp.model import MMDP
-from mmdp.validate import check_whole
+from mmdp.validate import check_int
 
-MOST, DEMANDS = 10, 101  # units of each age or order; demands from 0 on
-ORDERED, SHORT, WASTED, HELD = 3.0, 5.0, 7.0, 1.0  # cost per unit
+MAX_UNITS, N_DEMANDS = 10, 101  # units of each age or order; demands from 0 on
+ORDER_COST, SHORTAGE_COST, WASTE_COST, HOLDING_COST = 3.0, 5.0, 7.0, 1.0  # cost per unit
 DESCRIPTION = "order what perishes: 121 states, 11 actions, 100 train and 200 test"
 CITATION = (
     "De Moor, Gijsbrechts and Boute, Reward shaping to improve the performance of deep "
@@ -25,7 +31,7 @@ CITATION = (
 )
 
 
-@checked
+@check_arguments
 def perishable(
     n_train: int = 100,
     n_test: int = 200,
@@ -35,7 +41,7 @@ def perishable(
     lead_time: int = 1,
     issue: str = "fifo",
 ) -> Domain:
-    """Perishable stock that lives ``life`` periods and arrives ``lead_time`` after the order.
+    """Generate models of perishable stock with a ``life`` and a ``lead_time`` in periods.
 
     Each period: order 0 to 10 units, meet the demand from the oldest units (``issue="fifo"``) or
     the freshest (``"lifo"``), waste what is left of the oldest. Costs per unit: 3 ordered, 5 short,
@@ -49,48 +55,62 @@ def perishable(
     (121, 'age1=1, age2=2', 'events')
     """
     check_choice(issue, "issue", ("fifo", "lifo"))
-    check_whole(life, "life")
-    check_whole(lead_time, "lead_time")
+    check_int(life, "life", each=8)
+    check_int(lead_time, "lead_time", each=8)
 
-    def draw(rng: np.random.Generator, count: int) -> Draws:
-        return {"mean": rng.uniform(3, 5, count), "variation": rng.uniform(0.4, 0.6, count)}
+    def sample(rng: np.random.Generator, n_models: int) -> ParameterSamples:
+        return {"mean": rng.uniform(3, 5, n_models), "variation": rng.uniform(0.4, 0.6, n_models)}
 
     nominal = {"mean": np.array([4.0]), "variation": np.array([0.5])}
-    train, test, true = (
-        models(x, life, lead_time, issue) for x in (*drawn(n_train, n_test, seed, draw), nominal)
+    train, test, true_model = (
+        make_models(x, life, lead_time, issue)
+        for x in (*sample_parameters(n_train, n_test, seed, sample), nominal)
     )
-    return Domain("perishable", train, test, true, DESCRIPTION, CITATION)
+    return Domain("perishable", train, test, true_model, DESCRIPTION, CITATION)
 
 
-def demand(draw: Any) -> Array:
-    """(101,) probabilities of the demands."""
+def demand_probs(sample: Fields) -> Array:
+    """Compute the probabilities (101,) of the demands for a mean and coefficient of variation."""
     from scipy.special import gammainc
 
-    shape = draw["variation"] ** -2
-    up_to = gammainc(shape, (np.arange(DEMANDS - 1) + 0.5) * shape / draw["mean"])
-    return np.diff(up_to, prepend=0.0, append=1.0)
+    shape = sample["variation"] ** -2
+    cdf = gammainc(shape, (np.arange(N_DEMANDS - 1) + 0.5) * shape / sample["mean"])
+    return np.diff(cdf, prepend=0.0, append=1.0)
 
 
-def models(draws: Draws, life: int, lead_time: int, issue: str) -> MMDP:
-    """One model for each draw of the mean and the variation of demand."""
+def make_models(samples: ParameterSamples, life: int, lead_time: int, issue: str) -> MMDP:
+    """Make one model for each sample of the mean and the variation of demand."""
     from mmdp.functions import from_step
 
-    on_the_way = [f"ordered{i}" for i in range(1, lead_time)]
+    pipeline = [f"ordered{i}" for i in range(1, lead_time)]
     ages = [f"age{i}" for i in range(1, life + 1)]
-    names, turns = on_the_way + ages, range(life) if issue == "lifo" else range(life)[::-1]
+    names, issue_order = pipeline + ages, range(life) if issue == "lifo" else range(life)[::-1]
 
-    def step(state: Any, action: Any, event: Any) -> Any:
-        order, short, left = action["order"], event["demand"], [state[x] for x in ages]
-        for i in turns:
-            used = np.minimum(left[i], short)
-            left[i], short = left[i] - used, short - used
-        wasted = left.pop()
-        following = [order, *(state[x] for x in on_the_way), *left]
-        cost = ORDERED * order + SHORT * short + WASTED * wasted + HELD * sum(left)
-        return dict(zip(names, following, strict=True)), -cost
+    def step(state: Fields, action: Fields, event: Fields) -> tuple[dict[str, Array], Array]:
+        """Compute orders and stock after a period, and minus its cost."""
+        order, shortage, remaining = action["order"], event["demand"], [state[x] for x in ages]
+        for i in issue_order:
+            issued = np.minimum(remaining[i], shortage)
+            remaining[i], shortage = remaining[i] - issued, shortage - issued
+        wasted = remaining.pop()
+        next_values = [order, *(state[x] for x in pipeline), *remaining]
+        cost = (
+            ORDER_COST * order
+            + SHORTAGE_COST * shortage
+            + WASTE_COST * wasted
+            + HOLDING_COST * sum(remaining)
+        )
+        return dict(zip(names, next_values, strict=True)), -cost
 
     return from_step(
-        step, states={x: range(MOST + 1) for x in names}, actions={"order": range(MOST + 1)},
-        events={"demand": range(DEMANDS)}, chance=demand, draws=draws,
-        initial=dict.fromkeys(names, 0), discount=0.99, name="perishable", citation=CITATION,
-    )  # fmt: skip
+        step,
+        states={x: range(MAX_UNITS + 1) for x in names},
+        actions={"order": range(MAX_UNITS + 1)},
+        events={"demand": range(N_DEMANDS)},
+        event_probs=demand_probs,
+        samples=samples,
+        initial=dict.fromkeys(names, 0),
+        discount=0.99,
+        name="perishable",
+        citation=CITATION,
+    )

@@ -4,7 +4,7 @@ Symbols: population s in 0..50, action a in 0..4 (0: do nothing). Growth
 g = max(0, Normal(rate(s, a), sd[a])). Exponential growth n = clamp(round(g s)); logistic
 growth, of the true model only, n = clamp(round(s + (g - 1) s (50 - s) / 50)). Then
 s' = clamp(round(n + max(0, Normal(3, 1.5)))). A sampled model has rate mu for action 0 and
-f(s) = mu0 + mu1 s + mu2 s^2 for the others. The four are draws from the posterior given the
+f(s) = mu0 + mu1 s + mu2 s^2 for the others. The four are samples from the posterior given the
 published log of the true model: ``benchmarks/population_posterior.py`` has the sampler and wrote
 them to ``data/population.npz``.
 """
@@ -19,18 +19,18 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtr
 
-from mmdp.arguments import Seed, checked
+from mmdp.arguments import Seed, check_arguments
 from mmdp.domains._common import (
     CADP_PAPER,
-    DATA,
+    DATA_DIR,
     Array,
     Domain,
     check_choice,
-    generators,
+    spawn_generators,
 )
 from mmdp.errors import InputError
 from mmdp.model import MMDP
-from mmdp.validate import check_whole
+from mmdp.validate import check_int
 
 CAPACITY = 50
 N_STATES, N_ACTIONS = CAPACITY + 1, 5
@@ -39,10 +39,10 @@ GROWTH_SD = np.array([0.6, 0.6, 0.5, 0.4, 0.3])
 SUPPLY_MEAN, SUPPLY_SD = 3.0, 1.5
 DISCOUNT = 0.9
 LOG_START = 10
-DRAWS = 1000  # kept for each of the two sets
-NEGLIGIBLE = 1e-12
-FAR = 9.0  # Phi(-9) is 1e-19; ndtr is slow on what lies further out
-BLOCK = 100  # models at a time: they fit the cache, and BLAS starts no threads for so little work
+N_SAMPLES = 1000  # kept for each of the two sets
+MIN_PROB = 1e-12
+MAX_Z_SCORE = 9.0  # Phi(-9) is 1e-19; ndtr is slow on what lies further out
+MODELS_PER_BLOCK = 100  # these fit the cache, and BLAS starts no threads for so little work
 DESCRIPTION = "pest control: 51 states, 5 actions, 1000 train and 1000 test models"
 SMALL_DESCRIPTION = "pest control with fewer models: 51 states, 5 actions, 100 train and 100 test"
 CITATION = (
@@ -51,22 +51,23 @@ CITATION = (
 ) + CADP_PAPER
 
 
-@checked
+@check_arguments
 def population(
-    n_train: int = DRAWS, n_test: int = DRAWS, seed: Seed = 0, *, variant: str = "paper"
+    n_train: int = N_SAMPLES, n_test: int = N_SAMPLES, seed: Seed = 0, *, variant: str = "paper"
 ) -> Domain:
-    """Population (POP): pest population 0..50, 5 actions, discount 0.9.
+    """Generate models of pest control (POP): population 0..50, 5 actions, discount 0.9.
 
-    Reward 1000 - s^2 - cost[a], cost = (0, 800, 840, 880, 920). The models are draws from the
+    Reward 1000 - s^2 - cost[a], cost = (0, 800, 840, 880, 920). The models are samples from the
     posterior given 300 logged steps of the true model, which were published. The paper's own
-    models were not: these are other draws, and returns differ from one set of draws to the next.
+    models were not: these are other samples, and returns differ from one set of samples to the
+    next.
 
     Parameters
     ----------
     n_train, n_test
         Numbers of models, each at most 1000.
     seed
-        Which of the 2000 draws in the package are for training and which for testing. 0 has
+        Which of the 2000 samples in the package are for training and which for testing. 0 has
         1000 of either, in their order; another seed shuffles all of them first.
     variant
         ``"paper"`` repeats two slips of the published models: the 4 x 51 table of rates of
@@ -76,7 +77,7 @@ def population(
 
     Transitions are exact, from the two normal distribution functions and one convolution;
     probabilities below 1e-12 are cut. ``train.parameters`` holds ``mu, mu0, mu1, mu2``, each
-    (M,). ``Domain.true`` is the logistic model that the log comes from.
+    (M,). ``Domain.true_model`` is the logistic model that the log comes from.
 
     >>> import mmdp
     >>> train, test = mmdp.domains.population(n_train=5, n_test=5, seed=0)
@@ -84,50 +85,63 @@ def population(
     (51, 'control 2', ['mu', 'mu0', 'mu1', 'mu2'])
     """
     check_choice(variant, "variant", ("paper", "corrected"))
-    start = 9 if variant == "paper" else LOG_START
+    initial_state = 9 if variant == "paper" else LOG_START
     train, test = (
-        _model(exponential_kernel(growth_rates(parameters, variant)), start, parameters)
-        for parameters in _drawn({"n_train": n_train, "n_test": n_test}, seed)
+        _make_model(
+            make_exponential_transitions(compute_growth_rates(parameters, variant)),
+            initial_state,
+            parameters,
+        )
+        for parameters in _load_samples({"n_train": n_train, "n_test": n_test}, seed)
     )
     return Domain(
-        "population", train, test, _model(true_kernel()[None], start, {}), DESCRIPTION, CITATION
+        "population",
+        train,
+        test,
+        _make_model(make_true_transitions()[None], initial_state, {}),
+        DESCRIPTION,
+        CITATION,
     )
 
 
-@checked
+@check_arguments
 def population_small(
     n_train: int = 100, n_test: int = 100, seed: Seed = 0, *, variant: str = "paper"
 ) -> Domain:
-    """Population-small (POPS): :func:`population` with 100 train and 100 test models.
+    """Generate the small version (POPS) of :func:`population`: 100 train and 100 test models.
 
     >>> import mmdp
     >>> mmdp.domains.population_small(seed=0)
     Domain(population_small: 100 train and 100 test models, 51 states, 5 actions)
     """
-    name, large = "population_small", population(n_train, n_test, seed, variant=variant)
-    models = {x: getattr(large, x).replace(name=name) for x in ("train", "test", "true")}
-    return replace(large, name=name, description=SMALL_DESCRIPTION, **models)
+    name, large_domain = "population_small", population(n_train, n_test, seed, variant=variant)
+    models = {
+        x: getattr(large_domain, x).replace(name=name) for x in ("train", "test", "true_model")
+    }
+    return replace(large_domain, name=name, description=SMALL_DESCRIPTION, **models)
 
 
-def _drawn(counts: dict[str, int], seed: int | None) -> Iterator[dict[str, Array]]:
-    """Draws of ``mu, mu0, mu1, mu2`` for each set, as many as it counts."""
-    (rng,) = generators(seed, 1)
-    order = np.arange(2 * DRAWS) if seed == 0 else rng.permutation(2 * DRAWS)
-    with (DATA / "population.npz").open("rb") as file, np.load(file) as kept:
-        draws = dict(kept)
-    for (what, n), ids in zip(counts.items(), np.split(order, 2), strict=True):
-        if check_whole(n, what) > DRAWS:
-            raise InputError(f"{what} is {n}, but there are {DRAWS} draws for each set")
-        yield {name: x[ids[:n]] for name, x in draws.items()}
+def _load_samples(counts: dict[str, int], seed: int | None) -> Iterator[dict[str, Array]]:
+    """Load samples of ``mu, mu0, mu1, mu2`` for the train and the test set."""
+    (rng,) = spawn_generators(seed, 1)
+    order = np.arange(2 * N_SAMPLES) if seed == 0 else rng.permutation(2 * N_SAMPLES)
+    with (DATA_DIR / "population.npz").open("rb") as file, np.load(file) as arrays:
+        samples = dict(arrays)
+    for (argument, n), ids in zip(counts.items(), np.split(order, 2), strict=True):
+        if check_int(n, argument) > N_SAMPLES:
+            raise InputError(
+                f"{argument}={n} is larger than the {N_SAMPLES} samples of each set; give fewer"
+            )
+        yield {name: x[ids[:n]] for name, x in samples.items()}
 
 
-def growth_rates(parameters: dict[str, Array], variant: str) -> Array:
-    """(S, A, M) rates of sampled models; ``variant="paper"`` with the table's wrong order.
+def compute_growth_rates(parameters: dict[str, Array], variant: str) -> Array:
+    """Compute the growth rates (S, A, M) of sampled models; "paper" has the table's wrong order.
 
     >>> one = {k: np.array([x]) for k, x in zip(("mu", "mu0", "mu1", "mu2"), (2, 0, 1, 0))}
-    >>> growth_rates(one, "corrected")[7, :, 0].tolist()
+    >>> compute_growth_rates(one, "corrected")[7, :, 0].tolist()
     [2.0, 7.0, 7.0, 7.0, 7.0]
-    >>> growth_rates(one, "paper")[7, :, 0].tolist()
+    >>> compute_growth_rates(one, "paper")[7, :, 0].tolist()
     [2.0, 28.0, 29.0, 30.0, 31.0]
     """
     state = np.arange(N_STATES)
@@ -140,59 +154,62 @@ def growth_rates(parameters: dict[str, Array], variant: str) -> Array:
     return rates
 
 
-def supply_matrix() -> Array:
-    """(S, S') probabilities of s' = clamp(round(n + max(0, Normal(3, 1.5)))) from n."""
-    below = ndtr((np.arange(N_STATES) + 0.5 - SUPPLY_MEAN) / SUPPLY_SD)
-    arrivals = np.diff(below, prepend=0.0)
+def make_supply_matrix() -> Array:
+    """Compute P[s'] for s' = clamp(round(n + max(0, Normal(3, 1.5)))). Returns: (S, S')."""
+    cdf = ndtr((np.arange(N_STATES) + 0.5 - SUPPLY_MEAN) / SUPPLY_SD)
+    arrivals = np.diff(cdf, prepend=0.0)
     n, s = np.ogrid[:N_STATES, :N_STATES]
     matrix = np.where(s >= n, arrivals[np.maximum(s - n, 0)], 0.0)
     matrix[:, -1] += 1.0 - matrix.sum(axis=1)
     return matrix
 
 
-def exponential_kernel(rates: Array) -> Array:
-    """(M, S, A, S') exact transitions of exponential growth from (S, A, M) rates.
+def make_exponential_transitions(rates: Array) -> Array:
+    """Compute the exact transitions (M, S, A, S') of exponential growth with rates (S, A, M).
 
     P(n <= k) = P(g s < k + 1/2) = Phi(((k + 1/2) / s - rate) / sd) for k = 0..49; the atom of
     g at zero is inside k = 0. One state and some models at a time: the work arrays stay in the
     cache, and the result is laid out models last, as :class:`mmdp.MMDP` stores it.
     """
     n_states, n_actions, n_models = rates.shape
-    supply = np.ascontiguousarray(supply_matrix().T)
+    supply = np.ascontiguousarray(make_supply_matrix().T)
     result = np.empty((n_states, n_actions, n_states, n_models))
     result[0] = supply[:, :1]
-    _cut(result[0])
-    scaled = rates / GROWTH_SD[:, None]
-    pieces = [
-        (s, slice(m, m + BLOCK)) for s in range(1, n_states) for m in range(0, n_models, BLOCK)
+    _prune_rows(result[0])
+    scaled_rates = rates / GROWTH_SD[:, None]
+    blocks = [
+        (s, slice(m, m + MODELS_PER_BLOCK))
+        for s in range(1, n_states)
+        for m in range(0, n_models, MODELS_PER_BLOCK)
     ]
 
-    def fill(piece: tuple[int, slice]) -> None:
-        s, models = piece
-        cuts = (np.arange(n_states - 1) + 0.5) / (s * GROWTH_SD[:, None])
-        below = cuts[:, :, None] - scaled[s, :, None, models]
-        np.clip(below, -FAR, FAR, out=below)
-        ndtr(below, out=below)
-        mass = np.empty((n_actions, n_states, below.shape[2]))
-        mass[:, 0], mass[:, -1] = below[:, 0], 1.0 - below[:, -1]
-        np.subtract(below[:, 1:], below[:, :-1], out=mass[:, 1:-1])
-        rows = supply @ mass
-        _cut(rows)
+    def fill_block(block: tuple[int, slice]) -> None:
+        """Compute the transitions of one state in some models."""
+        s, models = block
+        thresholds = (np.arange(n_states - 1) + 0.5) / (s * GROWTH_SD[:, None])
+        cdf = thresholds[:, :, None] - scaled_rates[s, :, None, models]
+        np.clip(cdf, -MAX_Z_SCORE, MAX_Z_SCORE, out=cdf)
+        ndtr(cdf, out=cdf)
+        growth_probs = np.empty((n_actions, n_states, cdf.shape[2]))
+        growth_probs[:, 0], growth_probs[:, -1] = cdf[:, 0], 1.0 - cdf[:, -1]
+        np.subtract(cdf[:, 1:], cdf[:, :-1], out=growth_probs[:, 1:-1])
+        rows = supply @ growth_probs
+        _prune_rows(rows)
         result[s, :, :, models] = rows
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(fill, pieces))
+        list(pool.map(fill_block, blocks))
     return np.moveaxis(result, -1, 0)
 
 
-def _cut(rows: Array) -> None:
-    """Cut probabilities below 1e-12 in place and scale rows (axis 1) to sum to 1."""
-    rows[rows < NEGLIGIBLE] = 0.0
+def _prune_rows(rows: Array) -> None:
+    """Set probabilities below 1e-12 to 0 and normalize the rows (axis 1), in place."""
+    rows[rows < MIN_PROB] = 0.0
     rows /= rows.sum(axis=1, keepdims=True)
 
 
-def true_kernel() -> Array:
-    """(S, A, S') exact transitions of the true model, with logistic growth.
+def make_true_transitions() -> Array:
+    """Compute the exact transitions (S, A, S') of the true model, with logistic growth.
 
     P(n <= k) = P(s + (g - 1) c < k + 1/2) with c = s (50 - s) / 50, that is Phi at
     g = x = 1 + (k + 1/2 - s) / c for x > 0, and 0 for x <= 0 because g is not negative. The
@@ -204,30 +221,31 @@ def true_kernel() -> Array:
     rates[:, 0] = 2.0
     rates[:, 1:] = (0.2 + (state - 25) ** 2 / 625)[:, None]
     k = np.arange(CAPACITY)
-    below = np.zeros((N_STATES, N_ACTIONS, CAPACITY))
+    inner_cdf = np.zeros((N_STATES, N_ACTIONS, CAPACITY))
     for s in range(1, CAPACITY):
         c = s * (CAPACITY - s)
         x = (c + CAPACITY * (k + 0.5 - s)) / c  # exact integers or halves over c
         phi = ndtr((x - rates[s][:, None]) / GROWTH_SD[:, None])
-        below[s] = np.where(x > 0, phi, 0.0)
-    below[0] = 1.0  # an empty population stays empty, a full one full
-    cdf = np.concatenate([below, np.ones((N_STATES, N_ACTIONS, 1))], axis=2)
-    kernel = np.diff(cdf, axis=2, prepend=0.0) @ supply_matrix()
-    kernel[kernel < NEGLIGIBLE] = 0.0
-    kernel /= kernel.sum(axis=2, keepdims=True)
-    return kernel
+        inner_cdf[s] = np.where(x > 0, phi, 0.0)
+    inner_cdf[0] = 1.0  # an empty population stays empty, a full one full
+    cdf = np.concatenate([inner_cdf, np.ones((N_STATES, N_ACTIONS, 1))], axis=2)
+    transitions = np.diff(cdf, axis=2, prepend=0.0) @ make_supply_matrix()
+    transitions[transitions < MIN_PROB] = 0.0
+    transitions /= transitions.sum(axis=2, keepdims=True)
+    return transitions
 
 
-def rewards() -> Array:
-    """(S, A) rewards 1000 - s^2 - cost[a]."""
+def make_rewards() -> Array:
+    """Compute the rewards (S, A), 1000 - s^2 - cost[a]."""
     return 1000.0 - np.arange(N_STATES)[:, None] ** 2.0 - COSTS
 
 
-def _model(transitions: Array, start: int, parameters: dict[str, Array]) -> MMDP:
+def _make_model(transitions: Array, initial_state: int, parameters: dict[str, Array]) -> MMDP:
+    """Make the models from their transitions (M, S, A, S'), with labels and rewards."""
     return MMDP(
         transitions,
-        rewards(),
-        initial=np.eye(N_STATES)[start],
+        make_rewards(),
+        initial=np.eye(N_STATES)[initial_state],
         discount=DISCOUNT,
         states=range(N_STATES),
         actions=("no control", *(f"control {a}" for a in range(1, N_ACTIONS))),

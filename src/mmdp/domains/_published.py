@@ -7,49 +7,60 @@ from typing import Any
 
 import numpy as np
 
-from mmdp.arguments import checked
+from mmdp.arguments import check_arguments
 from mmdp.domains import _hiv, _riverswim
-from mmdp.domains._common import DATA, Domain, check_choice
+from mmdp.domains._common import DATA_DIR, Domain, check_choice
 from mmdp.model import MMDP
-from mmdp.support import Support
+from mmdp.transitions import SparseTransitions
 
 MODULES = {"riverswim": _riverswim, "hiv": _hiv}
 
 
-@checked
-def published(name: str) -> Domain:
-    """The models published with the paper: ``"riverswim"`` (RS) or ``"hiv"`` (HIV).
+@check_arguments
+def load_published(name: str) -> Domain:
+    """Load the models published with the paper: ``"riverswim"`` (RS) or ``"hiv"`` (HIV).
 
     Riverswim has 100 training and 700 test models, HIV 50 and 50. On them CADP, WSU, MVP and
-    Oracle give the digits that the paper prints. The generators of the same names draw new
-    models instead.
+    Oracle give the digits that the paper prints. The generators of the same names sample
+    new models instead.
 
     >>> import mmdp
-    >>> train, test = mmdp.domains.published("riverswim")
-    >>> solution = mmdp.solve(train, 50, mmdp.CADP(sweeps="paper"))
-    >>> round(mmdp.evaluate(solution, test).mean, 2)  # the paper prints 204
+    >>> train, test = mmdp.domains.load_published("riverswim")
+    >>> solution = mmdp.solve(train, 50, mmdp.methods.CADP(sweep_type="paper"))
+    >>> round(mmdp.evaluate(test, solution).mean, 2)  # the paper prints 204
     204.74
     """
     module = MODULES[check_choice(name, "name", tuple(MODULES))]
-    words = {
-        "states": module.STATES, "actions": module.ACTIONS, "name": name,
+    model_fields = {
+        "states": module.STATES,
+        "actions": module.ACTIONS,
+        "name": name,
         "citation": module.CITATION,
-    }  # fmt: skip
-    with (DATA / f"{name}.npz").open("rb") as file, np.load(file) as arrays:
-        train, test = (_model(arrays, split, words) for split in ("train", "test"))
-    true = _riverswim.true_model() if module is _riverswim else None
-    return Domain(name, train, test, true, module.DESCRIPTION, module.CITATION)
+    }
+    with (DATA_DIR / f"{name}.npz").open("rb") as file, np.load(file) as arrays:
+        train, test = (_make_model(arrays, split, model_fields) for split in ("train", "test"))
+    true_model = _riverswim.make_true_model() if module is _riverswim else None
+    return Domain(name, train, test, true_model, module.DESCRIPTION, module.CITATION)
 
 
-def _model(arrays: Mapping[str, Any], split: str, words: Mapping[str, Any]) -> MMDP:
-    """The models of ``split``; ``data/make.py`` wrote the arrays."""
+def _make_model(arrays: Mapping[str, Any], split: str, model_fields: Mapping[str, Any]) -> MMDP:
+    """Make the models of a split ("train" or "test") from the arrays of ``data/make.py``."""
     p, initial = arrays[f"{split}_p"], arrays["initial"]
     n_actions = (len(arrays["indptr"]) - 1) // len(initial)
-    support = Support(
-        (p.shape[2], len(initial), n_actions), arrays["indptr"], arrays["indices"], p,
-        dense=False, rewards=None, horizon=None,
-    )  # fmt: skip
-    return MMDP.from_support(
-        support, arrays.get(f"{split}_r"), next_rewards=arrays.get(f"{split}_next_rewards"),
-        initial=initial, discount=float(arrays["discount"]), **words,
-    )  # fmt: skip
+    transitions = SparseTransitions(
+        (p.shape[2], len(initial), n_actions),
+        arrays["indptr"],
+        arrays["indices"],
+        p,
+        is_dense=False,
+        pattern_rewards=None,
+        horizon=None,
+    )
+    return MMDP.from_sparse(
+        transitions,
+        arrays.get(f"{split}_r"),
+        next_rewards=arrays.get(f"{split}_next_rewards"),
+        initial=initial,
+        discount=float(arrays["discount"]),
+        **model_fields,
+    )

@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.arguments import Read, Seed, checked
+from mmdp.arguments import Seed, Unchecked, check_arguments
 from mmdp.domains._common import (
     CADP_PAPER,
-    DATA,
+    DATA_DIR,
     Array,
     Domain,
     check_choice,
-    generators,
+    spawn_generators,
 )
 from mmdp.errors import InputError
 from mmdp.model import MMDP
-from mmdp.validate import check_whole
+from mmdp.validate import check_int
 
 N_STATES = 20
 COLUMNS = ("state", "action", "next_state")
-TRUE_MOVES = (0.2, 0.3, 0.5)
+TRUE_MOVE_PROBS = (0.2, 0.3, 0.5)
 LOG_STEPS = 15
 STATES, ACTIONS = range(N_STATES), ("swim left", "swim right")
 DESCRIPTION = "swim against the current: 20 states, 2 actions, 100 train and 700 test models"
@@ -38,16 +38,16 @@ CITATION = (
 ) + CADP_PAPER
 
 
-@checked
+@check_arguments
 def riverswim(
     n_train: int = 100,
     n_test: int = 700,
     seed: Seed = 0,
     *,
     variant: str = "paper",
-    log: Read[npt.ArrayLike] = "published",
+    log: Unchecked[npt.ArrayLike] = "published",
 ) -> Domain:
-    """Riverswim (RS): 20 states, 2 actions, discount 0.9, uniform initial distribution.
+    """Generate models of riverswim (RS): 20 states, 2 actions, discount 0.9, uniform start.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def riverswim(
     the reward is already weighted by its probability, and solvers weight it again, so the
     expected reward is 100 (p_stay + p_right)^2. The published values come from these files,
     so ``variant="paper"`` does the same; ``"corrected"`` puts 100. The file of the true model
-    holds 100, and so does ``Domain.true`` in both variants.
+    holds 100, and so does ``Domain.true_model`` in both variants.
 
     ``train.parameters`` holds ``p_left, p_stay, p_right``, each (M,).
 
@@ -79,46 +79,46 @@ def riverswim(
     (100, 700, ('swim left', 'swim right'))
     """
     check_choice(variant, "variant", ("paper", "corrected"))
-    seen = counts_of(read_log(log))
+    move_counts = count_moves(read_log(log))
     train, test = (
-        _models(rng.dirichlet(1.0 + seen, size=check_whole(n, what)), variant)
-        for rng, n, what in zip(
-            generators(seed, 2), (n_train, n_test), ("n_train", "n_test"), strict=True
+        _make_models(rng.dirichlet(1.0 + move_counts, size=check_int(n, argument, each=8)), variant)
+        for rng, n, argument in zip(
+            spawn_generators(seed, 2), (n_train, n_test), ("n_train", "n_test"), strict=True
         )
     )
-    return Domain("riverswim", train, test, true_model(), DESCRIPTION, CITATION)
+    return Domain("riverswim", train, test, make_true_model(), DESCRIPTION, CITATION)
 
 
-def true_model() -> MMDP:
-    """The one model that the log comes from."""
-    return _models(np.array([TRUE_MOVES]), "corrected")
+def make_true_model() -> MMDP:
+    """Make the one model that the log comes from."""
+    return _make_models(np.array([TRUE_MOVE_PROBS]), "corrected")
 
 
 def read_log(log: Any) -> npt.NDArray[np.int64]:
-    """(n, 3) steps that ``log`` means: ``"published"``, a seed, or a table of steps.
+    """Read logged steps (n, 3) from ``"published"``, a seed, or a table of steps.
 
     >>> read_log([[0, 1, 1], [1, 1, 2]])[:, 2].tolist()
     [1, 2]
     """
     if isinstance(log, str) and log == "published":
-        with (DATA / "riverswim_log.csv").open(encoding="utf-8") as file:
+        with (DATA_DIR / "riverswim_log.csv").open(encoding="utf-8") as file:
             return np.loadtxt(file, dtype=np.int64, delimiter=",", skiprows=1)
     if isinstance(log, (int, np.integer)):
-        return simulate_log(*generators(log, 1))
-    named = hasattr(log, "columns") and set(COLUMNS) <= set(log.columns)
+        return simulate_log(*spawn_generators(log, 1))
+    has_columns = hasattr(log, "columns") and set(COLUMNS) <= set(log.columns)
     try:
-        steps = np.asarray(log[list(COLUMNS)] if named else log)
+        steps = np.asarray(log[list(COLUMNS)] if has_columns else log)
     except ValueError:  # rows of different lengths
         steps = np.empty(0)
     if steps.ndim != 2 or steps.shape[1] != 3 or not len(steps) or steps.dtype.kind not in "iu":
         raise InputError(
-            'log must be "published", a seed, or a table of whole numbers with the columns '
-            f"{', '.join(COLUMNS)}"
+            'log is not readable; give "published", a seed, or a table of whole numbers with the '
+            f"columns {', '.join(COLUMNS)}"
         )
     sizes = np.array([N_STATES, len(ACTIONS), N_STATES])
-    wrong = np.argwhere((steps < 0) | (steps >= sizes))
-    if len(wrong):
-        step, column = wrong[0]
+    bad_entries = np.argwhere((steps < 0) | (steps >= sizes))
+    if len(bad_entries):
+        step, column = bad_entries[0]
         raise InputError(
             f"log has {COLUMNS[column]} {steps[step, column]} in step {step}; "
             f"it must be from 0 to {sizes[column] - 1}"
@@ -127,43 +127,43 @@ def read_log(log: Any) -> npt.NDArray[np.int64]:
 
 
 def simulate_log(rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """(n, 3) steps of the true model under the uniform random policy from state 0."""
+    """Simulate steps (n, 3) of the true model under the uniform random policy from state 0."""
     steps = np.empty((LOG_STEPS, 3), dtype=np.int64)
     state = 0
     for step in steps:
         action = int(rng.random() < 0.5)
-        move = int(rng.choice((-1, 0, 1), p=TRUE_MOVES)) if action else -1
-        following = min(max(state + move, 0), N_STATES - 1)
-        step[:] = state, action, following
-        state = following
+        move = int(rng.choice((-1, 0, 1), p=TRUE_MOVE_PROBS)) if action else -1
+        next_state = min(max(state + move, 0), N_STATES - 1)
+        step[:] = state, action, next_state
+        state = next_state
     return steps
 
 
-def counts_of(log: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """(3,) moves left, stay, right of action 1 away from both ends.
+def count_moves(log: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Count moves left, stay, right of action 1 away from both ends. Returns: (3,).
 
-    >>> counts_of(read_log("published")).tolist()
+    >>> count_moves(read_log("published")).tolist()
     [0, 1, 4]
     """
-    state, action, following = log.T
-    move = following - state
-    far = np.flatnonzero(np.abs(move) > 1)
-    if len(far):
+    state, action, next_state = log.T
+    move = next_state - state
+    jumps = np.flatnonzero(np.abs(move) > 1)
+    if len(jumps):
         raise InputError(
-            f"log moves from state {state[far[0]]} to {following[far[0]]} in step {far[0]}; "
+            f"log moves from state {state[jumps[0]]} to {next_state[jumps[0]]} in step {jumps[0]}; "
             "a swimmer moves at most one state per step"
         )
-    inside = (action == 1) & (state > 0) & (state < N_STATES - 1)
-    return np.bincount(move[inside] + 1, minlength=3)
+    is_inside = (action == 1) & (state > 0) & (state < N_STATES - 1)
+    return np.bincount(move[is_inside] + 1, minlength=3)
 
 
-def _models(moves: Array, variant: str) -> MMDP:
-    """Models from (M, 3) probabilities of moving left, staying, moving right."""
-    n_models, last = len(moves), N_STATES - 1
+def _make_models(move_probs: Array, variant: str) -> MMDP:
+    """Make models from probabilities (M, 3) of moving left, staying, moving right."""
+    n_models, last = len(move_probs), N_STATES - 1
     states = np.arange(N_STATES)
     transitions = np.zeros((n_models, N_STATES, 2, N_STATES))
     transitions[:, states, 0, np.maximum(states - 1, 0)] = 1.0
-    for step, p in zip((-1, 0, 1), moves.T, strict=True):
+    for step, p in zip((-1, 0, 1), move_probs.T, strict=True):
         transitions[:, states, 1, np.clip(states + step, 0, last)] += p[:, None]
     next_rewards = np.zeros_like(transitions)
     next_rewards[:, :, 0, :] = 5.0
@@ -177,7 +177,7 @@ def _models(moves: Array, variant: str) -> MMDP:
         discount=0.9,
         states=STATES,
         actions=ACTIONS,
-        parameters=dict(zip(("p_left", "p_stay", "p_right"), moves.T, strict=True)),
+        parameters=dict(zip(("p_left", "p_stay", "p_right"), move_probs.T, strict=True)),
         name="riverswim",
         citation=CITATION,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mmdp.arguments import checked
+from mmdp.arguments import check_arguments
 from mmdp.domains._common import CADP_PAPER, Domain
 from mmdp.errors import InputError
 from mmdp.model import MMDP
@@ -13,9 +13,9 @@ DESCRIPTION = "the third theorem's example: 4 states, 2 actions, 2 deterministic
 CITATION = f"{CADP_PAPER}, appendix, proof of the theorem on sublinear regret"
 
 
-@checked
+@check_arguments
 def two_models(weight: float = 0.5, *, discount: float = 1.0) -> Domain:
-    """Two deterministic models that a Markov policy cannot tell apart.
+    """Make the two deterministic models that a Markov policy cannot tell apart.
 
     From state 1, action 1 leads to state 2 and earns 2 in both models. Action 2 leads to
     state 3 and earns nothing in model m1 (probability ``weight``), and to state 4 and earns 3
@@ -30,7 +30,9 @@ def two_models(weight: float = 0.5, *, discount: float = 1.0) -> Domain:
     1.0
     """
     if not 0 < weight < 1:
-        raise InputError(f"weight must be between 0 and 1, both excluded, not {weight}")
+        raise InputError(
+            f"weight={weight} is not between 0 and 1, both excluded; give such a number"
+        )
     next_state = np.array(  # (M, S, A), states 1..4 as 0..3
         [
             [[1, 2], [0, 0], [0, 0], [3, 3]],

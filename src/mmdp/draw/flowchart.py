@@ -1,4 +1,4 @@
-"""A flow chart: boxes and arrows as text, SVG or Graphviz."""
+"""Flow chart of a finite-state controller: boxes and arrows as text, SVG or Graphviz."""
 
 from __future__ import annotations
 
@@ -6,40 +6,39 @@ import html
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from mmdp.words import counted, percent, shortened
+from mmdp.text import format_percent, pluralize, shorten
 
-WIDTH, LINE, ROOM = 280, 17, 12  # of a box, a line of text and the space around it
-LONGEST = 38  # characters of a line
+BOX_WIDTH, LINE_HEIGHT, PADDING = 280, 17, 12  # of a box, a line of text and the space around it
+MAX_LINE_LENGTH = 38  # characters of a line
 
 
 @dataclass(frozen=True)
 class Box:
-    """A node: its head, lines for everyone, and more for those who ask."""
+    """A node of the chart: title, lines of text and a tooltip."""
 
-    head: str
+    title: str
     lines: tuple[str, ...]
-    more: tuple[str, ...]
+    tooltip: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Arrow:
-    """A way from one node to another: ``share`` of the steps that leave the first."""
+    """A transition between two nodes, with the share of the steps that leave the first."""
 
     source: int
     target: int
     share: float
     label: str
-    more: tuple[str, ...]
+    tooltip: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class FlowChart:
-    """Boxes and arrows, as text, SVG or Graphviz; notebooks show the picture.
+    """A flow chart of boxes and arrows, as text, SVG or Graphviz; notebooks show the SVG.
 
     >>> chart = FlowChart((Box("Node 0", ("waits",), ()),), ())
-    >>> print(chart.words)
+    >>> print(chart.text)
     Node 0
       waits
     """
@@ -48,135 +47,157 @@ class FlowChart:
     arrows: tuple[Arrow, ...]
 
     @property
-    def words(self) -> str:
-        """What every node is about, and what leads where."""
+    def text(self) -> str:
+        """The chart as text: each node with its lines and its arrows."""
         lines = []
         for i, box in enumerate(self.boxes):
-            lines += [box.head, *(f"  {line}" for line in (*box.lines, *box.more))]
+            lines += [box.title, *(f"  {line}" for line in (*box.lines, *box.tooltip))]
             for arrow in self.arrows:
                 if arrow.source == i:
-                    lines.append(f"  → node {arrow.target} ({percent(arrow.share)}): {arrow.label}")
+                    lines.append(
+                        f"  → node {arrow.target} ({format_percent(arrow.share)}): {arrow.label}"
+                    )
         return "\n".join(lines)
 
-    def dot(self) -> str:
-        """The chart in Graphviz's language."""
+    def to_dot(self) -> str:
+        """Render the chart in the language of Graphviz."""
         lines = ["digraph controller {", '  node [shape=box, fontname="sans-serif"];']
         for i, box in enumerate(self.boxes):
-            short = (shortened(line, LONGEST) for line in box.lines)
-            text = "\\n".join(map(_quoted, (box.head, *short)))
-            lines.append(f'  n{i} [label="{text}", tooltip="{_quoted("; ".join(box.more))}"];')
+            short_lines = (shorten(line, MAX_LINE_LENGTH) for line in box.lines)
+            text = "\\n".join(map(_escape_dot, (box.title, *short_lines)))
+            lines.append(
+                f'  n{i} [label="{text}", tooltip="{_escape_dot("; ".join(box.tooltip))}"];'
+            )
         for arrow in self.arrows:
-            tip = _quoted("; ".join(arrow.more))
+            tooltip = _escape_dot("; ".join(arrow.tooltip))
             lines.append(
                 f"  n{arrow.source} -> n{arrow.target} "
-                f'[label="{_quoted(arrow.label)}", tooltip="{tip}"];'
+                f'[label="{_escape_dot(arrow.label)}", tooltip="{tooltip}"];'
             )
         return "\n".join([*lines, "}", ""])
 
-    def svg(self) -> str:
-        """The chart as SVG, without a network or a font of its own; hovering shows more."""
-        return _Drawing(self).svg()
+    def to_svg(self) -> str:
+        """Render the chart as self-contained SVG with tooltips."""
+        return _SvgRenderer(self).render()
 
     def _repr_svg_(self) -> str:
-        return self.svg()
+        return self.to_svg()
 
 
-def _quoted(text: str) -> str:
+def _escape_dot(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
 
 
 # ---------------------------------------------------------------------- how it is drawn
-class _Drawing:
-    """Boxes on an ellipse, arrows bent to the right so that there and back do not meet."""
+class _SvgRenderer:
+    """Layout and SVG of a chart: boxes on an ellipse, arrows bent to the right."""
 
     def __init__(self, chart: FlowChart) -> None:
         self.chart = chart
-        self.heights = [LINE * (1 + len(box.lines)) + ROOM for box in chart.boxes]
-        tall, n = max(self.heights), len(chart.boxes)
-        across = {1: 0.0, 2: 245.0}.get(n, 60.0 * n + 110.0)
-        down = 0.0 if n <= 2 else 0.5 * tall + 45.0 * n
-        self.width = 2 * (across + WIDTH / 2 + 90)
-        turns = [math.pi + 2 * math.pi * i / n for i in range(n)]
-        self.centres = [(self.width / 2 + across * math.cos(u), down * math.sin(u)) for u in turns]
+        self.heights = [LINE_HEIGHT * (1 + len(box.lines)) + PADDING for box in chart.boxes]
+        max_height, n = max(self.heights), len(chart.boxes)
+        x_radius = {1: 0.0, 2: 245.0}.get(n, 60.0 * n + 110.0)
+        y_radius = 0.0 if n <= 2 else 0.5 * max_height + 45.0 * n
+        self.width = 2 * (x_radius + BOX_WIDTH / 2 + 90)
+        angles = [math.pi + 2 * math.pi * i / n for i in range(n)]
+        self.centers = [
+            (self.width / 2 + x_radius * math.cos(angle), y_radius * math.sin(angle))
+            for angle in angles
+        ]
 
-    def svg(self) -> str:
-        arrows = "".join(map(self._arrow, self.chart.arrows))
-        boxes = "".join(self._box(i, box) for i, box in enumerate(self.chart.boxes))
-        labels = "".join(map(self._label, self.chart.arrows))
-        top, bottom = self._extent()
+    def render(self) -> str:
+        """Render the whole chart."""
+        arrows = "".join(map(self._render_arrow, self.chart.arrows))
+        boxes = "".join(self._render_box(i, box) for i, box in enumerate(self.chart.boxes))
+        labels = "".join(map(self._render_label, self.chart.arrows))
+        top, bottom = self._y_extent()
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top:.0f} {self.width:.0f} '
             f'{bottom - top:.0f}" width="{self.width:.0f}" font-family="sans-serif" '
-            f'font-size="12" role="img"><title>{counted(len(self.chart.boxes), "node")}</title>'
+            f'font-size="12" role="img"><title>{pluralize(len(self.chart.boxes), "node")}</title>'
             '<defs><marker id="end" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" '
             'markerHeight="8" orient="auto" markerUnits="userSpaceOnUse"><path d="M0 0 10 5 0 10z" '
             f'fill="#456"/></marker></defs>{arrows}{boxes}{labels}</svg>\n'
         )
 
-    def _extent(self) -> tuple[float, float]:
-        """The least and the largest height at which something is drawn, with some room."""
-        tops = [y - tall / 2 for (_, y), tall in zip(self.centres, self.heights, strict=True)]
-        bottoms = [top + tall for top, tall in zip(tops, self.heights, strict=True)]
+    def _y_extent(self) -> tuple[float, float]:
+        """Compute the vertical extent (top, bottom) of the drawing, with padding."""
+        tops = [y - height / 2 for (_, y), height in zip(self.centers, self.heights, strict=True)]
+        bottoms = [top + height for top, height in zip(tops, self.heights, strict=True)]
         # an arrow bends at most half of the way from its ends to the control point
-        bends = [
-            (a + 2 * c + b) / 4 for (_, a), (_, c), (_, b) in map(self._curve, self.chart.arrows)
+        bend_tops = [
+            (a + 2 * c + b) / 4
+            for (_, a), (_, c), (_, b) in map(self._arrow_path, self.chart.arrows)
         ]
-        return min(tops + bends) - ROOM, max(bottoms + bends) + ROOM
+        return min(tops + bend_tops) - PADDING, max(bottoms + bend_tops) + PADDING
 
-    def _box(self, i: int, box: Box) -> str:
-        (x, y), tall = self.centres[i], self.heights[i]
-        left, top = x - WIDTH / 2, y - tall / 2
-        lines = [(box.head, ' font-weight="bold"')]
-        lines += [(shortened(line, LONGEST), "") for line in box.lines]
+    def _render_box(self, i: int, box: Box) -> str:
+        """Render one box with its lines and tooltip."""
+        (x, y), height = self.centers[i], self.heights[i]
+        left, top = x - BOX_WIDTH / 2, y - height / 2
+        lines = [(box.title, ' font-weight="bold"')]
+        lines += [(shorten(line, MAX_LINE_LENGTH), "") for line in box.lines]
         text = "".join(
-            f'<text x="{left + 10:.0f}" y="{top + LINE * (j + 1):.0f}"{style}>'
+            f'<text x="{left + 10:.0f}" y="{top + LINE_HEIGHT * (j + 1):.0f}"{style}>'
             f"{html.escape(line)}</text>"
             for j, (line, style) in enumerate(lines)
         )
         return (
-            f'<g><title>{_tip([box.head, *box.more])}</title><rect x="{left:.0f}" y="{top:.0f}" '
-            f'width="{WIDTH}" height="{tall}" rx="8" fill="#f4f7fb" stroke="#456"/>{text}</g>'
+            f"<g><title>{_format_tooltip([box.title, *box.tooltip])}</title>"
+            f'<rect x="{left:.0f}" y="{top:.0f}" '
+            f'width="{BOX_WIDTH}" height="{height}" rx="8" fill="#f4f7fb" stroke="#456"/>{text}</g>'
         )
 
-    def _curve(self, arrow: Arrow) -> tuple[tuple[float, float], ...]:
-        """Start, control point and end of an arrow, at the borders of its boxes."""
-        a, b = self.centres[arrow.source], self.centres[arrow.target]
+    def _arrow_path(self, arrow: Arrow) -> tuple[tuple[float, float], ...]:
+        """Compute start, control point and end of an arrow, at the borders of its boxes."""
+        a, b = self.centers[arrow.source], self.centers[arrow.target]
         dx, dy = b[0] - a[0], b[1] - a[1]
-        far = math.hypot(dx, dy)
-        bend = 0.16 * far + 25
-        middle = (a[0] + b[0]) / 2 - bend * dy / far, (a[1] + b[1]) / 2 + bend * dx / far
-        return self._border(arrow.source, middle), middle, self._border(arrow.target, middle)
+        length = math.hypot(dx, dy)
+        bend = 0.16 * length + 25
+        control_point = (
+            (a[0] + b[0]) / 2 - bend * dy / length,
+            (a[1] + b[1]) / 2 + bend * dx / length,
+        )
+        return (
+            self._border_point(arrow.source, control_point),
+            control_point,
+            self._border_point(arrow.target, control_point),
+        )
 
-    def _border(self, i: int, towards: tuple[float, float]) -> tuple[float, float]:
-        """Where the line from a box's centre to a point leaves the box."""
-        (x, y), dx, dy = self.centres[i], *(
-            p - c for p, c in zip(towards, self.centres[i], strict=True)
-        )  # fmt: skip
+    def _border_point(self, i: int, target: tuple[float, float]) -> tuple[float, float]:
+        """Compute the point at which the line from a box's center to a target leaves the box."""
+        (x, y), dx, dy = (
+            self.centers[i],
+            *(p - c for p, c in zip(target, self.centers[i], strict=True)),
+        )
         scale = min(
-            WIDTH / 2 / abs(dx) if dx else math.inf,
+            BOX_WIDTH / 2 / abs(dx) if dx else math.inf,
             self.heights[i] / 2 / abs(dy) if dy else math.inf,
         )
         return x + scale * dx, y + scale * dy
 
-    def _arrow(self, arrow: Arrow) -> str:
-        (x0, y0), (cx, cy), (x1, y1) = self._curve(arrow)
+    def _render_arrow(self, arrow: Arrow) -> str:
+        """Render one arrow, wider for a larger share."""
+        (x0, y0), (cx, cy), (x1, y1) = self._arrow_path(arrow)
         return (
             f'<path d="M{x0:.0f} {y0:.0f}Q{cx:.0f} {cy:.0f} {x1:.0f} {y1:.0f}" fill="none" '
             f'stroke="#456" stroke-width="{1 + 2.5 * arrow.share:.1f}" marker-end="url(#end)">'
-            f"<title>{_tip(arrow.more)}</title></path>"
+            f"<title>{_format_tooltip(arrow.tooltip)}</title></path>"
         )
 
-    def _label(self, arrow: Arrow) -> str:
-        (x0, y0), (cx, cy), (x1, y1) = self._curve(arrow)
+    def _render_label(self, arrow: Arrow) -> str:
+        """Render the label of an arrow near its start."""
+        (x0, y0), (cx, cy), (x1, y1) = self._arrow_path(arrow)
         x, y = 0.36 * x0 + 0.48 * cx + 0.16 * x1, 0.36 * y0 + 0.48 * cy + 0.16 * y1
-        text = shortened(arrow.label, 26)
-        wide = 6.4 * len(text) + 8
+        text = shorten(arrow.label, 26)
+        width = 6.4 * len(text) + 8
         return (
-            f'<g><title>{_tip(arrow.more)}</title><rect x="{x - wide / 2:.0f}" y="{y - 9:.0f}" '
-            f'width="{wide:.0f}" height="17" rx="3" fill="#fff" fill-opacity="0.9"/>'
+            f"<g><title>{_format_tooltip(arrow.tooltip)}</title>"
+            f'<rect x="{x - width / 2:.0f}" y="{y - 9:.0f}" '
+            f'width="{width:.0f}" height="17" rx="3" fill="#fff" fill-opacity="0.9"/>'
             f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">{html.escape(text)}</text></g>'
         )
 
 
-def _tip(lines: Iterable[Any]) -> str:
-    return html.escape("\n".join(map(str, lines)))
+def _format_tooltip(lines: Iterable[str]) -> str:
+    return html.escape("\n".join(lines))

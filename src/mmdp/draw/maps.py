@@ -1,4 +1,4 @@
-"""The map of a policy, a colour for each action: by time and state, or by two named axes.
+"""Map of a policy, a color for each action: by time and state, or by two named axes.
 
 If states are combinations of values by name, like ``stock=3, ordered=5``, small maps of two axes
 show some times, and some values of the other axes.
@@ -11,323 +11,396 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.draw.axes import IN_LEGEND, MOST_LABELS, UNNAMED, label, new_axes, new_axis, over_times
-from mmdp.draw.palette import action_colours, ink_on, letters
-from mmdp.words import Times, counted, named_axes, named_values, shortened
+from mmdp.draw.axes import (
+    MAX_LEGEND_LENGTH,
+    MAX_TICK_LABELS,
+    UNLABELED_TIMES,
+    format_label,
+    format_time_axis,
+    new_axes,
+    new_axis,
+)
+from mmdp.draw.palette import choose_text_color, make_action_colors, make_marks
+from mmdp.text import TimeLabels, parse_named_axes, parse_named_values, pluralize, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH, ROW, LEFT, LETTER = 420, 16, 130, 7  # pixels in a notebook
-MOST_STATES, MOST_CELLS = 40, 4000  # in a notebook
-MOST_NAMED = 30  # actions in a legend
-TIMES, OTHERS, SIDE = 4, 3, 41  # small maps: times, values of another axis, of a side in SVG
-PANEL, GAP = 150, 28  # pixels of a small map, and around it
-FITS, LETTER_SIZE = 26, 0.08  # letters side by side below a small map; inches of one
-MOST_WORDS = 12  # values of an axis that all have a label
-NONE = -1  # in a map of two axes: there is no such state
+MAP_WIDTH, ROW_HEIGHT, LABEL_WIDTH, CHAR_WIDTH = 420, 16, 130, 7  # pixels in a notebook
+MAX_STATES, MAX_CELLS = 40, 4000  # in a notebook
+MAX_LEGEND_ACTIONS = 30  # actions in a legend
+# small maps: times, values of another axis, values of one side in SVG
+MAX_PANEL_TIMES, MAX_PANEL_ROWS, MAX_PANEL_VALUES = 4, 3, 41
+PANEL_SIZE, PANEL_GAP = 150, 28  # pixels of a small map, and around it
+MAX_TICK_CHARS, CHAR_INCHES = 26, 0.08  # letters side by side below a small map; inches of one
+MAX_WORD_TICKS = 12  # values of an axis that all have a label
+NO_STATE = -1  # in a map of two axes: there is no such state
 
 
-class Key:
-    """Colours, marks and names of all actions of a problem, by their ids.
+class ActionStyles:
+    """Colors, marks and names of all actions of a problem, by their ids.
 
-    >>> key = Key(["wait", "treat"])
-    >>> key.colours[1], key.marks[1], key.inks[1]
+    >>> styles = ActionStyles(["wait", "treat"])
+    >>> styles.colors[1], styles.marks[1], styles.text_colors[1]
     ('#E69F00', 'B', '#000000')
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.marks = list(names), letters(names)
-        self.colours = action_colours(len(names))
-        self.inks = [ink_on(colour) for colour in self.colours]
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.labels, self.marks = list(labels), make_marks(labels)
+        self.colors = make_action_colors(len(labels))
+        self.text_colors = [choose_text_color(color) for color in self.colors]
 
 
-class Side(NamedTuple):
-    """The name of an axis, and those of its values that are shown."""
+class MapAxis(NamedTuple):
+    """The name of an axis and its displayed values."""
 
     name: str
     values: list[str]
 
 
 class Panel(NamedTuple):
-    """A small map: ``cells[i, j]`` is the action at ``down.values[i]`` and ``across.values[j]``."""
+    """A small map with the actions ``cells`` (rows, columns) on two axes."""
 
     title: str
-    cells: npt.NDArray[Any]
-    down: Side
-    across: Side
+    cells: npt.NDArray[np.integer]
+    row_axis: MapAxis
+    column_axis: MapAxis
 
 
 class NamedAxes:
-    """States by their values on named axes; ``names`` has fewer than two if they have none.
+    """Coordinates of states on named axes; ``names`` is empty if states have no such axes.
 
     >>> axes = NamedAxes(["stock=0, way=1", "stock=2, way=1", "ended"])
-    >>> axes.names, axes.values, axes.places.tolist(), axes.states
+    >>> axes.names, axes.values, axes.coordinates.tolist(), axes.state_ids
     (['stock', 'way'], [['0', '2'], ['1']], [[0, 0], [1, 0]], [0, 1])
     """
 
-    def __init__(self, rows: Sequence[str]) -> None:
-        axes, others = named_axes(rows)
+    def __init__(self, row_labels: Sequence[str]) -> None:
+        axes, others = parse_named_axes(row_labels)
         axes = axes if len(axes) > 1 and len(others) < 2 else {}
         self.names, self.values = list(axes), list(axes.values())
-        self.states = [s for s, row in enumerate(rows) if axes and row not in others]
-        at = {name: {x: i for i, x in enumerate(values)} for name, values in axes.items()}
-        named = (named_values(rows[s]) for s in self.states)
-        self.places = np.array([[at[name][x] for name, x in row.items()] for row in named])
+        self.state_ids = [s for s, row in enumerate(row_labels) if axes and row not in others]
+        value_index = {name: {x: i for i, x in enumerate(values)} for name, values in axes.items()}
+        state_values = (parse_named_values(row_labels[s]) for s in self.state_ids)
+        self.coordinates = np.array(
+            [[value_index[name][x] for name, x in row.items()] for row in state_values]
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Number of values on each axis."""
         return tuple(map(len, self.values))
 
-    def panels(self, actions: npt.NDArray[Any], side: int, times: Times) -> list[list[Panel]]:
-        """Maps of actions (T, S) by the two longest axes: a row of maps for each value of another.
+    def make_panels(
+        self, actions: npt.NDArray[np.integer], max_values: int, time_labels: TimeLabels
+    ) -> list[list[Panel]]:
+        """Make maps of actions (T, S) by the two longest axes: a row for each value of a third.
 
-        Axes beyond the third are held at their middle; at most ``side`` values of an axis.
+        Axes beyond the third are held at their middle; at most ``max_values`` values of an axis.
         """
-        down, across = sorted(sorted(range(len(self.shape)), key=lambda i: -self.shape[i])[:2])
-        others = [i for i in range(len(self.shape)) if i not in (down, across)]
-        table = np.full((len(actions), *self.shape), NONE)
-        table[(slice(None), *self.places.T)] = actions[:, self.states]
-        varies = (actions[:, self.states] != actions[0, self.states]).any()
-        shown = _spread(len(actions), TIMES) if varies else [0]
-        held: list[dict[int, int]] = [{i: self.shape[i] // 2 for i in others}]
+        row_id, column_id = sorted(sorted(range(len(self.shape)), key=lambda i: -self.shape[i])[:2])
+        others = [i for i in range(len(self.shape)) if i not in (row_id, column_id)]
+        table = np.full((len(actions), *self.shape), NO_STATE)
+        table[(slice(None), *self.coordinates.T)] = actions[:, self.state_ids]
+        varies = (actions[:, self.state_ids] != actions[0, self.state_ids]).any()
+        panel_times = _spaced_indices(len(actions), MAX_PANEL_TIMES) if varies else [0]
+        fixed_values: list[dict[int, int]] = [{i: self.shape[i] // 2 for i in others}]
         if others:
-            held = [held[0] | {others[0]: j} for j in _spread(self.shape[others[0]], OTHERS)]
-        chosen = [_spread(self.shape[i], side) for i in (down, across)]
-        sides = [
-            Side(self.names[i], [self.values[i][j] for j in some])
-            for i, some in zip((down, across), chosen, strict=True)
+            fixed_values = [
+                fixed_values[0] | {others[0]: j}
+                for j in _spaced_indices(self.shape[others[0]], MAX_PANEL_ROWS)
+            ]
+        value_ids = [_spaced_indices(self.shape[i], max_values) for i in (row_id, column_id)]
+        map_axes = [
+            MapAxis(self.names[i], [self.values[i][j] for j in ids])
+            for i, ids in zip((row_id, column_id), value_ids, strict=True)
         ]
-        found = []
-        for at in held:
-            which = tuple(at.get(i, slice(None)) for i in range(len(self.shape)))
-            fixed = [f"{self.names[i]}={self.values[i][j]}" for i, j in at.items()]
-            titles = [", ".join([*fixed, *([times.span(t)] if varies else [])]) for t in shown]
-            cells = [table[(t, *which)][np.ix_(*chosen)] for t in shown]
-            found.append([Panel(*x, *sides) for x in zip(titles, cells, strict=True)])
-        return found
+        panels = []
+        for fixed_ids in fixed_values:
+            cell_index = tuple(fixed_ids.get(i, slice(None)) for i in range(len(self.shape)))
+            fixed_texts = [f"{self.names[i]}={self.values[i][j]}" for i, j in fixed_ids.items()]
+            titles = [
+                ", ".join([*fixed_texts, *([time_labels.describe_range(t)] if varies else [])])
+                for t in panel_times
+            ]
+            cells = [table[(t, *cell_index)][np.ix_(*value_ids)] for t in panel_times]
+            panels.append([Panel(*x, *map_axes) for x in zip(titles, cells, strict=True)])
+        return panels
 
 
-def _spread(count: int, most: int) -> list[int]:
-    """At most ``most`` of 0 .. count - 1, evenly, the first and the last among them.
+def _spaced_indices(count: int, max_count: int) -> list[int]:
+    """Choose at most ``max_count`` of 0 .. count - 1, evenly, with the first and the last.
 
-    >>> _spread(3, 4), _spread(26, 4)
+    >>> _spaced_indices(3, 4), _spaced_indices(26, 4)
     ([0, 1, 2], [0, 8, 17, 25])
     """
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int)).tolist()
+    return np.unique(np.linspace(0, count - 1, min(count, max_count)).round().astype(int)).tolist()
 
 
-def _shown(values: list[str]) -> list[str]:
-    """The values that an axis of a small map names: all words, or some of the numbers.
+def _tick_values(values: list[str]) -> list[str]:
+    """Choose the tick labels of a small map: all words, or some of the numbers.
 
-    >>> _shown(["ill", "well", "dead"]), _shown(["0", "1", "2", "3", "4", "5", "6", "7", "8"])
+    >>> _tick_values(["ill", "well", "dead"]), _tick_values([*"012345678"])
     (['ill', 'well', 'dead'], ['0', '2', '4', '6', '8'])
     """
-    words = not all(re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", x) for x in values)
-    return [values[i] for i in _spread(len(values), MOST_WORDS if words else 5)]
+    has_words = not all(re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", x) for x in values)
+    return [values[i] for i in _spaced_indices(len(values), MAX_WORD_TICKS if has_words else 5)]
 
 
 @dataclass(frozen=True, eq=False)
 class PolicyMap:
-    """Actions (T, S) with the labels of the rows and the names of all actions.
+    """Actions (T, S) of a policy with the labels of rows and actions.
 
-    Columns are ``times``, or what has their name if it lies between ``ends``.
+    Columns are times, or values of a quantity in ``x_range`` with the name of ``time_labels``.
 
-    >>> found = PolicyMap(np.array([[0, 1], [1, 1]]), ["low", "high"], ["wait", "treat"])
-    >>> list(found.runs(0)), found.used
+    >>> policy_map = PolicyMap(np.array([[0, 1], [1, 1]]), ["low", "high"], ["wait", "treat"])
+    >>> list(policy_map.find_runs(0)), policy_map.used_actions
     ([(0, 0, 0), (1, 1, 1)], [0, 1])
     """
 
-    actions: npt.NDArray[Any]
-    rows: Sequence[str]
-    names: Sequence[str]
-    times: Times = UNNAMED
-    ends: tuple[float, float] | None = None
+    actions: npt.NDArray[np.integer]
+    row_labels: Sequence[str]
+    action_labels: Sequence[str]
+    time_labels: TimeLabels = UNLABELED_TIMES
+    x_range: tuple[float, float] | None = None
 
     @property
-    def used(self) -> list[int]:
-        """The actions that occur."""
+    def used_actions(self) -> list[int]:
+        """The ids of the actions that occur."""
         return [int(a) for a in np.unique(self.actions)]
 
-    def runs(self, row: int) -> list[tuple[int, int, int]]:
-        """First and last time of each run of equal actions, and the action."""
-        times = groupby(enumerate(self.actions[:, row].tolist()), key=lambda x: x[1])
-        found = [(action, [t for t, _ in run]) for action, run in times]
-        return [(run[0], run[-1], action) for action, run in found]
+    def find_runs(self, row: int) -> list[tuple[int, int, int]]:
+        """Find runs of equal actions of a state. Returns: (first time, last time, action) each."""
+        groups = groupby(enumerate(self.actions[:, row].tolist()), key=lambda x: x[1])
+        runs = [(action, [t for t, _ in run]) for action, run in groups]
+        return [(run[0], run[-1], action) for action, run in runs]
 
     # -------------------------------------------------------------- for notebooks
-    def html(self) -> str:
-        """As SVG and text; hovering names a cell. Large maps are cut, and say so."""
-        axes = NamedAxes(self.rows)
-        if len(axes.names) > 1 and self.ends is None:
-            return self._html_panels(axes)
-        times, n_states = self.actions.shape
-        rows = min(n_states, MOST_STATES)
-        shown = min(times, max(1, MOST_CELLS // rows))
-        part = replace(self, actions=self.actions[:shown, :rows], rows=self.rows[:rows])
-        what = f"actions by state, {part._when(0, shown - 1)}" if times > 1 else "by state"
-        left = [counted(n_states - rows, "more state")] * (rows < n_states)
-        left += [counted(times - shown, "more time")] * (shown < times)
-        more = f" (and {', '.join(left)})" if left else ""
-        key = Key(self.names)
-        drawn = "".join(part._row(s, key) for s in range(rows))
-        return part._framed(drawn, LEFT + WIDTH, ROW * rows, f"{what}{more}", key)
+    def to_html(self) -> str:
+        """Render the map as SVG in HTML with tooltips; large maps are cut, with a note."""
+        axes = NamedAxes(self.row_labels)
+        if len(axes.names) > 1 and self.x_range is None:
+            return self._render_panels(axes)
+        n_times, n_states = self.actions.shape
+        n_rows = min(n_states, MAX_STATES)
+        n_shown = min(n_times, max(1, MAX_CELLS // n_rows))
+        visible = replace(
+            self, actions=self.actions[:n_shown, :n_rows], row_labels=self.row_labels[:n_rows]
+        )
+        caption = (
+            f"actions by state, {visible._format_columns(0, n_shown - 1)}"
+            if n_times > 1
+            else "by state"
+        )
+        omitted = [pluralize(n_states - n_rows, "more state")] * (n_rows < n_states)
+        omitted += [pluralize(n_times - n_shown, "more time")] * (n_shown < n_times)
+        omitted_text = f" (and {', '.join(omitted)})" if omitted else ""
+        styles = ActionStyles(self.action_labels)
+        svg_body = "".join(visible._render_row(s, styles) for s in range(n_rows))
+        return visible._render_frame(
+            svg_body,
+            LABEL_WIDTH + MAP_WIDTH,
+            ROW_HEIGHT * n_rows,
+            f"{caption}{omitted_text}",
+            styles,
+        )
 
-    def _framed(self, drawn: str, width: int, height: int, what: str, key: Key) -> str:
-        """A picture with its legend and a line about it."""
+    def _render_frame(
+        self, svg_body: str, width: int, height: int, caption: str, styles: ActionStyles
+    ) -> str:
+        """Render an SVG body with its legend and caption as HTML."""
         legend = " ".join(
-            f'<span style="white-space:nowrap"><span style="color:{key.colours[a]}">&#9632;</span> '
-            f"{escape(shortened(self.names[a]))}</span>"
-            for a in self.used
+            f'<span style="white-space:nowrap">'
+            f'<span style="color:{styles.colors[a]}">&#9632;</span> '
+            f"{escape(shorten(self.action_labels[a]))}</span>"
+            for a in self.used_actions
         )
         return (
-            f'<div><svg role="img" aria-label="{escape(what)}" xmlns="http://www.w3.org/2000/svg" '
-            f'width="{width}" height="{height}" font-size="12" font-family="sans-serif">{drawn}'
-            f"</svg><div>{legend}</div><div>{escape(what)}</div></div>"
+            f'<div><svg role="img" aria-label="{escape(caption)}" '
+            'xmlns="http://www.w3.org/2000/svg" '
+            f'width="{width}" height="{height}" font-size="12" font-family="sans-serif">{svg_body}'
+            f"</svg><div>{legend}</div><div>{escape(caption)}</div></div>"
         )
 
-    def _html_panels(self, axes: NamedAxes) -> str:
-        key, panels = Key(self.names), axes.panels(self.actions, SIDE, self.times)
-        drawn = "".join(
-            f'<g transform="translate({j * (PANEL + GAP)},{i * (PANEL + GAP)})">'
-            f"{self._panel(panel, key)}</g>"
+    def _render_panels(self, axes: NamedAxes) -> str:
+        """Render the small maps of named axes as HTML."""
+        styles = ActionStyles(self.action_labels)
+        panels = axes.make_panels(self.actions, MAX_PANEL_VALUES, self.time_labels)
+        step = PANEL_SIZE + PANEL_GAP
+        svg_body = "".join(
+            f'<g transform="translate({j * step},{i * step})">'
+            f"{self._render_panel(panel, styles)}</g>"
             for i, row in enumerate(panels)
             for j, panel in enumerate(row)
         )
-        width, height = (n * (PANEL + GAP) for n in (len(panels[0]), len(panels)))
-        sides = panels[0][0].down, panels[0][0].across
-        down, across = (f"{x.name} {x.values[0]} to {x.values[-1]}" for x in sides)
-        what = f"actions by {down} (down) and {across} (across)"
-        return self._framed(drawn, width, height, what, key)
+        width, height = (n * step for n in (len(panels[0]), len(panels)))
+        map_axes = panels[0][0].row_axis, panels[0][0].column_axis
+        row_text, column_text = (f"{x.name} {x.values[0]} to {x.values[-1]}" for x in map_axes)
+        caption = f"actions by {row_text} (down) and {column_text} (across)"
+        return self._render_frame(svg_body, width, height, caption, styles)
 
-    def _panel(self, panel: Panel, key: Key) -> str:
-        """A small map: its title and a bar for every run of equal actions."""
-        ys, xs = (np.linspace(0, PANEL, n + 1).round().astype(int) for n in panel.cells.shape)
-        down, (across, columns) = panel.down, panel.across
-        title = escape(shortened(panel.title, 28))
+    def _render_panel(self, panel: Panel, styles: ActionStyles) -> str:
+        """Render a small map as SVG: its title and a bar for every run of equal actions."""
+        ys, xs = (np.linspace(0, PANEL_SIZE, n + 1).round().astype(int) for n in panel.cells.shape)
+        row_axis, (column_name, column_values) = panel.row_axis, panel.column_axis
+        title = escape(shorten(panel.title, 28))
         parts = [f'<text x="0" y="12" fill="currentColor">{title}</text>']
         for i, row in enumerate(panel.cells.tolist()):
             for action, run in groupby(enumerate(row), key=lambda x: x[1]):
-                places = [j for j, _ in run]
-                if action == NONE:
+                run_columns = [j for j, _ in run]
+                if action == NO_STATE:
                     continue
-                ends = dict.fromkeys((columns[places[0]], columns[places[-1]]))
-                there = f"{down.name}={down.values[i]}, {across}={' to '.join(ends)}"
-                tip = f"{there}: {self.names[action]}"
+                range_values = dict.fromkeys(
+                    (column_values[run_columns[0]], column_values[run_columns[-1]])
+                )
+                row_text = f"{row_axis.name}={row_axis.values[i]}"
+                column_text = f"{column_name}={' to '.join(range_values)}"
+                tooltip = f"{row_text}, {column_text}: {self.action_labels[action]}"
+                x0, x1 = xs[run_columns[0]], xs[run_columns[-1] + 1]
                 parts.append(
-                    f'<rect x="{xs[places[0]]}" y="{18 + ys[i]}" '
-                    f'width="{xs[places[-1] + 1] - xs[places[0]]}" height="{ys[i + 1] - ys[i]}" '
-                    f'fill="{key.colours[action]}"><title>{escape(tip)}</title></rect>'
+                    f'<rect x="{x0}" y="{18 + ys[i]}" '
+                    f'width="{x1 - x0}" height="{ys[i + 1] - ys[i]}" '
+                    f'fill="{styles.colors[action]}"><title>{escape(tooltip)}</title></rect>'
                 )
         return "".join(parts)
 
-    def _row(self, s: int, key: Key) -> str:
-        """A state: its label and a bar for every run of equal actions."""
-        state, unit = self.rows[s], WIDTH / len(self.actions)
-        name = escape(shortened(state, LEFT // LETTER))
-        parts = [f'<text x="0" y="{ROW * s + 12}" fill="currentColor">{name}</text>']
-        for first, last, action in self.runs(s):
-            what = f"{self._when(first, last)}: {shortened(self.names[action])}"
-            tip = escape(f"{shortened(state)}, {what}")
+    def _render_row(self, s: int, styles: ActionStyles) -> str:
+        """Render a state as SVG: its label and a bar for every run of equal actions."""
+        state, cell_width = self.row_labels[s], MAP_WIDTH / len(self.actions)
+        name = escape(shorten(state, LABEL_WIDTH // CHAR_WIDTH))
+        parts = [f'<text x="0" y="{ROW_HEIGHT * s + 12}" fill="currentColor">{name}</text>']
+        for first, last, action in self.find_runs(s):
+            action_text = (
+                f"{self._format_columns(first, last)}: {shorten(self.action_labels[action])}"
+            )
+            tooltip = escape(f"{shorten(state)}, {action_text}")
             parts.append(
-                f'<rect x="{LEFT + unit * first:.1f}" y="{ROW * s + 1}" '
-                f'width="{unit * (last + 1 - first):.1f}" height="{ROW - 2}" '
-                f'fill="{key.colours[action]}"><title>{tip}</title></rect>'
+                f'<rect x="{LABEL_WIDTH + cell_width * first:.1f}" y="{ROW_HEIGHT * s + 1}" '
+                f'width="{cell_width * (last + 1 - first):.1f}" height="{ROW_HEIGHT - 2}" '
+                f'fill="{styles.colors[action]}"><title>{tooltip}</title></rect>'
             )
         return "".join(parts)
 
-    def _when(self, first: int, last: int) -> str:
-        """The times from one column to another, or where they lie between the ends."""
-        if self.ends is None:
-            return self.times.span(first, last)
-        places = np.linspace(*self.ends, len(self.actions))[[first, last]]
-        return f"{self.times.name} {' to '.join(f'{x:.4g}' for x in places)}"
+    def _format_columns(self, first: int, last: int) -> str:
+        """Describe a range of columns by their times, or by their values in ``x_range``."""
+        if self.x_range is None:
+            return self.time_labels.describe_range(first, last)
+        x_values = np.linspace(*self.x_range, len(self.actions))[[first, last]]
+        return f"{self.time_labels.name} {' to '.join(f'{x:.4g}' for x in x_values)}"
 
     # -------------------------------------------------------------- for plots
     def plot(self, axis: Axes | None = None) -> Axes:
-        """On a matplotlib axis by time and state, with letters in the cells if they fit.
+        """Plot the map on a matplotlib axis by time and state, with letters in cells if they fit.
 
         Without an axis, states with named axes become small maps on a figure of their own.
         """
-        axes = NamedAxes(self.rows) if axis is None and self.ends is None else None
+        axes = NamedAxes(self.row_labels) if axis is None and self.x_range is None else None
         if axes is not None and len(axes.names) > 1:
-            return self._plot_panels(axes.panels(self.actions, 1000, self.times))
+            return self._plot_panels(axes.make_panels(self.actions, 1000, self.time_labels))
         horizon, n_states = self.actions.shape
         if axis is None:
             axis = new_axis(8.5, min(11.0, max(2.4, 1.2 + 0.2 * n_states)))
-        key = Key(self.names)
-        self._mesh(axis, self.actions.T, key, self.ends)
-        if horizon > 1 and self.ends is None:
-            axis.set_xlabel(over_times(axis, self.times))
+        styles = ActionStyles(self.action_labels)
+        self._draw_mesh(axis, self.actions.T, styles, self.x_range)
+        if horizon > 1 and self.x_range is None:
+            axis.set_xlabel(format_time_axis(axis, self.time_labels))
         elif horizon > 1:
-            axis.set_xlabel(self.times.name)
+            axis.set_xlabel(self.time_labels.name)
         else:
             axis.set_xticks([])
         axis.set_ylabel("state")
-        some = _spread(n_states, MOST_LABELS)
-        axis.set_yticks(some, [label(self.rows[s]) for s in some])
-        if self.ends is None and horizon <= 50 and n_states <= 25:
+        tick_rows = _spaced_indices(n_states, MAX_TICK_LABELS)
+        axis.set_yticks(tick_rows, [format_label(self.row_labels[s]) for s in tick_rows])
+        if self.x_range is None and horizon <= 50 and n_states <= 25:
             for (t, s), a in np.ndenumerate(self.actions):
                 axis.text(
-                    t, s, key.marks[a], ha="center", va="center", fontsize=min(9.0, 380 / horizon),
-                    color=key.inks[a],
-                )  # fmt: skip
-        self._legend(axis, key)
+                    t,
+                    s,
+                    styles.marks[a],
+                    ha="center",
+                    va="center",
+                    fontsize=min(9.0, 380 / horizon),
+                    color=styles.text_colors[a],
+                )
+        self._draw_legend(axis, styles)
         return axis
 
     @staticmethod
-    def _mesh(
-        axis: Axes, cells: npt.NDArray[Any], key: Key, ends: tuple[float, float] | None = None
+    def _draw_mesh(
+        axis: Axes,
+        cells: npt.NDArray[np.integer],
+        styles: ActionStyles,
+        x_range: tuple[float, float] | None = None,
     ) -> None:
-        """Cells (down, across) in the colours of their actions; ``ends`` of the columns, or ids."""
+        """Draw cells (rows, columns) in the colors of their actions."""
         from matplotlib.colors import ListedColormap
 
-        low, high = ends or (0, cells.shape[1] - 1)
-        half = (high - low) / max(cells.shape[1] - 1, 1) / 2 or 0.5
+        low, high = x_range or (0, cells.shape[1] - 1)
+        half_step = (high - low) / max(cells.shape[1] - 1, 1) / 2 or 0.5
         axis.pcolormesh(
-            np.linspace(low - half, high + half, cells.shape[1] + 1),
+            np.linspace(low - half_step, high + half_step, cells.shape[1] + 1),
             np.arange(cells.shape[0] + 1) - 0.5,
-            np.ma.masked_equal(cells, NONE), cmap=ListedColormap(key.colours), vmin=-0.5,
-            vmax=len(key.colours) - 0.5, rasterized=cells.size > 5000,
-        )  # fmt: skip
+            np.ma.masked_equal(cells, NO_STATE),
+            cmap=ListedColormap(styles.colors),
+            vmin=-0.5,
+            vmax=len(styles.colors) - 0.5,
+            rasterized=cells.size > 5000,
+        )
         axis.invert_yaxis()
 
     def _plot_panels(self, panels: list[list[Panel]]) -> Axes:
-        rows, columns, key = len(panels), len(panels[0]), Key(self.names)
-        across = [label(x) for x in _shown(panels[0][0].across.values)]
-        upright = sum(map(len, across)) > FITS
-        beside = max(len(label(self.names[a], IN_LEGEND)) for a in self.used)
-        height = 0.5 + 2.3 * rows + upright * LETTER_SIZE * max(map(len, across))
-        axes = new_axes(columns, 1.3 + LETTER_SIZE * beside + 2.3 * columns, height, rows)
+        """Plot small maps on a figure of their own; return its first axis."""
+        n_rows, n_columns, styles = len(panels), len(panels[0]), ActionStyles(self.action_labels)
+        column_ticks = [format_label(x) for x in _tick_values(panels[0][0].column_axis.values)]
+        is_vertical = sum(map(len, column_ticks)) > MAX_TICK_CHARS
+        legend_chars = max(
+            len(format_label(self.action_labels[a], MAX_LEGEND_LENGTH)) for a in self.used_actions
+        )
+        height = 0.5 + 2.3 * n_rows + is_vertical * CHAR_INCHES * max(map(len, column_ticks))
+        axes = new_axes(
+            n_columns, 1.3 + CHAR_INCHES * legend_chars + 2.3 * n_columns, height, n_rows
+        )
         for axis, panel in zip(axes, (x for row in panels for x in row), strict=True):
-            self._mesh(axis, panel.cells, key)
-            axis.set_title(label(panel.title, 40), fontsize="small")
-            for side, (name, values) in ((axis.yaxis, panel.down), (axis.xaxis, panel.across)):
-                shown = _shown(values)
-                side.set_ticks([values.index(x) for x in shown], [label(x) for x in shown])
-                side.set_label_text(label(name))
-            axis.tick_params("x", rotation=90 * upright)
+            self._draw_mesh(axis, panel.cells, styles)
+            axis.set_title(format_label(panel.title, 40), fontsize="small")
+            for matplotlib_axis, (name, values) in (
+                (axis.yaxis, panel.row_axis),
+                (axis.xaxis, panel.column_axis),
+            ):
+                ticks = _tick_values(values)
+                matplotlib_axis.set_ticks(
+                    [values.index(x) for x in ticks], [format_label(x) for x in ticks]
+                )
+                matplotlib_axis.set_label_text(format_label(name))
+            axis.tick_params("x", rotation=90 * is_vertical)
             axis.label_outer()
-        self._legend(axes[columns - 1], key)
+        self._draw_legend(axes[n_columns - 1], styles)
         return axes[0]
 
-    def _legend(self, axis: Axes, key: Key) -> None:
+    def _draw_legend(self, axis: Axes, styles: ActionStyles) -> None:
+        """Draw a legend of the used actions right of the axis."""
         from matplotlib.patches import Patch
 
-        used = self.used
-        marks = [f"{mark}  " if self.ends is None else "" for mark in key.marks]
+        used = self.used_actions
+        marks = [f"{mark}  " if self.x_range is None else "" for mark in styles.marks]
         handles = [
-            Patch(color=key.colours[a], label=f"{marks[a]}{label(self.names[a], IN_LEGEND)}")
-            for a in used[:MOST_NAMED]
+            Patch(
+                color=styles.colors[a],
+                label=f"{marks[a]}{format_label(self.action_labels[a], MAX_LEGEND_LENGTH)}",
+            )
+            for a in used[:MAX_LEGEND_ACTIONS]
         ]
-        if len(used) > MOST_NAMED:
-            handles.append(Patch(color="none", label=f"and {len(used) - MOST_NAMED} more"))
+        if len(used) > MAX_LEGEND_ACTIONS:
+            handles.append(Patch(color="none", label=f"and {len(used) - MAX_LEGEND_ACTIONS} more"))
         axis.legend(
-            handles=handles, title="action", loc="upper left", bbox_to_anchor=(1.0, 1.0),
+            handles=handles,
+            title="action",
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
             frameon=False,
-        )  # fmt: skip
+        )

@@ -1,73 +1,89 @@
-"""Colours and marks: an action has the same ones in notebooks, plots and pages."""
+"""Colors and marks of actions, the same in notebooks, plots and pages."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-# Okabe and Ito's colours, which most colour-blind readers can tell apart; markers help too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # lines
+# Okabe and Ito's colors, which most color-blind readers can tell apart; markers help too.
+LINE_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # lines
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-INK = "#010203"  # of text and axes: a page replaces it by its own colour
-ACTIONS = (
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999",
-)  # fmt: skip
+TEXT_COLOR = "#010203"  # of text and axes: a page replaces it by its own color
+ACTION_COLORS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#D55E00",
+    "#F0E442",
+    "#999999",
+)
 VIRIDIS = (
-    "#471365", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c", "#22a884", "#44bf70",
-    "#7ad151", "#bddf26", "#dfe318",
-)  # fmt: skip
+    "#471365",
+    "#482475",
+    "#414487",
+    "#355f8d",
+    "#2a788e",
+    "#21918c",
+    "#22a884",
+    "#44bf70",
+    "#7ad151",
+    "#bddf26",
+    "#dfe318",
+)
 GREEK = "αβγδεζηθικλμνξοπρστυφχψω"
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+LATIN = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def action_colours(count: int) -> list[str]:
-    """One colour for each action of a problem: distinct ones for a few, dark to light for many.
+def make_action_colors(n_actions: int) -> list[str]:
+    """Make one color for each action: distinct ones for a few, dark to light for many.
 
-    >>> action_colours(2), len(set(action_colours(25)))
+    >>> make_action_colors(2), len(set(make_action_colors(25)))
     (['#0072B2', '#E69F00'], 25)
     """
-    if count <= len(ACTIONS):
-        return list(ACTIONS[:count])
-    return [_between(i / (count - 1)) for i in range(count)]
+    if n_actions <= len(ACTION_COLORS):
+        return list(ACTION_COLORS[:n_actions])
+    return [_interpolate_viridis(i / (n_actions - 1)) for i in range(n_actions)]
 
 
-def _between(share: float) -> str:
-    """The colour at a share of the way along viridis.
+def _interpolate_viridis(position: float) -> str:
+    """Interpolate the color at a position from 0 to 1 on the viridis scale.
 
-    >>> _between(0.0), _between(0.05), _between(1.0)
+    >>> _interpolate_viridis(0.0), _interpolate_viridis(0.05), _interpolate_viridis(1.0)
     ('#471365', '#481c6d', '#dfe318')
     """
-    i = min(int(share * (len(VIRIDIS) - 1)), len(VIRIDIS) - 2)
-    part = share * (len(VIRIDIS) - 1) - i
-    ends = zip(_rgb(VIRIDIS[i]), _rgb(VIRIDIS[i + 1]), strict=True)
-    return "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in ends)
+    i = min(int(position * (len(VIRIDIS) - 1)), len(VIRIDIS) - 2)
+    fraction = position * (len(VIRIDIS) - 1) - i
+    channels = zip(_parse_rgb(VIRIDIS[i]), _parse_rgb(VIRIDIS[i + 1]), strict=True)
+    return "#" + "".join(f"{round(a + fraction * (b - a)):02x}" for a, b in channels)
 
 
-def _rgb(colour: str) -> list[int]:
-    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+def _parse_rgb(color: str) -> list[int]:
+    return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
 
 
-def letters(names: Sequence[str]) -> list[str]:
-    """A short mark per action: a letter, or a number if there are not enough letters.
+def make_marks(labels: Sequence[str]) -> list[str]:
+    """Make a short mark for each action: a letter, or a number if there are too many.
 
     The letters are Greek if one of the others is a word of a name: "B  strategy A" would mislead.
 
-    >>> letters(["wait", "treat"]), letters(["drug B", "drug A"]), letters(["x"] * 53)[-1]
+    >>> make_marks(["wait", "treat"]), make_marks(["drug B", "drug A"]), make_marks(["x"] * 53)[-1]
     (['A', 'B'], ['α', 'β'], '53')
     """
-    words = {word for name in names for word in re.findall(r"\w+", name)}
-    for alphabet in (LETTERS, GREEK):
-        if len(names) <= len(alphabet) and words.isdisjoint(alphabet[: len(names)]):
-            return list(alphabet[: len(names)])
-    return [str(i + 1) for i in range(len(names))]
+    words = {word for label in labels for word in re.findall(r"\w+", label)}
+    for alphabet in (LATIN, GREEK):
+        if len(labels) <= len(alphabet) and words.isdisjoint(alphabet[: len(labels)]):
+            return list(alphabet[: len(labels)])
+    return [str(i + 1) for i in range(len(labels))]
 
 
-def ink_on(colour: str) -> str:
-    """Black or white, whichever reads better on a colour.
+def choose_text_color(color: str) -> str:
+    """Choose black or white text, whichever has more contrast on a color.
 
-    >>> ink_on("#0072B2"), ink_on("#E69F00")
+    >>> choose_text_color("#0072B2"), choose_text_color("#E69F00")
     ('#ffffff', '#000000')
     """
-    red, green, blue = (x / 255 for x in _rgb(colour))
-    light = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
-    return "#000000" if light > 0.22 else "#ffffff"
+    red, green, blue = (x / 255 for x in _parse_rgb(color))
+    luminance = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+    return "#000000" if luminance > 0.22 else "#ffffff"

@@ -1,4 +1,4 @@
-"""Named policies side by side: how each is given, and what it costs and gives in every model."""
+"""Comparison of named policies by their costs and effects in every model."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.arguments import checked
-from mmdp.economics.counting import Amounts, Counting, check_no_terminal
+from mmdp.arguments import check_arguments
+from mmdp.economics.discounting import Amounts, OutcomeDiscounting, check_no_terminal_values
 from mmdp.economics.outcomes import CostEffectiveness
 from mmdp.errors import InputError
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, markov_policy
+from mmdp.policies import MarkovPolicy, require_markov
 from mmdp.solve import evaluate
-from mmdp.validate import check_horizon, ids_of, is_named
+from mmdp.validate import check_horizon, is_labeled, match_ids
 
 
-@checked
+@check_arguments
 def cost_effectiveness(
     model: MMDP,
     effects: Amounts,
     costs: Amounts,
-    policies: Mapping[str, Any],
+    policies: Mapping[str, object],
     horizon: int | None = None,
     *,
-    counting: Counting = Counting(),  # noqa: B008
+    discounting: OutcomeDiscounting = OutcomeDiscounting(),  # noqa: B008
 ) -> CostEffectiveness:
-    """Cost and effect of named policies in every model.
+    """Compute the cost and the effect of named policies in every model.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def cost_effectiveness(
         are not used.
     effects, costs
         Effect and cost of an action, shaped like ``rewards`` of :class:`mmdp.MMDP`: (S, A),
-        (M, S, A) or (T, M, S, A). Costs are positive. With what happens on transitions, such as
+        (M, S, A) or (T, M, S, A). Costs are positive. With amounts of transitions, such as
         the cost of dying: ``{"rewards": (S, A), "next_rewards": (S, A, S')}``, or one of them.
     policies
         By name. A value is a policy or a solution, or a fixed strategy: one action (its label or
@@ -45,84 +45,97 @@ def cost_effectiveness(
         States that allow one action only need no mention.
     horizon
         Number of decisions.
-    counting
-        Separate discount rates, half-cycle or Simpson weights: :class:`Counting`.
+    discounting
+        Separate discount rates, half-cycle or Simpson weights: :class:`OutcomeDiscounting`.
 
     >>> import mmdp, mmdp.economics
     >>> P = [[[[0.5, 0.5], [0.8, 0.2]], [[0.0, 1.0], [0.0, 1.0]]]]
     >>> model = mmdp.MMDP(P, [[0, 0], [0, 0]], initial=[1, 0], states=["ill", "dead"],
     ...                   actions=["wait", "treat"])
-    >>> found = mmdp.economics.cost_effectiveness(
+    >>> outcomes = mmdp.economics.cost_effectiveness(
     ...     model, effects=[[1, 1], [0, 0]], costs=[[0, 100], [0, 0]], horizon=3,
     ...     policies={"never treat": "wait", "treat once": ["treat", "wait", "wait"]})
-    >>> print(found.icers()[["policy", "cost", "effect", "icer"]].round(2).to_string(index=False))
+    >>> table = outcomes.icers()[["policy", "cost", "effect", "icer"]]
+    >>> print(table.round(2).to_string(index=False))
          policy  cost  effect   icer
     never treat   0.0    1.75    NaN
      treat once 100.0    2.20 222.22
     """
     if not policies:
-        raise InputError("name at least one policy, such as {'never treat': 'wait'}")
-    steps = check_horizon(model.horizon, horizon)
-    check_no_terminal(model)
-    known = named_policies(policies, model, steps)
-    effect_model, cost_model = counting.models(model, effects, costs, steps)
+        raise InputError(
+            "policies is empty; name at least one policy, such as {'never treat': 'wait'}"
+        )
+    n_steps = check_horizon(model.horizon, horizon)
+    check_no_terminal_values(model)
+    named = make_named_policies(policies, model, n_steps)
+    effect_model, cost_model = discounting.make_outcome_models(model, effects, costs, n_steps)
     return CostEffectiveness(
-        tuple(known),
-        np.stack([evaluate(x, effect_model).returns for x in known.values()]),
-        np.stack([evaluate(x, cost_model).returns for x in known.values()]),
+        tuple(named),
+        np.stack([evaluate(effect_model, policy).returns for policy in named.values()]),
+        np.stack([evaluate(cost_model, policy).returns for policy in named.values()]),
         model.weights,
         model.parameters,
     )
 
 
-def twin(
-    policy: MarkovPolicy, others: Mapping[str, MarkovPolicy], parts: Sequence[MMDP]
+def find_duplicate(
+    policy: MarkovPolicy, others: Mapping[str, MarkovPolicy], outcome_models: Sequence[MMDP]
 ) -> str | None:
-    """The name of another policy with the same effect and the same cost in every model.
+    """Find the name of another policy with the same effect and the same cost in every model.
 
-    ``parts`` are the two models of :meth:`Counting.models`.
+    ``outcome_models`` are those of :meth:`OutcomeDiscounting.make_outcome_models`.
     """
-    own = [evaluate(policy, part).returns for part in parts]
+    returns = [evaluate(outcome_model, policy).returns for outcome_model in outcome_models]
     for name, other in others.items():
-        found = [evaluate(other, part).returns for part in parts]
+        other_returns = [evaluate(outcome_model, other).returns for outcome_model in outcome_models]
         if all(
             np.allclose(x, y, rtol=1e-9, atol=1e-12 * np.abs(y).max())
-            for x, y in zip(found, own, strict=True)
+            for x, y in zip(other_returns, returns, strict=True)
         ):
             return name
     return None
 
 
 # ---------------------------------------------------------------------- policies by name
-def named_policies(given: Mapping[str, Any], model: MMDP, horizon: int) -> dict[str, MarkovPolicy]:
-    """Policies of the model, from policies and fixed strategies; see :func:`cost_effectiveness`."""
-    found = {}
-    for name, rule in given.items():
+def make_named_policies(
+    strategies: Mapping[str, object], model: MMDP, horizon: int
+) -> dict[str, MarkovPolicy]:
+    """Make Markov policies by name from policies, solutions and fixed strategies."""
+    named = {}
+    for name, strategy in strategies.items():
         try:
-            if is_named(rule) or isinstance(rule, (str, int, np.integer, Sequence)):
-                policy = MarkovPolicy.for_model(model, _fixed(rule, model, horizon))
+            if is_labeled(strategy) or isinstance(strategy, (str, int, np.integer, Sequence)):
+                policy = MarkovPolicy.for_model(model, _expand_strategy(strategy, model, horizon))
             else:
-                policy = markov_policy(rule, "a comparison needs", horizon)
+                policy = require_markov(strategy, "a comparison needs", horizon)
             policy.check(model, horizon)
         except InputError as error:
-            raise error.at(f"policy {str(name)!r}") from None
-        found[str(name)] = policy
-    return found
+            raise error.with_location(f"policy {str(name)!r}") from None
+        named[str(name)] = policy
+    return named
 
 
-def _fixed(rule: Any, model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
-    """(T, S) actions of a fixed strategy; the only action of a state that has no choice."""
-    single = model.allowed.sum(axis=1) == 1
-    table = np.tile(np.where(single, model.allowed.argmax(axis=1), -1), (horizon, 1))
-    if is_named(rule):
-        states = ids_of(rule.keys(), model.names("state").axis, "the rule")
-        table[:, states] = model.names("action").all(action for _, action in rule.items())
+def _expand_strategy(strategy: Any, model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
+    """Expand a fixed strategy to actions (T, S); states with one action take that."""
+    is_forced = model.allowed.sum(axis=1) == 1
+    table = np.tile(np.where(is_forced, model.allowed.argmax(axis=1), -1), (horizon, 1))
+    if is_labeled(strategy):
+        states = match_ids(strategy.keys(), model.label_index("state").axis_labels, "the rule")
+        table[:, states] = model.label_index("action").get_ids(
+            action for _, action in strategy.items()
+        )
         if (table < 0).any():
-            left = model.state_labels[int(np.argmax(table[0] < 0))]
-            raise InputError(f"no action for state {left!r}; name every state that has a choice")
+            missing = model.state_labels[int(np.argmax(table[0] < 0))]
+            raise InputError(
+                f"no action for state {missing!r}; give one for each state that has a choice"
+            )
         return table
-    by_time = rule if isinstance(rule, Sequence) and not isinstance(rule, str) else [rule] * horizon
+    by_time = (
+        strategy
+        if isinstance(strategy, Sequence) and not isinstance(strategy, str)
+        else [strategy] * horizon
+    )
     if len(by_time) != horizon:
         raise InputError(f"{len(by_time)} actions for {horizon} decisions; give one for each")
-    actions = np.array(model.names("action").all(by_time))
+    actions = np.array(model.label_index("action").get_ids(by_time))
     return np.where(table < 0, actions[:, None], table)

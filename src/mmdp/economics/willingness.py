@@ -1,74 +1,74 @@
-"""Costs and effects kept separate: the best policy at each willingness to pay."""
+"""The best policy at each willingness to pay, with costs and effects kept separate."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from mmdp import notebook
-from mmdp.arguments import checked
-from mmdp.clock import unanswered
-from mmdp.economics.comparators import cost_effectiveness, named_policies, twin
-from mmdp.economics.counting import Amounts, Counting
+from mmdp.arguments import check_arguments
+from mmdp.economics.comparators import cost_effectiveness, find_duplicate, make_named_policies
+from mmdp.economics.discounting import Amounts, OutcomeDiscounting
 from mmdp.economics.outcomes import CostEffectiveness, read_thresholds
 from mmdp.methods import Method
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, PolicyKind, markov_policy
+from mmdp.policies import Policy, PolicyClass, require_markov
 from mmdp.solve import solve
+from mmdp.text import format_number, pluralize
+from mmdp.timing import propagate_interrupts
 from mmdp.validate import check_horizon
-from mmdp.words import counted, number
 
 Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WillingnessToPay:
-    """What :func:`willingness_to_pay` found.
+    """Policies and outcomes of :func:`willingness_to_pay`.
 
-    ``policies`` by name, those that were given first; ``found``: the names of the others;
-    ``outcomes``: cost and effect of each in each model
+    ``policies`` by name, those that were given first; ``found_names``: the names of the others,
+    which are of the ``policy_class`` asked for: a tree has its rule in words,
+    ``policies["policy 1"].describe()``; ``outcomes``: cost and effect of each in each model
     (:class:`CostEffectiveness`, which also answers ``icers()``, ``evppi`` and ``evsi``);
     ``frontier``: one row per threshold with ``threshold, policy, effect, cost, nmb, probability,
     icer, evpi`` (:meth:`CostEffectiveness.frontier`); ``acceptability``: ``threshold, policy,
     probability, nmb, loss`` for every policy.
     """
 
-    policies: Mapping[str, MarkovPolicy]
-    found: tuple[str, ...]
+    policies: Mapping[str, Policy]
+    found_names: tuple[str, ...]
     outcomes: CostEffectiveness
     frontier: pd.DataFrame
     acceptability: pd.DataFrame
 
     def __repr__(self) -> str:
-        shown = self.frontier.to_string(index=False, float_format=number, na_rep="")
-        return f"{self._title()}\n{shown}"
+        table = self.frontier.to_string(index=False, float_format=format_number, na_rep="")
+        return f"{self._format_title()}\n{table}"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the frontier."""
-        return notebook.table(self._title(), self.frontier)
+        """Render the frontier as HTML, for notebooks."""
+        return notebook.render_frame(self._format_title(), self.frontier)
 
-    def _title(self) -> str:
-        known = counted(len(self.policies), "policy", "policies")
-        return f"The best of {known} by willingness to pay"
+    def _format_title(self) -> str:
+        n_policies = pluralize(len(self.policies), "policy", "policies")
+        return f"The best of {n_policies} by willingness to pay"
 
     @property
     def effects(self) -> Array:
-        """(D, M) effect of each policy in each model."""
+        """Effect (D, M) of each policy in each model."""
         return self.outcomes.effects
 
     @property
     def costs(self) -> Array:
-        """(D, M) cost of each policy in each model."""
+        """Cost (D, M) of each policy in each model."""
         return self.outcomes.costs
 
 
-@checked
-@unanswered()
+@check_arguments
+@propagate_interrupts()
 def willingness_to_pay(
     model: MMDP,
     effects: Amounts,
@@ -77,23 +77,23 @@ def willingness_to_pay(
     horizon: int | None = None,
     *,
     method: str | Method = "cadp",
-    policy: str | PolicyKind | None = None,
-    policies: Mapping[str, Any] | None = None,
-    counting: Counting = Counting(),  # noqa: B008
+    policy_class: str | PolicyClass | None = None,
+    policies: Mapping[str, object] | None = None,
+    discounting: OutcomeDiscounting = OutcomeDiscounting(),  # noqa: B008
 ) -> WillingnessToPay:
-    """Sweep the willingness to pay: the best policy at each threshold, and how certain it is.
+    """Find the best policy at each willingness to pay, and compare costs and effects of all.
 
     Parameters
     ----------
-    model, effects, costs, counting
+    model, effects, costs, discounting
         As for :func:`cost_effectiveness`.
     thresholds
         Willingness to pay for one unit of effect.
-    policy
-        Kind of the policies that are found, as for :func:`mmdp.solve`, such as ``mmdp.Tied``.
-        What knowing the model is worth within that kind:
-        ``mmdp.measures.evpi(priced, method=mmdp.solve(priced, policy=kind))``, with ``priced``
-        from :meth:`Counting.net_benefit`.
+    policy_class
+        Class of the policies that are found, as for :func:`mmdp.solve`, such as
+        ``mmdp.policies.Tied``. The EVPI within that class is ``mmdp.measures.evpi(priced,
+        method=mmdp.solve(priced, policy_class=policy_class))``, with ``priced`` from
+        :meth:`OutcomeDiscounting.make_net_benefit_model`.
     policies
         Other policies to consider, by name: current practice, or fixed strategies such as
         ``{"never treat": "wait"}``; see :func:`cost_effectiveness`.
@@ -104,30 +104,35 @@ def willingness_to_pay(
 
     >>> import mmdp, mmdp.economics
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]])
-    >>> found = mmdp.economics.willingness_to_pay(
+    >>> sweep = mmdp.economics.willingness_to_pay(
     ...     one, effects=[[0.0, 2.0]], costs=[[0.0, 100.0]], thresholds=[10, 80], horizon=1)
-    >>> print(found.frontier[["threshold", "policy", "nmb", "icer"]].to_string(index=False))
+    >>> print(sweep.frontier[["threshold", "policy", "nmb", "icer"]].to_string(index=False))
      threshold   policy  nmb  icer
           10.0 policy 1  0.0   NaN
           80.0 policy 2 60.0  50.0
     """
-    levels = read_thresholds(thresholds)
-    steps = check_horizon(model.horizon, horizon)
-    known = named_policies(policies or {}, model, steps)
-    parts = counting.models(model, effects, costs, steps)
-    found: list[str] = []
-    for level in levels:
-        priced = counting.net_benefit(model, effects, costs, level, steps)
-        best = markov_policy(solve(priced, steps, method, policy=policy), "the sweep needs")
-        if twin(best, known, parts) is None:
-            found.append(_fresh(f"policy {len(found) + 1}", known))
-            known[found[-1]] = best
-    outcomes = cost_effectiveness(model, effects, costs, known, steps, counting=counting)
+    wtp_values = read_thresholds(thresholds)
+    n_steps = check_horizon(model.horizon, horizon)
+    named = make_named_policies(policies or {}, model, n_steps)
+    outcome_models = discounting.make_outcome_models(model, effects, costs, n_steps)
+    found_names: dict[str, Policy] = {}
+    for wtp in wtp_values:
+        net_benefit_model = discounting.make_net_benefit_model(model, effects, costs, wtp, n_steps)
+        best = solve(net_benefit_model, n_steps, method, policy_class=policy_class)
+        table = require_markov(best, "the sweep needs")
+        if find_duplicate(table, named, outcome_models) is None:
+            name = _make_unique_name(f"policy {len(found_names) + 1}", named)
+            named[name], found_names[name] = table, best.policy
+    outcomes = cost_effectiveness(model, effects, costs, named, n_steps, discounting=discounting)
     return WillingnessToPay(
-        known, tuple(found), outcomes, outcomes.frontier(levels), outcomes.acceptability(levels)
+        {**named, **found_names},
+        tuple(found_names),
+        outcomes,
+        outcomes.frontier(wtp_values),
+        outcomes.acceptability(wtp_values),
     )
 
 
-def _fresh(name: str, known: Mapping[str, Any]) -> str:
-    """The name, marked if someone has it already."""
-    return name if name not in known else _fresh(f"{name} (found)", known)
+def _make_unique_name(name: str, taken_names: Mapping[str, object]) -> str:
+    """Append "(found)" to a name until it is not taken."""
+    return name if name not in taken_names else _make_unique_name(f"{name} (found)", taken_names)

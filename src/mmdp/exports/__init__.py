@@ -1,4 +1,4 @@
-"""Policies as files that run without mmdp: a function, a table or a page for a phone."""
+"""Export of policies as files that run without mmdp: code, SQL, Excel or HTML."""
 
 from __future__ import annotations
 
@@ -6,32 +6,40 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmdp.arguments import checked
+from mmdp.arguments import check_arguments
 from mmdp.errors import InputError
-from mmdp.exports.rule import Rule, rule_of
-from mmdp.io.writing import PathLike, write_whole
-from mmdp.policy import Policy
+from mmdp.exports.spec import PolicySpec, make_spec
+from mmdp.io.writing import PathLike, write_atomic
+from mmdp.policies import Policy
 from mmdp.solution import Bound, Solution
-from mmdp.words import counted, either, suggested
+from mmdp.text import did_you_mean, join_or, pluralize
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
 
-__all__ = ["TARGETS", "export", "exported"]
+__all__ = ["TARGETS", "export", "render_policy"]
 
-# A target is a module of this package with ``written(rule)``, and ``LIMIT`` if it has one: the
+# A target is a module of this package with ``render(spec)``, and ``MAX_CELLS`` if it has one: the
 # most cells of a table.
 TARGETS = {
-    "python": ".py", "javascript": ".js", "sql": ".sql", "excel": ".xlsx", "html": ".html",
-}  # fmt: skip
+    "python": ".py",
+    "javascript": ".js",
+    "sql": ".sql",
+    "excel": ".xlsx",
+    "html": ".html",
+}
 
 
-@checked
+@check_arguments
 def export(
-    policy: Policy | Solution, path: PathLike, *, to: str | None = None,
-    model: MMDP | None = None, bound: Bound | None = None,
-) -> None:  # fmt: skip
-    """Write a policy as one file that needs nothing else: ``decide(time, state)`` in some language.
+    policy: Policy | Solution,
+    path: PathLike,
+    *,
+    to: str | None = None,
+    model: MMDP | None = None,
+    bound: Bound | None = None,
+) -> None:
+    """Write a policy as one self-contained file: ``decide(time, state)`` in some language.
 
     Parameters
     ----------
@@ -45,7 +53,8 @@ def export(
     model, bound
         The models that a policy is for, and what was proven about it there, if the file shall say
         so: the policy is checked against the models and evaluated. A page also says what the next
-        best action would cost in each state, and where people may choose (:func:`mmdp.freedom`).
+        best action would cost in each state, and where people may choose
+        (:func:`mmdp.measures.near_optimal_actions`).
 
     A decision is asked by the time, the state's label and, of a flow chart, the node. A policy
     that draws its actions answers with their shares.
@@ -53,7 +62,7 @@ def export(
     >>> import pathlib, tempfile, mmdp
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "rule.py"
     >>> names = {"state_labels": ["well", "ill"], "action_labels": ["wait", "treat"]}
-    >>> mmdp.export(mmdp.MarkovPolicy([[0, 1], [0, 0]], **names), file)
+    >>> mmdp.export(mmdp.policies.MarkovPolicy([[0, 1], [0, 0]], **names), file)
     >>> rule = {}
     >>> exec(file.read_text(), rule)
     >>> rule["decide"](0, "ill")
@@ -61,35 +70,41 @@ def export(
     """
     target = Path(path)
     if to is None:
-        to = next((x for x, suffix in TARGETS.items() if suffix == target.suffix.lower()), None)
+        to = next(
+            (name for name, suffix in TARGETS.items() if suffix == target.suffix.lower()), None
+        )
     if to is None:
         raise InputError(
-            f"{target}: unknown suffix {target.suffix!r}; write {either(TARGETS.values())}, or "
+            f"{target}: unknown suffix {target.suffix!r}; write {join_or(TARGETS.values())}, or "
             "name the target by to="
         )
-    write_whole(target, exported(policy, to, model, bound))
+    write_atomic(target, render_policy(policy, to, model, bound))
 
 
-def exported(
+def render_policy(
     policy: Policy | Solution, to: str, model: MMDP | None = None, bound: Bound | None = None
 ) -> str | bytes:
-    """What :func:`export` writes."""
+    """Render the content of the file that :func:`export` writes."""
     if to not in TARGETS:
-        raise InputError(f"no target is called {suggested(to, TARGETS)}; choose {either(TARGETS)}")
-    writer, rule = importlib.import_module(f"mmdp.exports.{to}"), rule_of(policy, model, bound)
-    _check_size(rule, to, getattr(writer, "LIMIT", None))
-    found: str | bytes = writer.written(rule)
-    return found
-
-
-def _check_size(rule: Rule, to: str, limit: int | None) -> None:
-    """Refuse a table that is too long for its target; a tree is short."""
-    rows = len(rule.states) if rule.tree is not None else rule.table.size
-    if rule.ways is not None:
-        rows = max(rows, rule.ways.size)
-    if limit is not None and rows > limit:
         raise InputError(
-            f"{counted(rows, 'row')} are more than {to} holds ({limit:,})",
-            ["solve with policy=mmdp.Tree(leaves=6), a rule of a few questions",
-             "choose python, javascript, c or sql"],
-        )  # fmt: skip
+            f"no target is called {did_you_mean(to, TARGETS)}; choose {join_or(TARGETS)}"
+        )
+    writer, spec = importlib.import_module(f"mmdp.exports.{to}"), make_spec(policy, model, bound)
+    _check_size(spec, to, getattr(writer, "MAX_CELLS", None))
+    content: str | bytes = writer.render(spec)
+    return content
+
+
+def _check_size(spec: PolicySpec, to: str, max_cells: int | None) -> None:
+    """Refuse a table with more cells than its target can hold."""
+    n_cells = len(spec.states) if spec.tree is not None else spec.table.size
+    if spec.node_rows is not None:
+        n_cells = max(n_cells, spec.node_rows.size)
+    if max_cells is not None and n_cells > max_cells:
+        raise InputError(
+            f"{pluralize(n_cells, 'row')} are more than {to} holds ({max_cells:,})",
+            [
+                "solve with policy_class=mmdp.policies.Tree(max_leaves=6), a tree of 6 leaves",
+                "choose python, javascript or sql",
+            ],
+        )

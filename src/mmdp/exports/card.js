@@ -3,10 +3,10 @@
   const at = id => document.getElementById(id);
   // a field of one line drops the line breaks of a label
   const NAMES = new Map(STATES.map(label => [label.replace(/[\r\n]/g, ""), label]));
-  const named = text => PLACE.has(text) ? text : NAMES.get(text) ?? text;
+  const named = text => STATE_IDS.has(text) ? text : NAMES.get(text) ?? text;
   const fields = id => AXES.length ? AXES.map((_, i) => at(id + "-" + i)) : [at(id)];
   const open = () => !at("more") || at("more").open;  // what the rule does not use is asked there
-  const written = id => fields(id).map((field, i) => field && (USED[i] || open()) ? field.value.trim() : null);
+  const written = id => fields(id).map((field, i) => field && (USED_AXES[i] || open()) ? field.value.trim() : null);
   const joined = values => AXES.flatMap(([name], i) => values[i] === null ? [] : [name + "=" + values[i]]).join(", ");
 
   function nearest(text, [name, values]) {  // the point of an axis nearest to a number
@@ -21,7 +21,7 @@
 
   function known(values) {  // a state with these values, whatever those are that are not asked
     const i = values.indexOf(null);
-    if (i < 0) return PLACE.has(joined(values)) ? joined(values) : null;
+    if (i < 0) return STATE_IDS.has(joined(values)) ? joined(values) : null;
     for (const x of AXES[i][1]) {
       const found = known(values.map((value, j) => j === i ? x : value));
       if (found !== null) return found;
@@ -32,7 +32,7 @@
   function label(id) {
     if (!AXES.length) return named(at(id).value);
     const other = named(written(id).find(text => text !== null) ?? "");
-    if (OTHERS.includes(other)) return other;
+    if (OTHER_LABELS.includes(other)) return other;
     const values = nearby(id), wrong = values.some((x, i) => x !== null && !AXES[i][1].includes(x));
     return (wrong ? null : known(values)) ?? joined(values);
   }
@@ -49,47 +49,48 @@
       out.textContent = typeof found === "string" ? found
         : Object.entries(found).map(([action, share]) => action + " " + +(100 * share).toFixed(1) + "%").join("\n");
       if (AXES.length) at("nearest").textContent = near(label("state"));
-      if (STAKES && open()) at("matters").textContent = matters(place.map(x => typeof x === "string" ? stateOf(x) : x));
+      if (ACTION_COSTS && open()) at("matters").textContent = matters(place.map(x => typeof x === "string" ? stateOf(x) : x));
     } catch (error) {
       wrong(error);
     }
   }
 
-  const near = state => OTHERS.includes(state) || joined(nearby("state")) === joined(written("state")) ? ""
+  const near = state => OTHER_LABELS.includes(state) || joined(nearby("state")) === joined(written("state")) ? ""
     : "This is for the nearest point, " + joined(nearby("state")) + ".";
 
   function wrong(error) {
     at("answer").className = "wrong";
     at("answer").textContent = error.message;
     if (AXES.length) at("nearest").textContent = "";
-    if (STAKES) at("matters").textContent = "";
+    if (ACTION_COSTS) at("matters").textContent = "";
   }
 
   function matters(place) {  // what the next best action costs, and what may be mixed
-    const said = a => [...ACTIONS[a]].filter(x => !TURNS.includes(x)).join("");
+    const said = a => [...ACTIONS[a]].filter(x => !BIDI_MARKS.includes(x)).join("");
     const of = table => place.reduce((row, x) => row[x], table);
-    const next = of(STAKES.next), cost = of(STAKES.cost), free = STAKES.sets[of(STAKES.free)];
+    const next = of(ACTION_COSTS.next), cost = of(ACTION_COSTS.cost), free = ACTION_COSTS.action_sets[of(ACTION_COSTS.set_ids)];
     if (next < 0) return next < -1 ? "There is nothing to decide here." : "In these models the rule does not lead here, or hardly ever.";
-    const size = Math.abs(cost), share = digits(100 * size / STAKES.stake, 2);
-    const amount = digits(size, 3) + STAKES.unit + (STAKES.stake ? " (" + share + "% of what is at stake)" : "");
+    const size = Math.abs(cost), share = digits(100 * size / ACTION_COSTS.stake, 2);
+    const shared = size <= ACTION_COSTS.stake * (1 + 1e-9);  // a share above 100% says nothing
+    const amount = digits(size, 3) + ACTION_COSTS.unit + (shared ? " (" + share + "% of what is at stake)" : "");
     const here = ARGUMENTS.includes("time") ? "Here it" : "Taken here every time, it";
     const text = cost === 0 ? said(next) + " is as good here."
       : cost > 0 ? "Next best: " + said(next) + ". " + here + " costs " + amount + "."
       : "Better here alone: " + said(next) + ". " + here + " gains " + amount + "; the rule gives that up.";
     return free.length < 2 ? text : text + "\nFree to choose: " + free.map(said).join(" or ")
-      + (STAKES.most ? ". Choosing wherever the card says so loses at most " + STAKES.most + " in all." : ", which are as good.");
+      + (ACTION_COSTS.max_loss_text ? ". Choosing wherever the card says so loses at most " + ACTION_COSTS.max_loss_text + " in all." : ", which are as good.");
   }
 
   function begin() {  // an episode begins in the node of its first state
     if (ARGUMENTS.includes("node") && typed("time") === 0) {
-      try { at("node").value = start(typed("state")); } catch { /* answer() says what is wrong */ }
+      try { at("node").value = initialNode(typed("state")); } catch { /* answer() says what is wrong */ }
     }
     answer();
   }
 
   function goOn() {
     try {
-      at("node").value = move(typed("time"), typed("state"), typed("node"), label("next"));
+      at("node").value = nextNode(typed("time"), typed("state"), typed("node"), label("next"));
       at("time").value = typed("time") + 1;
       const now = fields("state");
       fields("next").forEach((field, i) => { now[i].value = field.value; field.value = ""; });
@@ -101,7 +102,7 @@
 
   if (!AXES.length) {
     for (const label of STATES) at("states").append(new Option(label, label));
-    at("state").value = STATES[BEGINS];
+    at("state").value = STATES[INITIAL_STATE];
   }
   for (const field of fields("state").filter(Boolean)) {
     field.addEventListener("input", begin);

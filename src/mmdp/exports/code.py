@@ -1,4 +1,4 @@
-"""What targets that are programs share: names, comments and questions as nested ifs."""
+"""Code generation common to Python and JavaScript: names, tables, trees as nested ifs."""
 
 from __future__ import annotations
 
@@ -6,148 +6,185 @@ import json
 import keyword
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
-from mmdp.exports.rule import Rule, Shares
-from mmdp.policy.tree import Leaf, Node, Split
+from mmdp.exports.spec import ActionShares, PolicySpec
+from mmdp.policies.tree import DecisionNode, Leaf, Split
 
 # Words of some language, and what a file of ours uses inside the rule, in small letters.
-WORDS = """
-arguments auto await boolean byte case catch char const debugger default delete do double enum eval
-export extends extern false final float function goto implements inline int interface let long
-module native new none null number oneof package private protected public register restrict return
-rule short signed sizeof static strcmp struct super switch this throw time transient true typedef
-typeof undefined union unsigned var void volatile whole
+KEYWORDS = """
+allowed arguments auto await boolean byte case catch char checkchoice checkint checknumber const
+debugger decide_by_features decidebyfeatures default delete do double enum eval export extends
+extern false final firstallowed float function goto implements inline int interface let long module
+native new none null number package private protected public register restrict return short signed
+sizeof static strcmp struct super switch this throw time transient true typedef typeof undefined
+union unsigned var void volatile
 """
-RESERVED = {*WORDS.split(), *keyword.kwlist}
+RESERVED_NAMES = {*KEYWORDS.split(), *keyword.kwlist}
 
 
-def names_of(rule: Rule) -> dict[int, str]:
-    """A name for each feature that the tree asks about, allowed in every language.
+def make_feature_names(spec: PolicySpec) -> dict[int, str]:
+    """Make a valid variable name in every language for each feature of the tree.
 
-    >>> from mmdp.policy.tree import Feature, Leaf, Split
+    >>> from mmdp.policies.tree import Feature, Leaf, Split
     >>> import numpy as np
-    >>> two = (Feature.of("blood pressure", [1, 2]), Feature.of("class", [1, 2]))
+    >>> two = (Feature.from_values("blood pressure", [1, 2]), Feature.from_values("class", [1, 2]))
     >>> tree = Split(0, 0, Leaf(0), Split(1, 0, Leaf(0), Leaf(1)))
-    >>> rule = Rule(["a", "b"], ["x", "y"], False, [], np.zeros((1, 2, 1), int), [], tree=tree,
-    ...             features=two)
-    >>> names_of(rule)
+    >>> table = np.zeros((1, 2, 1), int)
+    >>> spec = PolicySpec(
+    ...     ["a", "b"], ["x", "y"], False, [], table, [], tree=tree, features=two
+    ... )
+    >>> make_feature_names(spec)
     {0: 'blood_pressure', 1: 'class_'}
     """
-    found: dict[int, str] = {}
-    for i in rule.asked:
-        name = re.sub(r"\W+", "_", rule.features[i].name, flags=re.ASCII).strip("_") or "feature"
+    names: dict[int, str] = {}
+    for i in spec.features_used:
+        name = re.sub(r"\W+", "_", spec.features[i].name, flags=re.ASCII).strip("_") or "feature"
         name = f"x{name}" if name[0].isdigit() else name
-        while name.lower() in RESERVED or name in found.values():
+        while name.lower() in RESERVED_NAMES or name in names.values():
             name += "_"
-        found[i] = name
-    return found
+        names[i] = name
+    return names
 
 
-def rule_of_tree(
-    rule: Rule, write: Callable[[Any], str], equal: str, say: str, opening: str, closing: str = ""
+def render_tree(
+    spec: PolicySpec,
+    format_value: Callable[[object], str],
+    equals_sign: str,
+    return_template: str,
+    if_template: str,
+    block_end: str = "",
 ) -> Iterator[str]:
-    """The questions of a tree as nested ifs that end in ``say``, in a language like these two."""
-    names = names_of(rule)
+    """Render the tree as lines of nested ifs that return actions."""
+    names = make_feature_names(spec)
 
-    def ask(node: Split) -> str:
-        sign = "<=" if rule.features[node.feature].ordered else equal
-        return f"{names.get(node.feature, 'time')} {sign} {write(level(rule, node))}"
+    def format_condition(node: Split) -> str:
+        sign = "<=" if spec.features[node.feature].is_ordered else equals_sign
+        return f"{names.get(node.feature, 'time')} {sign} {format_value(get_threshold(spec, node))}"
 
-    assert rule.tree is not None
-    done = lambda action: say.format(write(rule.actions[action]))
-    return branches(rule.tree, ask, done, opening, closing)
+    assert spec.tree is not None
+    format_action = lambda action: return_template.format(format_value(spec.actions[action]))
+    return iter_branch_lines(spec.tree, format_condition, format_action, if_template, block_end)
 
 
-def branches(
-    node: Node, ask: Callable[[Split], str], say: Callable[[int], str], opening: str,
-    closing: str = "", indent: str = "    ",
-) -> Iterator[str]:  # fmt: skip
-    """Nested ifs: ``opening`` has the question at {}. A leaf ends the function."""
+def iter_branch_lines(
+    node: DecisionNode,
+    format_condition: Callable[[Split], str],
+    format_action: Callable[[int], str],
+    if_template: str,
+    block_end: str = "",
+    indent: str = "    ",
+) -> Iterator[str]:
+    """Yield the lines of a subtree as nested ifs; each leaf returns."""
     if isinstance(node, Leaf):
-        yield indent + say(node.action)
+        yield indent + format_action(node.action)
         return
-    yield indent + opening.format(ask(node))
-    yield from branches(node.yes, ask, say, opening, closing, indent + "    ")
-    if closing:
-        yield indent + closing
-    yield from branches(node.no, ask, say, opening, closing, indent)
+    yield indent + if_template.format(format_condition(node))
+    yield from iter_branch_lines(
+        node.if_true, format_condition, format_action, if_template, block_end, indent + "    "
+    )
+    if block_end:
+        yield indent + block_end
+    yield from iter_branch_lines(
+        node.if_false, format_condition, format_action, if_template, block_end, indent
+    )
 
 
-def level(rule: Rule, node: Split) -> float | str:
-    """What a question compares with."""
-    found = rule.features[node.feature].level(node.cut)
-    whole = isinstance(found, float) and found.is_integer() and abs(found) < 2**31
-    return int(found) if whole else found
+def get_threshold(spec: PolicySpec, node: Split) -> float | str:
+    """Get the threshold or level that a split compares with, as int if it is one."""
+    threshold = spec.features[node.feature].get_threshold(node.threshold_id)
+    is_integer = isinstance(threshold, float) and threshold.is_integer() and abs(threshold) < 2**31
+    return int(threshold) if is_integer else threshold
 
 
-def data_of(rule: Rule) -> dict[str, Any]:
-    """What a program looks decisions up in, by name.
+def make_lookup_tables(spec: PolicySpec) -> dict[str, object]:
+    """Make the constants of the exported program by name: labels and tables.
 
-    A tree has the values that it asks about for each state, and by state and action of the leaf
-    what is done instead, as far as that differs.
+    A tree has the values that it asks about for each state and, if some do not allow the action of
+    their leaf, what those allow and what is taken then.
     """
-    found: dict[str, Any] = {"STATES": rule.states, "ACTIONS": rule.actions}
-    if rule.instead is None:
-        found["TABLE"] = rule.nested(rule.table)
+    tables: dict[str, object] = {"STATES": spec.states, "ACTIONS": spec.actions}
+    if spec.tree is None:
+        tables["TABLE"] = spec.to_nested_lists(spec.table)
     else:
-        instead: dict[int, dict[int, int]] = {}
-        for s, a in np.argwhere(rule.instead != np.arange(len(rule.actions))).tolist():
-            instead.setdefault(s, {})[a] = int(rule.instead[s, a])
-        found |= {"FEATURES": values_of(rule), "INSTEAD": instead}
-    if rule.randomised:
-        found["CHOICES"] = rule.choices
-    if rule.ways is not None and rule.moves is not None and rule.first is not None:
-        found |= {"MOVES": rule.nested(rule.moves), "WAYS": rule.ways.tolist()}
-        found["FIRST"] = rule.first.tolist()
-    return found
+        tables["FEATURES"] = list_feature_values(spec)
+    if spec.allowed is not None and spec.needs_mask:
+        masked = np.flatnonzero(~spec.allowed.all(axis=1)).tolist()
+        tables["ALLOWED"] = {
+            s: [spec.actions[a] for a in np.flatnonzero(spec.allowed[s])] for s in masked
+        }
+        tables["FALLBACK"] = [spec.actions[a] for a in spec.fallback]
+    if spec.is_randomized:
+        tables["CHOICES"] = spec.choices
+    if (
+        spec.node_rows is not None
+        and spec.node_row_ids is not None
+        and spec.initial_nodes is not None
+    ):
+        tables |= {
+            "NODE_ROW_IDS": spec.to_nested_lists(spec.node_row_ids),
+            "NODE_ROWS": spec.node_rows.tolist(),
+        }
+        tables["INITIAL_NODES"] = spec.initial_nodes.tolist()
+    return tables
 
 
-def reads(rule: Rule, state: str, whole: str) -> dict[str, str]:
-    """How each argument is checked and turned into its place, by these two functions."""
-    sizes = {"time": len(rule.table), "node": rule.nodes}
+def make_argument_checks(spec: PolicySpec, state_check: str, int_check: str) -> dict[str, str]:
+    """Make the code that checks each argument and converts it to an index."""
+    sizes = {"time": len(spec.table), "node": spec.n_nodes}
     return {
-        x: f"{state}(state)" if x == "state" else f'{whole}({x}, {sizes[x]}, "{x}")'
-        for x in rule.arguments
+        x: f"{state_check}(state)" if x == "state" else f'{int_check}({x}, {sizes[x]}, "{x}")'
+        for x in spec.argument_names
     }
 
 
-def asked_of(
-    rule: Rule, write: Callable[[Any], str], whole: str, number: str, one_of: str
+def make_tree_signature(
+    spec: PolicySpec,
+    format_value: Callable[[object], str],
+    int_check: str,
+    number_check: str,
+    choice_check: str,
 ) -> tuple[str, list[str]]:
-    """The arguments of the rule of a tree, and how each is checked by these three functions."""
-    names = names_of(rule)
-    checks = [f'{whole}(time, {len(rule.table)}, "time")'] * rule.asks_time
+    """Make the arguments of the tree's function, and the code that checks each.
+
+    What the state allows comes last, if it matters, and is checked where it is used.
+    """
+    names = make_feature_names(spec)
+    checks = [f'{int_check}(time, {len(spec.table)}, "time")'] * spec.tree_uses_time
     for i, name in names.items():
-        x = rule.features[i]
-        check, known = (number, "") if x.ordered else (one_of, f", {write(list(x.levels))}")
-        checks.append(f"{check}({name}, {write(x.name)}{known})")
-    return ", ".join(["time"] * rule.asks_time + [*names.values()]), checks
+        feature = spec.features[i]
+        check_name, choices_text = (
+            (number_check, "")
+            if feature.is_ordered
+            else (choice_check, f", {format_value(list(feature.levels))}")
+        )
+        checks.append(f"{check_name}({name}, {format_value(feature.name)}{choices_text})")
+    named = ["time"] * spec.tree_uses_time + [*names.values()] + ["allowed"] * spec.needs_mask
+    return ", ".join(named), checks
 
 
-def values_of(rule: Rule) -> list[list[Any]]:
-    """For each state the values that the tree asks about."""
-    columns = [rule.features[i].values for i in rule.asked]
-    return [[column[s] for column in columns] for s in range(len(rule.states))]
+def list_feature_values(spec: PolicySpec) -> list[list[object]]:
+    """List the values of the tree's features for each state."""
+    columns = [spec.features[i].values for i in spec.features_used]
+    return [[column[s] for column in columns] for s in range(len(spec.states))]
 
 
-def rows_of(rule: Rule) -> Iterator[tuple[list[Any], Shares, list[int]]]:
-    """The table row by row: what is asked by, what is done, and the way on if there are nodes."""
-    for (t, s, n), choice in np.ndenumerate(rule.table):
-        place = {"time": t, "state": rule.states[s], "node": n}
-        by = [] if rule.moves is None else [int(rule.moves[t, s, n])]
-        yield [place[x] for x in rule.arguments], rule.choices[choice], by
+def iter_rows(spec: PolicySpec) -> Iterator[tuple[list[int | str], ActionShares, list[int]]]:
+    """Yield the table by row: arguments, action shares, node row id if there is memory."""
+    for (t, s, n), choice_id in np.ndenumerate(spec.table):
+        position: dict[str, int | str] = {"time": t, "state": spec.states[s], "node": n}
+        node_row = [] if spec.node_row_ids is None else [int(spec.node_row_ids[t, s, n])]
+        yield [position[x] for x in spec.argument_names], spec.choices[choice_id], node_row
 
 
-def comments(mark: str, lines: Sequence[str]) -> list[str]:
-    """Each line behind a mark; none can end a comment or continue in the next line."""
-    return [f"{mark} {' '.join(line.split())}".rstrip("\\ ") for line in lines]
+def format_comments(prefix: str, lines: Sequence[str]) -> list[str]:
+    """Format lines as comments that cannot end early or continue on the next line."""
+    return [f"{prefix} {' '.join(line.split())}".rstrip("\\ ") for line in lines]
 
 
-def as_json(value: Any) -> str:
-    """JSON in ASCII that is harmless inside a page too.
+def as_json(value: object) -> str:
+    """Encode a value as ASCII JSON that is safe inside an HTML page.
 
     >>> as_json("</script>")
     '"\\\\u003c/script>"'

@@ -1,4 +1,4 @@
-"""A policy as an Excel workbook that looks decisions up by formulas.
+"""Export of a policy as an Excel workbook that looks up decisions by formulas.
 
 Labels are in cells of their own, never inside a formula, and always text. They are compared by
 EXACT, since MATCH takes stars and question marks for wildcards and ignores case.
@@ -13,61 +13,62 @@ from typing import Any
 import numpy as np
 
 from mmdp.errors import InputError
-from mmdp.exports.code import rows_of, values_of
-from mmdp.exports.rule import Rule
-from mmdp.policy.tree import Leaf, Node
+from mmdp.exports.code import iter_rows, list_feature_values
+from mmdp.exports.spec import PolicySpec
+from mmdp.policies.tree import DecisionNode, Leaf
 
-LIMIT = 1_048_575  # rows below a heading
-DEEPEST, LONGEST = 60, 8000  # of a formula: Excel takes 64 levels and 8,192 characters
-CHECK = '"check what is typed above"'
+MAX_CELLS = 1_048_575  # rows below a heading
+MAX_DEPTH, MAX_LENGTH = 60, 8000  # of a formula: Excel takes 64 levels and 8,192 characters
+Sheet = Any  # a worksheet of openpyxl, which may not be installed
+ERROR_TEXT = '"check what is typed above"'
 
 
 class Formula(str):
-    """Text that Excel computes; any other text is text, whatever it begins with."""
+    """Text that Excel computes; other text is stored as text."""
 
 
-def written(rule: Rule) -> bytes:
-    """The workbook."""
+def render(spec: PolicySpec) -> bytes:
+    """Render a policy as the bytes of an Excel workbook."""
     try:
         from openpyxl import Workbook
     except ImportError:
         raise InputError("Excel files need openpyxl; pip install 'mmdp[excel]'") from None
-    _check_labels(rule)
-    by_tree = rule.tree is not None and _fits(rule)
-    if rule.table.size > LIMIT and not by_tree:
+    _check_labels(spec)
+    uses_tree = spec.tree is not None and _fits_formula(spec)
+    if spec.table.size > MAX_CELLS and not uses_tree:
         raise InputError(
             "the tree is too deep for a formula of Excel; solve for fewer leaves, or choose python"
         )
-    book = Workbook(write_only=True)
-    front = book.create_sheet("Decide")
-    front.column_dimensions["A"].width = front.column_dimensions["B"].width = 30
-    _fill(front, _front(rule, by_tree))
-    _validate(front, rule)
-    for title, rows in _sheets(rule, by_tree).items():
-        _fill(book.create_sheet(title), rows)
+    workbook = Workbook(write_only=True)
+    front_sheet = workbook.create_sheet("Decide")
+    front_sheet.column_dimensions["A"].width = front_sheet.column_dimensions["B"].width = 30
+    _append_rows(front_sheet, _iter_front_rows(spec, uses_tree))
+    _add_validation(front_sheet, spec)
+    for title, rows in _make_sheets(spec, uses_tree).items():
+        _append_rows(workbook.create_sheet(title), rows)
     file = io.BytesIO()
-    book.save(file)
+    workbook.save(file)
     return file.getvalue()
 
 
-def _check_labels(rule: Rule) -> None:
-    """Refuse control characters and very long labels, which Excel does not keep."""
+def _check_labels(spec: PolicySpec) -> None:
+    """Refuse labels that Excel cannot store: control characters, very long ones."""
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
-    asked = [rule.features[i] for i in rule.asked]
-    levels = (level for x in asked if not x.ordered for level in map(str, x.levels))
-    for label in (*rule.states, *rule.actions, *(x.name for x in asked), *levels):
-        if ILLEGAL_CHARACTERS_RE.search(label) or "\r" in label or len(label) > LONGEST:
+    features = [spec.features[i] for i in spec.features_used]
+    levels = (level for x in features if not x.is_ordered for level in map(str, x.levels))
+    for label in (*spec.states, *spec.actions, *(x.name for x in features), *levels):
+        if ILLEGAL_CHARACTERS_RE.search(label) or "\r" in label or len(label) > MAX_LENGTH:
             raise InputError(f"Excel cannot hold the label {label[:40]!r}; rename it")
 
 
-def _fill(sheet: Any, rows: Iterator[Sequence[Any]]) -> None:
+def _append_rows(sheet: Sheet, rows: Iterator[Sequence[object]]) -> None:
     for row in rows:
-        sheet.append([_cell(sheet, value) for value in row])
+        sheet.append([_make_cell(sheet, value) for value in row])
 
 
-def _cell(sheet: Any, value: Any) -> Any:
-    """Text that openpyxl would take for a formula or an error says that it is text."""
+def _make_cell(sheet: Sheet, value: object) -> object:
+    """Make a cell; text that looks like a formula or an error is marked as text."""
     if not isinstance(value, str) or isinstance(value, Formula) or value[:1] not in ("=", "#"):
         return value
     from openpyxl.cell import WriteOnlyCell
@@ -77,172 +78,210 @@ def _cell(sheet: Any, value: Any) -> Any:
     return cell
 
 
-def _validate(sheet: Any, rule: Rule) -> None:
-    """Lists to choose from, and limits of what may be typed."""
+def _add_validation(sheet: Sheet, spec: PolicySpec) -> None:
+    """Add dropdown lists and limits to the input cells of the front sheet."""
     from openpyxl.worksheet.datavalidation import DataValidation
 
-    for name, row in _inputs(rule).items():
+    for name, row in _input_rows(spec).items():
         if name.endswith("state"):
-            check = DataValidation("list", f"={_column('States', 0, len(rule.states))}")
+            validation = DataValidation(
+                "list", f"={_format_column_range('States', 0, len(spec.states))}"
+            )
         else:
-            most = len(rule.table) if name == "time" else rule.nodes
-            check = DataValidation("whole", "0", str(most - 1), operator="between")
-        check.add(f"B{row}")
-        sheet.data_validations.append(check)
+            n_values = len(spec.table) if name == "time" else spec.n_nodes
+            validation = DataValidation("whole", "0", str(n_values - 1), operator="between")
+        validation.add(f"B{row}")
+        sheet.data_validations.append(validation)
 
 
 # ---------------------------------------------------------------------- what people see
-def _inputs(rule: Rule) -> dict[str, int]:
-    """The row of each cell that is typed."""
-    asked = [*rule.arguments, *(["next state"] if rule.ways is not None else [])]
-    return {name: row for row, name in enumerate(asked, 2)}
+def _input_rows(spec: PolicySpec) -> dict[str, int]:
+    """Get the row of each input cell on the front sheet, by name."""
+    names = [*spec.argument_names, *(["next state"] if spec.node_rows is not None else [])]
+    return {name: row for row, name in enumerate(names, 2)}
 
 
-def _front(rule: Rule, by_tree: bool) -> Iterator[Sequence[Any]]:
-    inputs, S = _inputs(rule), len(rule.states)
-    yield [rule.about[0]]
+def _iter_front_rows(spec: PolicySpec, uses_tree: bool) -> Iterator[Sequence[object]]:
+    """Yield the rows of the front sheet: inputs, decision, next node, provenance."""
+    inputs, S = _input_rows(spec), len(spec.states)
+    yield [spec.provenance_lines[0]]
     for name, row in inputs.items():
         if name.endswith("state"):  # its place, from 1; 0 if there is none
-            where = _column("States", 0, S)
-            found = f"=SUMPRODUCT(EXACT({where},$B${row})*(ROW({where})-1))"
-            yield [name, rule.states[0], Formula(found)]
+            state_cells = _format_column_range("States", 0, S)
+            formula = f"=SUMPRODUCT(EXACT({state_cells},$B${row})*(ROW({state_cells})-1))"
+            yield [name, spec.states[0], Formula(formula)]
         else:
             yield [name, 0]
     row = len(inputs) + 2  # of the place of the decision
-    state = f"$C${inputs['state']}"
-    yield ["row", Formula(f"={_place(rule, inputs, state)}")]
-    place = f"$B${row}"
-    if by_tree:
-        yield from _by_tree(rule, inputs, row)
-    elif rule.randomised:
-        for a, action in enumerate(rule.actions):
-            cells = _column("Rule", len(rule.arguments) + a, rule.table.size)
-            yield [action, Formula(f"=IFERROR(INDEX({cells},{place}),{CHECK})")]
+    state_cell = f"$C${inputs['state']}"
+    yield ["row", Formula(f"={_format_row_formula(spec, inputs, state_cell)}")]
+    row_cell = f"$B${row}"
+    if uses_tree:
+        yield from _iter_tree_rows(spec, inputs, row)
+    elif spec.is_randomized:
+        for a, action in enumerate(spec.actions):
+            cells = _format_column_range("Rule", len(spec.argument_names) + a, spec.table.size)
+            yield [action, Formula(f"=IFERROR(INDEX({cells},{row_cell}),{ERROR_TEXT})")]
     else:
-        cells = _column("Rule", len(rule.arguments), rule.table.size)
-        yield ["action", Formula(f"=IFERROR(INDEX({cells},{place}),{CHECK})")]
-    if rule.ways is not None:
-        way = _column("Rule", len(rule.arguments) + 1, rule.table.size)
-        nodes, to = _column("Moves", 2, rule.ways.size), f"$C${inputs['next state']}"
-        step = f"IF({to}<1,NA(),INDEX({nodes},INDEX({way},{place})*{S}+{to}))"
-        yield ["next node", Formula(f"=IFERROR({step},{CHECK})")]
-        begins = f"IF({state}<1,NA(),INDEX({_column('States', 1, S)},{state}))"
-        yield ["an episode begins in node", Formula(f"=IFERROR({begins},{CHECK})")]
-    for line in rule.about[1:]:
+        cells = _format_column_range("Rule", len(spec.argument_names), spec.table.size)
+        yield ["action", Formula(f"=IFERROR(INDEX({cells},{row_cell}),{ERROR_TEXT})")]
+    if spec.node_rows is not None:
+        node_row_cells = _format_column_range("Rule", len(spec.argument_names) + 1, spec.table.size)
+        next_node_cells, next_state_cell = (
+            _format_column_range("Moves", 2, spec.node_rows.size),
+            f"$C${inputs['next state']}",
+        )
+        node_row = f"INDEX({node_row_cells},{row_cell})*{S}+{next_state_cell}"
+        next_node = f"IF({next_state_cell}<1,NA(),INDEX({next_node_cells},{node_row}))"
+        yield ["next node", Formula(f"=IFERROR({next_node},{ERROR_TEXT})")]
+        initial_node = (
+            f"IF({state_cell}<1,NA(),INDEX({_format_column_range('States', 1, S)},{state_cell}))"
+        )
+        yield ["an episode begins in node", Formula(f"=IFERROR({initial_node},{ERROR_TEXT})")]
+    for line in spec.provenance_lines[1:]:
         yield [line]
 
 
-def _place(rule: Rule, inputs: dict[str, int], state: str) -> str:
-    """A formula for the row of the table, from 1; an error if something is not known."""
-    wrong, place = [f"{state}<1"], f"{state}-1"
-    for name, most in (("time", len(rule.table)), ("node", rule.nodes)):
-        if name in rule.arguments:
+def _format_row_formula(spec: PolicySpec, inputs: dict[str, int], state_cell: str) -> str:
+    """Format the formula of the table row, from 1; an error for bad inputs."""
+    error_tests, row = [f"{state_cell}<1"], f"{state_cell}-1"
+    for name, size in (("time", len(spec.table)), ("node", spec.n_nodes)):
+        if name in spec.argument_names:
             cell = f"$B${inputs[name]}"
-            wrong += [f"{cell}<0", f"{cell}>{most - 1}", f"{cell}<>INT({cell})"]
-            time = f"{cell}*{len(rule.states)}+{place}"
-            place = time if name == "time" else f"({place})*{rule.nodes}+{cell}"
-    return f"IF(OR({','.join(wrong)}),NA(),{place}+1)"
+            error_tests += [f"{cell}<0", f"{cell}>{size - 1}", f"{cell}<>INT({cell})"]
+            row_with_time = f"{cell}*{len(spec.states)}+{row}"
+            row = row_with_time if name == "time" else f"({row})*{spec.n_nodes}+{cell}"
+    return f"IF(OR({','.join(error_tests)}),NA(),{row}+1)"
 
 
 # ---------------------------------------------------------------------- trees
-def _by_tree(rule: Rule, inputs: dict[str, int], row: int) -> Iterator[Sequence[Any]]:
-    """The features of the state, the leaf as the place of its action, and the action."""
-    assert rule.tree is not None
-    S, A, state = len(rule.states), len(rule.actions), f"$C${inputs['state']}"
-    for j, i in enumerate(rule.asked, 1):
-        cells = _column("States", j, S)
-        yield [rule.features[i].name, Formula(f"=IFERROR(INDEX({cells},{state}),{CHECK})")]
-    leaf = row + len(rule.asked) + 1
-    yield ["leaf", Formula(f"={_nested(rule, rule.tree)}")]
-    first, last = _letter(len(rule.asked) + 1), _letter(len(rule.asked) + A)
-    cells = f"States!${first}$2:${last}${S + 1}"
-    found = f"IF(ISERROR($B${row}),NA(),INDEX({cells},{state},$B${leaf}))"
-    yield ["action", Formula(f"=IFERROR({found},{CHECK})")]
+def _iter_tree_rows(
+    spec: PolicySpec, inputs: dict[str, int], row: int
+) -> Iterator[Sequence[object]]:
+    """Yield the rows that evaluate the tree: features, leaf, action."""
+    assert spec.tree is not None
+    S, A, state_cell = len(spec.states), len(spec.actions), f"$C${inputs['state']}"
+    for j, i in enumerate(spec.features_used, 1):
+        cells = _format_column_range("States", j, S)
+        yield [
+            spec.features[i].name,
+            Formula(f"=IFERROR(INDEX({cells},{state_cell}),{ERROR_TEXT})"),
+        ]
+    leaf_row = row + len(spec.features_used) + 1
+    yield ["leaf", Formula(f"={_format_tree_formula(spec, spec.tree)}")]
+    first_column, last_column = (
+        _column_letter(len(spec.features_used) + 1),
+        _column_letter(len(spec.features_used) + A),
+    )
+    cells = f"States!${first_column}$2:${last_column}${S + 1}"
+    formula = f"IF(ISERROR($B${row}),NA(),INDEX({cells},{state_cell},$B${leaf_row}))"
+    yield ["action", Formula(f"=IFERROR({formula},{ERROR_TEXT})")]
 
 
-def _nested(rule: Rule, node: Node) -> str:
+def _format_tree_formula(spec: PolicySpec, node: DecisionNode) -> str:
+    """Format a subtree as nested IF formulas that give the id of an action, from 1."""
     if isinstance(node, Leaf):
         return str(node.action + 1)
-    asked, inputs = rule.features[node.feature], _inputs(rule)
-    if asked.timed:
+    feature, inputs = spec.features[node.feature], _input_rows(spec)
+    if feature.is_time:
         cell = f"$B${inputs['time']}"
     else:
-        cell = f"$B${len(inputs) + 3 + rule.asked.index(node.feature)}"
-    if asked.ordered:
-        question = f"{cell}<={float(asked.level(node.cut))!r}"
+        cell = f"$B${len(inputs) + 3 + spec.features_used.index(node.feature)}"
+    if feature.is_ordered:
+        condition = f"{cell}<={float(feature.get_threshold(node.threshold_id))!r}"
     else:
-        column = _letter(rule.asked.index(node.feature))
-        question = f"EXACT({cell},Levels!${column}${node.cut + 2})"
-    return f"IF({question},{_nested(rule, node.yes)},{_nested(rule, node.no)})"
+        column = _column_letter(spec.features_used.index(node.feature))
+        condition = f"EXACT({cell},Levels!${column}${node.threshold_id + 2})"
+    branches = (_format_tree_formula(spec, x) for x in (node.if_true, node.if_false))
+    return f"IF({condition},{','.join(branches)})"
 
 
-def _fits(rule: Rule) -> bool:
-    """Whether the tree fits into a formula."""
+def _fits_formula(spec: PolicySpec) -> bool:
+    """Return whether the tree fits into one formula of Excel."""
 
-    def depth(node: Node) -> int:
-        return 0 if isinstance(node, Leaf) else 1 + max(depth(node.yes), depth(node.no))
+    def compute_depth(node: DecisionNode) -> int:
+        """Compute the depth of a subtree."""
+        return (
+            0
+            if isinstance(node, Leaf)
+            else 1 + max(compute_depth(node.if_true), compute_depth(node.if_false))
+        )
 
-    assert rule.tree is not None
-    return depth(rule.tree) <= DEEPEST and len(_nested(rule, rule.tree)) <= LONGEST
+    assert spec.tree is not None
+    return (
+        compute_depth(spec.tree) <= MAX_DEPTH
+        and len(_format_tree_formula(spec, spec.tree)) <= MAX_LENGTH
+    )
 
 
 # ---------------------------------------------------------------------- what is looked up
-def _sheets(rule: Rule, by_tree: bool) -> dict[str, Iterator[Sequence[Any]]]:
-    found = {"States": _states(rule, by_tree)}
-    if by_tree:
-        found["Levels"] = _levels(rule)
+def _make_sheets(spec: PolicySpec, uses_tree: bool) -> dict[str, Iterator[Sequence[object]]]:
+    """Make the lookup sheets by title: rows of states, levels, table, nodes."""
+    sheets = {"States": _iter_state_rows(spec, uses_tree)}
+    if uses_tree:
+        sheets["Levels"] = _iter_level_rows(spec)
     else:
-        found["Rule"] = _rows(rule)
-    if rule.ways is not None:
-        found["Moves"] = _moves(rule)
-    return found
+        sheets["Rule"] = _iter_rule_rows(spec)
+    if spec.node_rows is not None:
+        sheets["Moves"] = _iter_node_rows(spec)
+    return sheets
 
 
-def _states(rule: Rule, by_tree: bool) -> Iterator[Sequence[Any]]:
-    first = [] if rule.first is None else ["begins in node"]
-    names = [rule.features[i].name for i in rule.asked]
-    leaves = [f"leaf says {x}" for x in rule.actions]
-    yield ["state", *first, *([*names, *leaves] if by_tree else [])]
-    values = values_of(rule)
-    for s, state in enumerate(rule.states):
-        node = [] if rule.first is None else [int(rule.first[s])]
-        done = [] if rule.instead is None else [rule.actions[a] for a in rule.instead[s]]
-        yield [state, *node, *([*values[s], *done] if by_tree else [])]
+def _iter_state_rows(spec: PolicySpec, uses_tree: bool) -> Iterator[Sequence[object]]:
+    """Yield the rows of the sheet of states: initial node, features, actions by leaf."""
+    node_header = [] if spec.initial_nodes is None else ["begins in node"]
+    feature_names = [spec.features[i].name for i in spec.features_used]
+    leaf_headers = [f"leaf says {x}" for x in spec.actions]
+    yield ["state", *node_header, *([*feature_names, *leaf_headers] if uses_tree else [])]
+    feature_values = list_feature_values(spec)
+    for s, state in enumerate(spec.states):
+        initial_node = [] if spec.initial_nodes is None else [int(spec.initial_nodes[s])]
+        leaf_actions = (
+            spec.actions[spec.get_allowed_action(s, a)] for a in range(len(spec.actions))
+        )
+        yield [state, *initial_node, *([*feature_values[s], *leaf_actions] if uses_tree else [])]
 
 
-def _levels(rule: Rule) -> Iterator[Sequence[Any]]:
-    """The categories that the tree asks for, a column for each feature."""
-    columns = [rule.features[i] for i in rule.asked]
-    yield [x.name for x in columns]
-    for row in range(max((len(x.levels) for x in columns), default=0)):
-        yield [x.levels[row] if row < len(x.levels) else None for x in columns]
+def _iter_level_rows(spec: PolicySpec) -> Iterator[Sequence[object]]:
+    """Yield the levels of the categorical features, one column each."""
+    features = [spec.features[i] for i in spec.features_used]
+    yield [x.name for x in features]
+    for row in range(max((len(x.levels) for x in features), default=0)):
+        yield [x.levels[row] if row < len(x.levels) else None for x in features]
 
 
-def _rows(rule: Rule) -> Iterator[Sequence[Any]]:
-    way = [] if rule.moves is None else ["way"]
-    yield [*rule.arguments, *(rule.actions if rule.randomised else ["action"]), *way]
-    for place, shares, by in rows_of(rule):
-        done: list[Any] = [rule.actions[a] for a, _ in shares]
-        if rule.randomised:
-            done = [dict(shares).get(a, 0.0) for a in range(len(rule.actions))]
-        yield [*place, *done, *by]
+def _iter_rule_rows(spec: PolicySpec) -> Iterator[Sequence[object]]:
+    """Yield the rows of the policy table."""
+    node_row_header = [] if spec.node_row_ids is None else ["node_row"]
+    yield [
+        *spec.argument_names,
+        *(spec.actions if spec.is_randomized else ["action"]),
+        *node_row_header,
+    ]
+    for position, shares, node_row in iter_rows(spec):
+        row_values: list[object] = [spec.actions[a] for a, _ in shares]
+        if spec.is_randomized:
+            row_values = [dict(shares).get(a, 0.0) for a in range(len(spec.actions))]
+        yield [*position, *row_values, *node_row]
 
 
-def _moves(rule: Rule) -> Iterator[Sequence[Any]]:
-    assert rule.ways is not None
-    yield ["way", "next state", "next node"]
-    for (way, s), node in np.ndenumerate(rule.ways):
-        yield [way, rule.states[s], int(node)]
+def _iter_node_rows(spec: PolicySpec) -> Iterator[Sequence[object]]:
+    """Yield the rows of the node transitions: node row id, next state, next node."""
+    assert spec.node_rows is not None
+    yield ["node_row", "next state", "next node"]
+    for (row_id, s), node in np.ndenumerate(spec.node_rows):
+        yield [row_id, spec.states[s], int(node)]
 
 
-def _column(sheet: str, j: int, rows: int) -> str:
-    """The cells of a column below its heading."""
-    return f"{sheet}!${_letter(j)}$2:${_letter(j)}${rows + 1}"
+def _format_column_range(sheet: str, j: int, n_rows: int) -> str:
+    """Format the address of a column's cells below its heading."""
+    return f"{sheet}!${_column_letter(j)}$2:${_column_letter(j)}${n_rows + 1}"
 
 
-def _letter(j: int) -> str:
-    """
-    >>> _letter(0), _letter(25), _letter(26)
+def _column_letter(j: int) -> str:
+    """Format a column index as letters.
+
+    >>> _column_letter(0), _column_letter(25), _column_letter(26)
     ('A', 'Z', 'AA')
     """
-    return (_letter(j // 26 - 1) if j >= 26 else "") + chr(ord("A") + j % 26)
+    return (_column_letter(j // 26 - 1) if j >= 26 else "") + chr(ord("A") + j % 26)

@@ -1,146 +1,194 @@
-"""A policy as one page for a phone, which needs no network and prints as a card."""
+"""Export of a policy as one HTML page for a phone; it works offline and prints."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from mmdp.exports.code import as_json
-from mmdp.exports.javascript import functions
-from mmdp.exports.rule import Rule
-from mmdp.pages import render
-from mmdp.policy.flowchart import in_ranges
-from mmdp.words import named_axes, named_values, percent
+from mmdp.exports.javascript import render_functions
+from mmdp.exports.spec import PolicySpec
+from mmdp.pages import render_page
+from mmdp.policies.flowchart import format_ranges
+from mmdp.text import format_percent, parse_named_axes, parse_named_values
 
-LIMIT = 1_000_000  # cells that a phone can load
-PRINTED = 600  # the most lines of a card
-SELDOM = 1e-9  # less likely visits are too rare for figures
-TURNS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-LISTED = 2_000  # the most labels that a field offers to choose from
-
-
-def written(rule: Rule) -> str:
-    """The page."""
-    (axes, others), stakes, first = named_axes(rule.states), _stakes(rule), rule.states[rule.begins]
-    used, by_time = _used_axes(rule, axes), bool((rule.table != rule.table[:1]).any())
-    facts = {
-        "ARGUMENTS": rule.arguments, "AXES": [*axes.items()], "OTHERS": others,
-        "BEGINS": rule.begins, "STAKES": stakes, "TURNS": TURNS, "USED": [x in used for x in axes],
-    }  # fmt: skip
-    more = "\n".join(f"const {name} = {as_json(x)};" for name, x in facts.items())
-    return render(
-        "exports/card.html.j2", rule=rule, axes=axes, others=others, used=used,
-        title=straight(f"{rule.name}: what to do") if rule.name else "What to do",
-        by_time=by_time or rule.ways is not None, rest=[x for x in axes if x not in used],
-        listed=LISTED, begins=named_values(first) or dict.fromkeys([*axes][:1], first),
-        stakes=stakes, card=_card(rule) if rule.tree is None else [], words=straight(rule.words),
-        picture=Markup("" if rule.drawn is None else straight(rule.drawn())),
-        functions=Markup(f'"use strict";\n{functions(rule)}\n{more}\n'),
-    )  # fmt: skip
+MAX_CELLS = 1_000_000  # cells that a phone can load
+MAX_CARD_LINES = 600  # the most lines of a card
+MIN_VISIT_PROB = 1e-9  # less likely visits are too rare for figures
+BIDI_MARKS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+MAX_LABELS = 2_000  # the most labels that a field offers to choose from
 
 
-def _used_axes(rule: Rule, axes: Mapping[str, list[str]]) -> list[str]:
-    """The axes of the states that what is done depends on; all of them if there are nodes."""
-    used = [*axes]
-    if rule.ways is not None:
-        return used
-    rows = [(s, x) for s, label in enumerate(rule.states) if (x := named_values(label))]
+def render(spec: PolicySpec) -> str:
+    """Render a policy as an HTML page."""
+    (axes, other_labels), action_costs, first_state = (
+        parse_named_axes(spec.states),
+        _make_action_costs(spec),
+        spec.states[spec.initial_state],
+    )
+    used_axes, varies_with_time = (
+        _find_used_axes(spec, axes),
+        bool((spec.table != spec.table[:1]).any()),
+    )
+    constants = {
+        "ARGUMENTS": spec.argument_names,
+        "AXES": [*axes.items()],
+        "OTHER_LABELS": other_labels,
+        "INITIAL_STATE": spec.initial_state,
+        "ACTION_COSTS": action_costs,
+        "BIDI_MARKS": BIDI_MARKS,
+        "USED_AXES": [x in used_axes for x in axes],
+    }
+    declarations = "\n".join(f"const {name} = {as_json(x)};" for name, x in constants.items())
+    return render_page(
+        "exports/card.html.j2",
+        spec=spec,
+        axes=axes,
+        other_labels=other_labels,
+        used_axes=used_axes,
+        title=strip_bidi(f"{spec.model_name}: what to do") if spec.model_name else "What to do",
+        varies_with_time=varies_with_time or spec.node_rows is not None,
+        unused_axes=[x for x in axes if x not in used_axes],
+        max_labels=MAX_LABELS,
+        initial_values=parse_named_values(first_state) or dict.fromkeys([*axes][:1], first_state),
+        action_costs=action_costs,
+        card=_make_card(spec) if spec.tree is None else [],
+        tree_text=strip_bidi(spec.tree_text),
+        picture=Markup("" if spec.draw_svg is None else strip_bidi(spec.draw_svg())),
+        functions=Markup(f'"use strict";\n{render_functions(spec)}\n{declarations}\n'),
+    )
+
+
+def _find_used_axes(spec: PolicySpec, axes: Mapping[str, list[str]]) -> list[str]:
+    """Find the state axes that the actions depend on; all if there are nodes."""
+    used_axes = [*axes]
+    if spec.node_rows is not None:
+        return used_axes
+    rows = [(s, x) for s, label in enumerate(spec.states) if (x := parse_named_values(label))]
     codes = {x: np.unique([row[x] for _, row in rows], return_inverse=True)[1] for x in axes}
-    done = rule.table[:, [s for s, _ in rows], 0].T
-    asked = {rule.features[i].name for i in rule.asked}
-    for axis in sorted(axes, key=asked.__contains__):  # what the tree does not ask comes first
-        rest = np.column_stack([np.zeros(len(rows)), *(codes[x] for x in used if x != axis)])
-        groups = np.unique(rest, axis=0, return_inverse=True)[1].reshape(-1)
-        one = np.unique(groups, return_index=True)[1]  # a state of each group
-        if (done == done[one][groups]).all():
-            used.remove(axis)
-    return used
+    choices = spec.table[:, [s for s, _ in rows], 0].T
+    tree_features = {spec.features[i].name for i in spec.features_used}
+    for axis in sorted(
+        axes, key=tree_features.__contains__
+    ):  # what the tree does not ask comes first
+        other_codes = np.column_stack(
+            [np.zeros(len(rows)), *(codes[x] for x in used_axes if x != axis)]
+        )
+        groups = np.unique(other_codes, axis=0, return_inverse=True)[1].reshape(-1)
+        representatives = np.unique(groups, return_index=True)[1]  # a state of each group
+        if (choices == choices[representatives][groups]).all():
+            used_axes.remove(axis)
+    return used_axes
 
 
-def straight(text: str) -> str:
-    """Text without the marks by which a label could turn the direction of what follows it.
+def strip_bidi(text: str) -> str:
+    """Remove the bidirectional control characters from a text.
 
-    >>> straight("\u202etxt.exe is harmless")
+    >>> strip_bidi("\u202etxt.exe is harmless")
     'txt.exe is harmless'
     """
-    return text.translate(dict.fromkeys(map(ord, TURNS)))
+    return text.translate(dict.fromkeys(map(ord, BIDI_MARKS)))
 
 
-def _stakes(rule: Rule) -> dict[str, Any] | None:
-    """What the next best action costs at each place, and which actions may be mixed there.
+def _make_action_costs(spec: PolicySpec) -> dict[str, object] | None:
+    """Compute the cost of the second-best action, and interchangeable actions, by cell.
 
     The place of that action is -1 if nobody gets there and -2 if there is nothing to decide. Its
     cost is that of one visit, or of all visits if the rule is the same at all times.
     """
-    if rule.freedom is None or rule.randomised or rule.table.size > LIMIT:
+    if spec.find_near_optimal is None or spec.is_randomized or spec.table.size > MAX_CELLS:
         return None
-    found = rule.freedom()
-    shape = *rule.table.shape, len(rule.actions)  # a model may have actions that are not used
-    loss, mixed = (x[..., : shape[3]].reshape(shape) for x in (found.loss, found.mixed))
-    others = np.where(np.isnan(loss), np.inf, loss)
-    np.put_along_axis(others, rule.table[..., None], np.inf, axis=3)
-    visited = found.visited.reshape(rule.table.shape)
-    least = others.min(axis=3)
-    assert rule.decides is not None
-    decides = rule.decides[:, :, None] & np.isfinite(least)
-    known = decides & (visited > SELDOM)
-    cost = np.where(known, least, 0.0)
-    if rule.timed:
-        cost /= np.where(known, visited, 1.0)
-    cost[np.abs(cost) < 1e-9 * abs(found.value)] = 0.0
-    sets, place = np.unique(mixed.reshape(-1, shape[3]), axis=0, return_inverse=True)
+    near_optimal = spec.find_near_optimal()
+    shape = *spec.table.shape, len(spec.actions)  # a model may have actions that are not used
+    loss, is_interchangeable = (
+        x[..., : shape[3]].reshape(shape)
+        for x in (near_optimal.loss, near_optimal.is_interchangeable)
+    )
+    other_losses = np.where(np.isnan(loss), np.inf, loss)
+    np.put_along_axis(other_losses, spec.table[..., None], np.inf, axis=3)
+    visit_probs = near_optimal.visit_probs.reshape(spec.table.shape)
+    min_loss = other_losses.min(axis=3)
+    assert spec.has_choice is not None
+    has_choice = spec.has_choice[:, :, None] & np.isfinite(min_loss)
+    is_known = has_choice & (visit_probs > MIN_VISIT_PROB)
+    cost = np.where(is_known, min_loss, 0.0)
+    if spec.uses_time:
+        cost /= np.where(is_known, visit_probs, 1.0)
+    cost[np.abs(cost) < 1e-9 * abs(near_optimal.value)] = 0.0
+    action_sets, set_ids = np.unique(
+        is_interchangeable.reshape(-1, shape[3]), axis=0, return_inverse=True
+    )
     return {
-        "next": rule.nested(np.where(known, others.argmin(axis=3), np.where(decides, -1, -2))),
-        "cost": rule.nested(np.vectorize(lambda x: float(f"{x:.3g}"), otypes=[float])(cost)),
-        "sets": [np.flatnonzero(row).tolist() for row in sets],
-        "free": rule.nested(place.reshape(rule.table.shape)),
-        "stake": found.stake.amount, "most": straight(found.allowance_text),
-        "text": straight(found.text),
-        "unit": " " + found.model.unit if found.model.unit else "",
-    }  # fmt: skip
+        "next": spec.to_nested_lists(
+            np.where(is_known, other_losses.argmin(axis=3), np.where(has_choice, -1, -2))
+        ),
+        "cost": spec.to_nested_lists(
+            np.vectorize(lambda x: float(f"{x:.3g}"), otypes=[float])(cost)
+        ),
+        "action_sets": [np.flatnonzero(row).tolist() for row in action_sets],
+        "set_ids": spec.to_nested_lists(set_ids.reshape(spec.table.shape)),
+        "stake": near_optimal.at_stake.amount,
+        "max_loss_text": strip_bidi(near_optimal.max_loss_text),
+        "text": strip_bidi(near_optimal.description),
+        "unit": " " + near_optimal.model.unit if near_optimal.model.unit else "",
+    }
 
 
-def _card(rule: Rule) -> list[list[str]]:
-    """The headings and lines of the whole rule; nothing if there are too many."""
-    noded = rule.ways is not None
-    times = rule.times.name.capitalize() if rule.times.labels else "Times"
-    shown = {
-        "State": True, "Node": noded, times: rule.timed, "What to do": True, "Next node": noded,
-    }  # fmt: skip
-    lines = [[*shown], *itertools.islice(_lines(rule), PRINTED + 1)]
-    if len(lines) > PRINTED + 1:
+def _make_card(spec: PolicySpec) -> list[list[str]]:
+    """Make the heading and rows of the whole policy; empty if there are too many."""
+    has_nodes = spec.node_rows is not None
+    time_heading = spec.time_labels.name.capitalize() if spec.time_labels.labels else "Times"
+    columns = {
+        "State": True,
+        "Node": has_nodes,
+        time_heading: spec.uses_time,
+        "What to do": True,
+        "Next node": has_nodes,
+    }
+    lines = [[*columns], *itertools.islice(_iter_card_lines(spec), MAX_CARD_LINES + 1)]
+    if len(lines) > MAX_CARD_LINES + 1:
         return []
-    return [[straight(x) for x in itertools.compress(line, shown.values())] for line in lines]
+    return [[strip_bidi(x) for x in itertools.compress(line, columns.values())] for line in lines]
 
 
-def _lines(rule: Rule) -> Iterator[list[str]]:
-    """The state, the node, the times, what is done then, and the nodes that follow."""
-    ways = np.zeros_like(rule.table) if rule.moves is None else rule.moves
-    decides: Any = slice(None) if rule.decides is None else np.any(rule.decides, axis=0)
-    states = np.arange(len(rule.states))[decides].tolist()
-    for s, n in itertools.product(states, range(rule.nodes)):
-        cells = enumerate(zip(rule.table[:, s, n], ways[:, s, n], strict=True))
-        for (choice, way), run in itertools.groupby(cells, lambda cell: cell[1]):
+def _iter_card_lines(spec: PolicySpec) -> Iterator[list[str]]:
+    """Yield rows of the card: state, node, times, action, next nodes."""
+    node_row_ids = np.zeros_like(spec.table) if spec.node_row_ids is None else spec.node_row_ids
+    states = list(range(len(spec.states)))
+    if spec.has_choice is not None:
+        states = np.flatnonzero(spec.has_choice.any(axis=0)).tolist()
+    for s, n in itertools.product(states, range(spec.n_nodes)):
+        cells = enumerate(zip(spec.table[:, s, n], node_row_ids[:, s, n], strict=True))
+        for (choice, node_row), run in itertools.groupby(cells, lambda cell: cell[1]):
             times = [t for t, _ in run]
-            span = rule.times.run(times[0], times[-1])
-            yield [rule.states[s], f"{n}", span, _said(rule, choice), _next(rule, way)]
+            span = spec.time_labels.format_range(times[0], times[-1])
+            yield [
+                spec.states[s],
+                f"{n}",
+                span,
+                _describe_choice(spec, choice),
+                _describe_next_nodes(spec, node_row),
+            ]
 
 
-def _next(rule: Rule, way: int) -> str:
-    """The nodes that a node leads to, by the state that is seen next."""
-    if rule.ways is None:
+def _describe_next_nodes(spec: PolicySpec, node_row: int) -> str:
+    """Describe the next nodes of a node row by the next state."""
+    if spec.node_rows is None:
         return ""
-    to = rule.ways[way]
-    found = [f"{x} if {in_ranges(np.flatnonzero(to == x), rule.states)}" for x in np.unique(to)]
-    return f"{to[0]}" if len(found) == 1 else "; ".join(found)
+    next_nodes = spec.node_rows[node_row]
+    clauses = [
+        f"{x} if {format_ranges(np.flatnonzero(next_nodes == x), spec.states)}"
+        for x in np.unique(next_nodes)
+    ]
+    return f"{next_nodes[0]}" if len(clauses) == 1 else "; ".join(clauses)
 
 
-def _said(rule: Rule, choice: int) -> str:
-    shares = rule.choices[choice]
+def _describe_choice(spec: PolicySpec, choice_id: int) -> str:
+    """Describe an action, or the actions of a randomized choice with their shares."""
+    shares = spec.choices[choice_id]
     if len(shares) == 1:
-        return rule.actions[shares[0][0]]
-    return ", ".join(f"{rule.actions[a]} {percent(share)}" for a, share in shares)
+        return spec.actions[shares[0][0]]
+    return ", ".join(f"{spec.actions[a]} {format_percent(share)}" for a, share in shares)

@@ -1,91 +1,125 @@
-"""A policy as JavaScript, for a browser or for Node."""
+"""Export of a policy as JavaScript, for browsers and Node."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mmdp.exports.code import as_json, asked_of, comments, data_of, reads, rule_of_tree
-from mmdp.exports.rule import Rule
+from mmdp.exports.code import (
+    as_json,
+    format_comments,
+    make_argument_checks,
+    make_lookup_tables,
+    make_tree_signature,
+    render_tree,
+)
+from mmdp.exports.spec import PolicySpec
 
-CHECKS = """
-const PLACE = new Map(STATES.map((label, i) => [label, i]));
+CHECK_CODE = """
+const STATE_IDS = new Map(STATES.map((label, i) => [label, i]));
 
 function stateOf(label) {
-  const found = PLACE.get(String(label));
+  const found = STATE_IDS.get(String(label));
   if (found === undefined) throw new RangeError("no state is called " + JSON.stringify(label));
   return found;
 }
 
-function whole(value, count, what) {
+function checkInt(value, count, what) {
   if (!Number.isInteger(value) || value < 0 || value >= count)
     throw new RangeError(what + " must be a whole number from 0 to " + (count - 1));
   return value;
 }
 """
-TREE_CHECKS = """
-function number(value, what) {
+TREE_CHECK_CODE = """
+function checkNumber(value, what) {
   if (!Number.isFinite(value)) throw new RangeError(what + " must be a number");
 }
 
-function oneOf(value, what, known) {
+function checkChoice(value, what, known) {
   if (!known.includes(value)) throw new RangeError(what + " must be one of " + known.join(", "));
 }
 """
-MEMORY = """
+FIRST_ALLOWED = """
+function firstAllowed(action, allowed) {
+  if (!Array.isArray(allowed) || !allowed.every(x => ACTIONS.includes(x)))
+    throw new RangeError("allowed must be a list of ACTIONS");
+  const found = [action, ...FALLBACK].find(x => allowed.includes(x));
+  if (found === undefined) throw new RangeError("what the rule can do is not allowed");
+  return found;
+}
+"""
+MEMORY_CODE = """
 // The node that an episode begins in.
-function start(state) {{ return FIRST[stateOf(state)]; }}
+function initialNode(state) {{ return INITIAL_NODES[stateOf(state)]; }}
 
 // The node after the step to nextState.
-function move(time, state, node, nextState) {{
-  return WAYS[MOVES{place}][stateOf(nextState)];
+function nextNode(time, state, node, nextState) {{
+  return NODE_ROWS[NODE_ROW_IDS{subscripts}][stateOf(nextState)];
 }}
 """
 
 
-def written(rule: Rule) -> str:
-    """The text of the file."""
-    names = ["STATES", "ACTIONS", "decide"]
-    names += ["rule"] * (rule.tree is not None) + ["start", "move"] * (rule.ways is not None)
-    ends = f'if (typeof module !== "undefined") module.exports = {{ {", ".join(names)} }};\n'
-    return "\n".join([*comments("//", rule.about), '"use strict";', functions(rule), ends])
+def render(spec: PolicySpec) -> str:
+    """Render a policy as a JavaScript file."""
+    exported_names = ["STATES", "ACTIONS", "decide"]
+    exported_names += ["decideByFeatures"] * (spec.tree is not None)
+    exported_names += ["initialNode", "nextNode"] * (spec.node_rows is not None)
+    exports_line = (
+        f'if (typeof module !== "undefined") module.exports = {{ {", ".join(exported_names)} }};\n'
+    )
+    return "\n".join(
+        [
+            *format_comments("//", spec.provenance_lines),
+            '"use strict";',
+            render_functions(spec),
+            exports_line,
+        ]
+    )
 
 
-def functions(rule: Rule) -> str:
-    """``decide`` and all that it needs."""
-    read = reads(rule, "stateOf", "whole")
-    place = "".join(f"[{x}]" for x in read.values())
-    text = [f"const {name} = {as_json(x)};" for name, x in data_of(rule).items()]
-    text += [CHECKS, *_tree(rule)]
-    gives = "The share of each action" if rule.randomised else "What to do"
-    text += [f"// {gives}.", f"function decide({', '.join(rule.arguments)}) {{"]
-    text += [f"  {line}" for line in _decide(rule, read, place)] + ["}"]
-    if rule.ways is not None:
-        text.append(MEMORY.format(place=place))
-    return "\n".join(text)
+def render_functions(spec: PolicySpec) -> str:
+    """Render ``decide`` with its tables and helper functions."""
+    checks = make_argument_checks(spec, "stateOf", "checkInt")
+    subscripts = "".join(f"[{x}]" for x in checks.values())
+    lines = [f"const {name} = {as_json(x)};" for name, x in make_lookup_tables(spec).items()]
+    lines += [CHECK_CODE, *_iter_tree_lines(spec)]
+    comment = "The share of each action" if spec.is_randomized else "What to do"
+    lines += [f"// {comment}.", f"function decide({', '.join(spec.argument_names)}) {{"]
+    lines += [f"  {line}" for line in _iter_decide_lines(spec, checks, subscripts)] + ["}"]
+    if spec.node_rows is not None:
+        lines.append(MEMORY_CODE.format(subscripts=subscripts))
+    return "\n".join(lines)
 
 
-def _decide(rule: Rule, read: dict[str, str], place: str) -> Iterator[str]:
-    if rule.randomised:
-        yield f"const shares = CHOICES[TABLE{place}];"
+def _iter_decide_lines(spec: PolicySpec, checks: dict[str, str], subscripts: str) -> Iterator[str]:
+    """Yield the lines of the body of ``decide``."""
+    if spec.is_randomized:
+        yield f"const shares = CHOICES[TABLE{subscripts}];"
         yield "return Object.fromEntries(shares.map(([a, share]) => [ACTIONS[a], share]));"
-    elif rule.tree is None:
-        yield f"return ACTIONS[TABLE{place}];"
+    elif spec.tree is None:
+        yield f"return ACTIONS[TABLE{subscripts}];"
     else:
-        yield f"const s = {read['state']};"
-        if rule.timed:
-            yield f"{read['time']};"
-        time = "time, " if rule.asks_time else ""
-        yield f"const a = ACTIONS.indexOf(rule({time}...FEATURES[s]));"
-        yield "return ACTIONS[INSTEAD[s]?.[a] ?? a];"
+        yield f"const s = {checks['state']};"
+        if spec.uses_time:
+            yield f"{checks['time']};"
+        time_argument, allowed = (
+            "time, " * spec.tree_uses_time,
+            ", ALLOWED[s] ?? ACTIONS" * spec.needs_mask,
+        )
+        yield f"return decideByFeatures({time_argument}...FEATURES[s]{allowed});"
 
 
-def _tree(rule: Rule) -> Iterator[str]:
-    if rule.tree is None:
+def _iter_tree_lines(spec: PolicySpec) -> Iterator[str]:
+    """Yield the lines of the tree's function and its checks; none without a tree."""
+    if spec.tree is None:
         return
-    yield TREE_CHECKS
-    yield "// What to do by what is asked."
-    taken, checks = asked_of(rule, as_json, "whole", "number", "oneOf")
-    yield f"function rule({taken}) {{"
+    yield TREE_CHECK_CODE
+    if spec.needs_mask:
+        yield FIRST_ALLOWED
+    given = "; allowed: the actions that the state allows" * spec.needs_mask
+    yield f"// What to do by what is asked{given}."
+    arguments, checks = make_tree_signature(spec, as_json, "checkInt", "checkNumber", "checkChoice")
+    yield f"function decideByFeatures({arguments}) {{"
     yield from (f"    {check};" for check in checks)
-    yield from rule_of_tree(rule, as_json, "===", "return {};", "if ({}) {{", "}")
+    say = "return firstAllowed({}, allowed);" if spec.needs_mask else "return {};"
+    yield from render_tree(spec, as_json, "===", say, "if ({}) {{", "}")
     yield "}\n"

@@ -1,4 +1,4 @@
-"""Models from functions of the user's own: named axes, events and what they do."""
+"""Models from user functions: named axes, exogenous events and a step function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a step does to a model: shared events, or tables if draws lead to other states."""
+"""Models of a step specification: exogenous events, or tables if samples lead to other states."""
 
 from __future__ import annotations
 
@@ -10,137 +10,180 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.functions.axes import Array
-from mmdp.kernels.events import Events
-from mmdp.kernels.rewards import ByEvent
+from mmdp.functions.axes import Array, ValueArray
+from mmdp.kernels.events import ExogenousEvents
+from mmdp.kernels.rewards import EventRewards
+from mmdp.memory import check_memory
 from mmdp.model import MMDP
-from mmdp.posterior.draws import flat_parameters
-from mmdp.support import Columns, Support, check_memory, support_of
+from mmdp.posterior.samples import flatten_parameters
+from mmdp.transitions import CoordinateEntries, SparseTransitions, entries_to_transitions
 
 if TYPE_CHECKING:
-    from mmdp.functions.step import Steps
+    from mmdp.functions.step import StepSpec
 
-Ids = npt.NDArray[np.int64]
+IntArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-class Leads(NamedTuple):
-    """Where events lead in one draw at one time; rows that play no part stay where they are."""
+class NextStates(NamedTuple):
+    """Next states of all events for one sample at one time; unused rows stay in their state."""
 
-    after: npt.NDArray[np.int32]  # (S, A, W, C)
-    share: Array | None  # (S, A, W, C) of each corner; None if C = 1
+    ids: npt.NDArray[np.int32]  # (S, A, W, C)
+    weights: Array | None  # (S, A, W, C) of each corner; None if C = 1
 
-    def like(self, other: Leads) -> bool:
-        shares: tuple[Any, Any] = self.share, other.share
-        return np.array_equal(self.after, other.after) and np.array_equal(*shares)
+    def equals(self, other: NextStates) -> bool:
+        """Whether ids and weights are the same."""
+        if self.weights is None or other.weights is None:
+            return self.weights is other.weights and np.array_equal(self.ids, other.ids)
+        return np.array_equal(self.ids, other.ids) and np.array_equal(self.weights, other.weights)
 
 
-class Chances(NamedTuple):
-    """Chances of events, and which of them each pair of state and action has."""
+class EventProbs(NamedTuple):
+    """Event probabilities, and which distribution each state-action pair has."""
 
-    table: Array  # (T or 1, K, W, M)
-    kind: npt.NDArray[np.int32] | None  # (T or 1, S, A)
+    probs: Array  # (T or 1, K, W, M)
+    distribution_id: npt.NDArray[np.int32] | None  # (T or 1, S, A)
 
-    def at(self, t: int, pairs: Ids) -> tuple[Array, Ids]:
-        """((K, W, M) chances at time t, the kind of each pair s A + a)."""
-        table = self.table[min(t, len(self.table) - 1)]
-        if self.kind is None:
-            return table, np.zeros(len(pairs), np.int64)
-        return table, self.kind[min(t, len(self.kind) - 1)].reshape(-1)[pairs].astype(np.int64)
+    def get_probs(self, t: int, pairs: IntArray) -> tuple[Array, IntArray]:
+        """Get the event probabilities at time t and the distribution id of pairs s A + a.
 
-    def possible(self, times: Iterable[int], pairs: Ids, w: Ids) -> Mask:
-        """(n,) whether some model may meet event w of a pair at one of these times."""
-        found = np.zeros(len(pairs), bool)
+        Returns: (K, W, M) probabilities, (n,) ids.
+        """
+        probs = self.probs[min(t, len(self.probs) - 1)]
+        if self.distribution_id is None:
+            return probs, np.zeros(len(pairs), np.int64)
+        return probs, self.distribution_id[min(t, len(self.distribution_id) - 1)].reshape(-1)[
+            pairs
+        ].astype(np.int64)
+
+    def is_possible(self, times: Iterable[int], pairs: IntArray, events: IntArray) -> Mask:
+        """Find which events of pairs have positive probability in some model at these times.
+
+        Returns: (n,) bool.
+        """
+        is_met = np.zeros(len(pairs), bool)
         for t in times:
-            table, kind = self.at(t, pairs)
-            found |= np.asarray(table.any(axis=2))[kind, w]
-        return found
+            probs, distribution_id = self.get_probs(t, pairs)
+            is_met |= np.asarray(probs.any(axis=2))[distribution_id, events]
+        return is_met
 
     @property
-    def steps(self) -> int:
-        return max(len(self.table), 1 if self.kind is None else len(self.kind))
+    def n_times(self) -> int:
+        """Number of times with probabilities of their own."""
+        return max(
+            len(self.probs), 1 if self.distribution_id is None else len(self.distribution_id)
+        )
 
 
-def build(x: Steps, **fields: Any) -> MMDP:
-    """The model: shared events if all draws lead to the same states, else tables."""
-    S, A = x.n_states, x.actions.size
-    over, mask = x.over(), x.mask()
-    if over.all():
-        raise InputError("until holds in every state, so there is nothing to decide; check it")
-    chances = x.chances(mask & ~over[:, None])
-    found, paid = _stepped(x, mask & ~over[:, None], over, chances)
-    open_ = np.ones((S, A), bool)
-    open_[: len(mask)] = mask | over[:, None]
+def build_model(spec: StepSpec, **fields: Any) -> MMDP:
+    """Build the model: exogenous events if all samples lead to the same states, else tables."""
+    S, A = spec.n_states, spec.actions.size
+    is_terminal, mask = spec.terminal_mask(), spec.compute_allowed()
+    if is_terminal.all():
+        raise InputError("is_terminal holds in every state, so nothing is decided; correct it")
+    event_probs = spec.compute_event_probs(mask & ~is_terminal[:, None])
+    with spec.progress_bar:
+        next_states, rewards = _evaluate_steps(
+            spec, mask & ~is_terminal[:, None], is_terminal, event_probs
+        )
+    allowed = np.ones((S, A), bool)
+    allowed[: len(mask)] = mask | is_terminal[:, None]
     fields |= {
-        "initial": x.initial(), "terminal": x.terminals(), "allowed": open_,
-        "states": x.state_labels, "actions": x.actions.labels(),
-        "parameters": flat_parameters(x.draws) or None,
-    }  # fmt: skip
-    if all(y is row[0] for row in found for y in row):
-        events = _events(found, chances)
-        r = paid if x.step.per_draw() else events.rewards(paid).smallest()
-        return MMDP.from_support(events, r, **fields).with_function(x)
-    return MMDP.from_support(_tables(x, found, chances, open_), paid, **fields).with_function(x)
+        "initial": spec.compute_initial(),
+        "terminal": spec.compute_terminal_values(),
+        "allowed": allowed,
+        "states": spec.state_labels,
+        "actions": spec.actions.make_labels(),
+        "parameters": flatten_parameters(spec.samples) or None,
+    }
+    if all(sample_next is row[0] for row in next_states for sample_next in row):
+        events = _make_events(next_states, event_probs)
+        r = rewards if spec.step.depends_on_sample() else events.make_rewards(rewards).compact()
+        return MMDP.from_sparse(events, r, **fields).with_step_spec(spec)
+    return MMDP.from_sparse(
+        _make_transitions(spec, next_states, event_probs, allowed), rewards, **fields
+    ).with_step_spec(spec)
 
 
-def _stepped(x: Steps, mask: Mask, over: Mask, chances: Chances) -> tuple[list[list[Leads]], Array]:
-    """Where events lead by time and draw (one if it reads none), and what they earn.
+def _evaluate_steps(
+    spec: StepSpec, mask: Mask, is_terminal: Mask, event_probs: EventProbs
+) -> tuple[list[list[NextStates]], Array]:
+    """Evaluate the step function: next states by time and sample, and rewards.
 
-    Rewards are (T or 1, S, A, W) if the step reads no draw, else (T or 1, S, A, M).
+    A step that reads no sample has one entry per time, and rewards (T or 1, S, A, W); otherwise
+    rewards are expected over events, (T or 1, S, A, M).
     """
-    T, steps = x.steps(x.step, x.chance), x.steps(x.step)
-    found: list[list[Leads]] = [[] for _ in range(steps)]
+    T, n_step_times = spec.count_times(spec.step, spec.event_probs), spec.count_times(spec.step)
+    next_states: list[list[NextStates]] = [[] for _ in range(n_step_times)]
 
-    def asked(m: int, t: int) -> Array:
-        """(1, S, A, W) rewards; where events lead is added to what was found."""
-        leads, reward = x.stepped(m, t, mask, over, chances)
-        row = found[t]
-        row.append(row[0] if row and leads.like(row[0]) else leads)
-        return reward.reshape(1, *leads.after.shape[:3])
+    def evaluate(m: int, t: int) -> Array:
+        """Evaluate one sample at one time, add its next states, return (1, S, A, W) rewards."""
+        sample_next, reward = spec.evaluate_step(m, t, mask, is_terminal, event_probs)
+        row = next_states[t]
+        row.append(row[0] if row and sample_next.equals(row[0]) else sample_next)
+        return reward.reshape(1, *sample_next.ids.shape[:3])
 
-    first = [asked(0, t) for t in range(steps)]
-    if not x.step.per_draw():
-        return found, np.concatenate(first)
-    size = first[0].shape[1:3]
-    check_memory(8 * T * math.prod(size) * x.n_models, "the rewards of all models")
-    r = np.empty((T, *size, x.n_models))
-    for m, t in np.ndindex(x.n_models, steps):
-        reward = first[t] if m == 0 else asked(m, t)
-        own = ByEvent(reward, chances.table[..., m : m + 1], chances.kind)
-        for i in [t] if steps > 1 else range(T):
-            r[i, ..., m] = own[i][..., 0]
-    return found, r
-
-
-def _events(found: list[list[Leads]], chances: Chances) -> Events:
-    after = np.stack([row[0].after for row in found])
-    shares = [row[0].share for row in found]
-    share = None if shares[0] is None else np.stack([y for y in shares if y is not None])
-    return Events(after, chances.table, chances.kind, share)
+    first_rewards = [evaluate(0, t) for t in range(n_step_times)]
+    if not spec.step.depends_on_sample():
+        return next_states, np.concatenate(first_rewards)
+    size = first_rewards[0].shape[1:3]
+    check_memory(8 * T * math.prod(size) * spec.n_models, "the rewards of all models")
+    r = np.empty((T, *size, spec.n_models))
+    for m, t in np.ndindex(spec.n_models, n_step_times):
+        reward = first_rewards[t] if m == 0 else evaluate(m, t)
+        event_rewards = EventRewards(
+            reward, event_probs.probs[..., m : m + 1], event_probs.distribution_id
+        )
+        for i in [t] if n_step_times > 1 else range(T):
+            r[i, ..., m] = event_rewards[i][..., 0]
+    return next_states, r
 
 
-def _tables(x: Steps, found: list[list[Leads]], chances: Chances, open_: Mask) -> Support:
-    """The support of models whose next states differ."""
-    S, A = open_.shape
-    T = max(len(found), chances.steps)
-    pairs = np.flatnonzero(open_)
+def _make_events(next_states: list[list[NextStates]], event_probs: EventProbs) -> ExogenousEvents:
+    """Make the storage of events whose next states are the same in all models."""
+    ids = np.stack([row[0].ids for row in next_states])
+    weights_by_time = [row[0].weights for row in next_states]
+    weights = (
+        None
+        if weights_by_time[0] is None
+        else np.stack(
+            [time_weights for time_weights in weights_by_time if time_weights is not None]
+        )
+    )
+    return ExogenousEvents(ids, event_probs.probs, event_probs.distribution_id, weights)
+
+
+def _make_transitions(
+    spec: StepSpec, next_states: list[list[NextStates]], event_probs: EventProbs, allowed: Mask
+) -> SparseTransitions:
+    """Make the sparse transitions of models whose next states differ."""
+    S, A = allowed.shape
+    T = max(len(next_states), event_probs.n_times)
+    pairs = np.flatnonzero(allowed)
     roles = ("model", "time", "state", "action", "next_state", "probability")
-    columns: dict[str, list[npt.NDArray[Any]]] = {role: [] for role in roles}
+    columns: dict[str, list[ValueArray]] = {role: [] for role in roles}
     for t in range(T):
-        table, kind = chances.at(t, pairs)
-        row = found[min(t, len(found) - 1)]
-        for m, leads in enumerate(row * x.n_models if len(row) == 1 else row):
-            W, C = leads.after.shape[2:]
-            p = np.repeat(table[kind][:, :, m, None], C, axis=2)
-            if leads.share is not None:
-                p = p * leads.share.reshape(S * A, W, C)[pairs]
+        probs, distribution_id = event_probs.get_probs(t, pairs)
+        row = next_states[min(t, len(next_states) - 1)]
+        for m, sample_next in enumerate(row * spec.n_models if len(row) == 1 else row):
+            W, C = sample_next.ids.shape[2:]
+            p = np.repeat(probs[distribution_id][:, :, m, None], C, axis=2)
+            if sample_next.weights is not None:
+                p = p * sample_next.weights.reshape(S * A, W, C)[pairs]
             i, w, c = np.nonzero(p)
-            here = pairs[i]
-            to = leads.after.reshape(S * A, W, C)[here, w, c]
-            at = np.full(len(i), m), np.full(len(i), t), here // A, here % A, to, p[i, w, c]
-            for role, part in zip(roles, at, strict=True):
-                columns[role].append(part)
-    entries = {role: np.concatenate(parts) for role, parts in columns.items()}
+            pair_ids = pairs[i]
+            target_ids = sample_next.ids.reshape(S * A, W, C)[pair_ids, w, c]
+            role_values = (
+                np.full(len(i), m),
+                np.full(len(i), t),
+                pair_ids // A,
+                pair_ids % A,
+                target_ids,
+                p[i, w, c],
+            )
+            for role, values in zip(roles, role_values, strict=True):
+                columns[role].append(values)
+    entries = {role: np.concatenate(value_lists) for role, value_lists in columns.items()}
     if T == 1:
         del entries["time"]
-    return support_of(Columns(entries, (x.n_models, S, A), T), "auto")
+    return entries_to_transitions(CoordinateEntries(entries, (spec.n_models, S, A), T), "auto")

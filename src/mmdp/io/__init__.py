@@ -1,4 +1,4 @@
-"""Files: models as CSV in the paper's columns, Parquet, npz or those of other tools; policies.
+"""Files of models (CSV in the paper's columns, Parquet, npz, other tools) and of policies.
 
 A model's table has one row per transition p^m_t(s' | s, a) with its reward. Two sets of
 column names are known:
@@ -23,7 +23,7 @@ or id, or as named here:
   have probability 0.
 - ``parameters.csv``: ``parameter,value``. Known are ``discount``; ``actions``, the number of
   actions if some are allowed nowhere; ``allow_missing`` (1: an action may be missing in
-  some models); ``unit``, that of rewards; ``quantity``, what a return is; ``name`` and
+  some models); ``unit`` of rewards; ``quantity``, the name of a return; ``name`` and
   ``citation`` of the model.
 - ``weights.csv``: ``idoutcome,weight``; models left out have weight 0.
 - ``terminal.csv``: ``idstate,value`` or ``idoutcome,idstate,value``; 0 if left out.
@@ -31,10 +31,10 @@ or id, or as named here:
 - ``times.csv``: ``time,age``, or another name for the labels of decisions 0, 1, ...
 - ``draws.csv``: ``idoutcome`` and one column per uncertain parameter.
 
-``training.csv`` and ``test.csv`` of one folder hold different models, so what the plain files
-say about models (weights, draws, labels of models, what they give by model) is not used for
-``test.csv``: that is read from ``test_weights.csv`` and so on. A file with nothing but its
-header says "not given". Parquet files that :func:`save` wrote hold all this themselves.
+``training.csv`` and ``test.csv`` of one folder hold different models, so the plain files
+about models (weights, draws, labels of models, values by model) are not used for
+``test.csv``: these are read from ``test_weights.csv`` and so on. A file with nothing but its
+header means "not given". Parquet files that :func:`save` wrote hold all this themselves.
 
 Files of other tools:
 
@@ -45,29 +45,40 @@ Files of other tools:
   ``start``.
 - ``.transitions`` (multiple-environment MDPs): lines ``s a s' p``, a blank line between
   environments, with ``.rewards`` of the same name next to it: ``s a s' r`` or ``s a r``. Models of
-  recommender systems (ReCA), which a ``.summary`` next to them tells, begin with the mean of their
+  recommender systems (ReCA), marked by a ``.summary`` next to them, begin with the mean of their
   environments, which is left out; their rewards ``item r`` are earned if the user takes the item
   that was recommended. Without a summary, two words in a line of rewards, or a first block that is
   the mean of the others, are refused: ``compat="reca"`` says that it is such a model,
   ``compat="memdp"`` that every block is an environment and ``s r`` the reward of a state.
 
-Whatever is not an MMDP (a hidden part that changes with the action or the state, a state observed
-with errors) is refused.
+A file that is not an MMDP (a hidden part that changes with the action or the state, a state
+observed with errors) is refused.
 
 Ids come in the order of the numbers; labels in the order of first appearance (a categorical
 column: in the order of its categories), in the ``state`` column before ``next_state``.
 """
 
-from mmdp.io.columns import PAPER
+from mmdp.io.columns import PAPER_COLUMNS
 from mmdp.io.features import load_features, load_groups
 from mmdp.io.models import load, save
-from mmdp.io.parts import save_parts
 from mmdp.io.policies import load_certificate, load_objective, load_policy, save_policy
+from mmdp.io.shards import save_shards
 from mmdp.io.tables import from_frame, to_frame
-from mmdp.io.writing import write_all, write_whole
+from mmdp.io.writing import write_all_atomic, write_atomic
 
 __all__ = [
-    "PAPER", "from_frame", "load", "load_certificate", "load_features", "load_groups",
-    "load_objective", "load_policy", "save", "save_parts", "save_policy", "to_frame", "write_all",
-    "write_whole",
-]  # fmt: skip
+    "PAPER_COLUMNS",
+    "from_frame",
+    "load",
+    "load_certificate",
+    "load_features",
+    "load_groups",
+    "load_objective",
+    "load_policy",
+    "save",
+    "save_policy",
+    "save_shards",
+    "to_frame",
+    "write_all_atomic",
+    "write_atomic",
+]

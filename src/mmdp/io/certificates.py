@@ -1,4 +1,4 @@
-"""What was proven about a policy, as it is kept with its file.
+"""Certificates: bounds proven for a policy, stored with its file.
 
 A certificate names its policy and its models by a digest of each, and holds for these only.
 """
@@ -14,65 +14,85 @@ import numpy as np
 
 from mmdp.errors import InputError, Remedy
 from mmdp.model import MMDP
-from mmdp.objective import Custom, as_objective
-from mmdp.policy import Policy
-from mmdp.solution import POLICIES, Bound, Solution
+from mmdp.objectives import Custom, as_objective
+from mmdp.policies import Policy
+from mmdp.solution import SCOPE_NAMES, Bound, Solution
 
-FORMAT = "mmdp-certificate-1"
-AGAIN = Remedy("certify", 10, do="prove it again with")
+CERTIFICATE_FORMAT = "mmdp-certificate-1"
+PROVE_AGAIN = Remedy("certify_time", 10, verb="prove it again with")
 
 
-def as_document(given: Any) -> dict[str, Any] | None:
-    """The certificate of a solution in JSON's types; None if there is none."""
-    if not isinstance(given, Solution) or given.certificate is None or not given.certificate.model:
+def certificate_to_dict(solution: object) -> dict[str, object] | None:
+    """Convert the certificate of a solution to JSON types; None if there is none."""
+    if (
+        not isinstance(solution, Solution)
+        or solution.certificate is None
+        or not solution.certificate.model_fingerprint
+    ):
         return None
-    if given.objective.kind == Custom.kind:  # a function cannot be kept in a file
+    if solution.objective.key == Custom.key:  # a function cannot be kept in a file
         return None
-    proven, source = given.certificate, given.provenance
+    certificate, provenance = solution.certificate, solution.provenance
     return {
-        "format": FORMAT, "objective": str(given.objective), "value": given.value,
-        "bound": proven.value, "bounds": proven.bounds, "method": proven.method,
-        "seconds": proven.seconds, "models": proven.model,
-        "horizon": None if source.policy.endless else source.horizon,
-        "policy": _digest(given.policy),
+        "format": CERTIFICATE_FORMAT,
+        "objective": str(solution.objective),
+        "value": solution.value,
+        "bound": certificate.value,
+        "bounds": certificate.scope,
+        "method": certificate.method,
+        "seconds": certificate.seconds,
+        "models": certificate.model_fingerprint,
+        "horizon": None if provenance.policy_class.is_infinite_horizon else provenance.horizon,
+        "policy": _hash_policy(solution.policy),
         "solution": {
-            "method": source.method, "options": _plain(source.options), "seed": source.seed,
-            "backend": source.backend, "version": source.version, "seconds": source.seconds,
-            "iterations": given.iterations, "status": given.status.name,
+            "method": provenance.method,
+            "options": _to_json_types(provenance.options),
+            "seed": provenance.seed,
+            "backend": provenance.backend,
+            "version": provenance.version,
+            "seconds": provenance.seconds,
+            "iterations": solution.iterations,
+            "status": solution.status.name,
         },
-    }  # fmt: skip
+    }
 
 
-def from_document(stored: Any, policy: Policy, model: MMDP) -> Bound:
-    """The proven bound; refused if it is about another policy or other models."""
+def certificate_from_dict(document: Any, policy: Policy, model: MMDP) -> Bound:
+    """Restore a certificate; refuse one of another policy or of other models."""
     try:
-        if stored["format"] != FORMAT:
+        if document["format"] != CERTIFICATE_FORMAT:
             raise ValueError
-        bound, value = float(stored["bound"]), float(stored["value"])
-        if not (math.isfinite(bound) and stored["bounds"] in POLICIES):
+        bound, value = float(document["bound"]), float(document["value"])
+        if not (math.isfinite(bound) and document["bounds"] in SCOPE_NAMES):
             raise ValueError
-        found = Bound(
-            bound, str(stored["method"]), stored["bounds"], seconds=float(stored["seconds"]),
-            model=str(stored["models"]), objective=as_objective(str(stored["objective"])),
-            details={"value": value, "solution": dict(stored["solution"])},
-        )  # fmt: skip
-        about = stored["policy"]
+        certificate = Bound(
+            bound,
+            str(document["method"]),
+            document["bounds"],
+            seconds=float(document["seconds"]),
+            model_fingerprint=str(document["models"]),
+            objective=as_objective(str(document["objective"])),
+            details={"value": value, "solution": dict(document["solution"])},
+        )
+        policy_hash = document["policy"]
     except (KeyError, TypeError, ValueError):
-        raise InputError("not a certificate of this version of mmdp", [AGAIN]) from None
-    if about != _digest(policy):
-        raise InputError("the policy was changed after its bound was proven", [AGAIN])
-    if found.model != model.fingerprint():
-        raise InputError("its bound was proven for other models", [AGAIN])
-    return found
+        raise InputError(
+            "this is not a certificate of this version of mmdp", [PROVE_AGAIN]
+        ) from None
+    if policy_hash != _hash_policy(policy):
+        raise InputError("the policy was changed after its bound was proven", [PROVE_AGAIN])
+    if certificate.model_fingerprint != model.fingerprint():
+        raise InputError("its bound was proven for other models", [PROVE_AGAIN])
+    return certificate
 
 
-def _digest(policy: Policy) -> str:
-    """A digest of what a policy does: a table of actions, or of probabilities."""
+def _hash_policy(policy: Policy) -> str:
+    """Compute a digest of the table of actions or probabilities of a policy."""
     table = np.ascontiguousarray(policy.table)
     return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()
 
 
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options in JSON's types; a policy to start from is named only by its kind."""
-    kept = (str, int, float, bool, type(None))
-    return {k: v if isinstance(v, kept) else type(v).__name__ for k, v in options.items()}
+def _to_json_types(options: Mapping[str, object]) -> dict[str, object]:
+    """Convert options to JSON types; other objects become the name of their class."""
+    json_types = (str, int, float, bool, type(None))
+    return {k: v if isinstance(v, json_types) else type(v).__name__ for k, v in options.items()}

@@ -1,4 +1,4 @@
-"""The columns of a table of transitions, by the role they play."""
+"""Columns of a table of transitions, by role."""
 
 from __future__ import annotations
 
@@ -11,89 +11,111 @@ import numpy as np
 import pandas as pd
 
 from mmdp.errors import Remedy
-from mmdp.io.reading import Source, header, is_number, numbers, read_fitting
-from mmdp.io.rules import Rules
-from mmdp.words import suggested
+from mmdp.io.options import LoadOptions
+from mmdp.io.reading import (
+    TableSource,
+    is_finite_number,
+    parse_floats,
+    read_csv_with_fallback,
+    read_header,
+)
+from mmdp.text import did_you_mean
+from mmdp.transitions import Array
 
-PAPER = {
-    "idstatefrom": "state", "idaction": "action", "idstateto": "next_state",
-    "idoutcome": "model", "idtime": "time", "probability": "probability", "reward": "reward",
-}  # fmt: skip
-KNOWN = PAPER | {role: role for role in PAPER.values()}
+PAPER_COLUMNS = {
+    "idstatefrom": "state",
+    "idaction": "action",
+    "idstateto": "next_state",
+    "idoutcome": "model",
+    "idtime": "time",
+    "probability": "probability",
+    "reward": "reward",
+}
+Column = pd.Series | Array
+COLUMN_ROLES = PAPER_COLUMNS | {role: role for role in PAPER_COLUMNS.values()}
 LABEL_COLUMNS = ("state", "action", "next_state", "model")
-REQUIRED = ("state", "action", "next_state", "probability", "reward")
+REQUIRED_ROLES = ("state", "action", "next_state", "probability", "reward")
 
 
-def columns_of_frame(frame: pd.DataFrame, source: Source, rules: Rules) -> dict[str, Any]:
-    """The known columns of a frame, by role."""
-    roles = _roles([str(x) for x in frame.columns], source, rules)
+def frame_to_columns(
+    frame: pd.DataFrame, source: TableSource, options: LoadOptions
+) -> dict[str, Column]:
+    """Get the known columns of a frame, by role."""
+    roles = _assign_roles([str(x) for x in frame.columns], source, options)
     if not len(frame):
         source.fail("no rows; give at least one transition")
     return {role: frame[name] for name, role in roles.items()}
 
 
-def columns_of_csv(path: Path, rules: Rules) -> dict[str, Any]:
-    """The known columns of a file, by role: as numbers if they are, else as text."""
-    source, names = Source(path), header(path)
-    roles = _roles(names, source, rules)
+def read_csv_columns(path: Path, options: LoadOptions) -> dict[str, Column]:
+    """Read the known columns of a CSV by role, as numbers if possible, else as text."""
+    source, names = TableSource(path), read_header(path)
+    roles = _assign_roles(names, source, options)
     # 64 bits: older pandas wraps a larger number silently when asked for 32
-    plain: dict[str, Any] = {name: np.int64 if name in roles else str for name in names}
-    plain |= {name: np.float64 for name in roles if roles[name] in ("probability", "reward")}
-    labelled = plain | {name: str for name in roles if name in LABEL_COLUMNS}
-    frame = read_fitting(path, names, plain, labelled, str)
+    dtypes: dict[str, Any] = {name: np.int64 if name in roles else str for name in names}
+    dtypes |= {name: np.float64 for name in roles if roles[name] in ("probability", "reward")}
+    label_dtypes = dtypes | {name: str for name in roles if name in LABEL_COLUMNS}
+    frame = read_csv_with_fallback(path, names, dtypes, label_dtypes, str)
     if not len(frame):
         source.fail("a header but no rows; expected one row per transition")
-    return {role: numbers_or_labels(frame[name], source) for name, role in roles.items()}
+    return {role: parse_numbers_or_labels(frame[name], source) for name, role in roles.items()}
 
 
-def numbers_or_labels(column: pd.Series, source: Source) -> Any:
-    """A column of text as numbers; only the columns that may hold labels stay text."""
+def parse_numbers_or_labels(column: pd.Series, source: TableSource) -> Column:
+    """Parse a column of text as numbers; columns that may hold labels may stay text."""
     if column.dtype.kind in "if":
         return column
     name = str(column.name)
     text = column.str.strip()
-    if name in LABEL_COLUMNS and not is_number(text).all():
+    if name in LABEL_COLUMNS and not is_finite_number(text).all():
         return text
-    if KNOWN[name] in ("probability", "reward"):
-        return numbers(text, name, source)
-    return numbers(text, name, source, "ids are whole numbers from 0")
+    if COLUMN_ROLES[name] in ("probability", "reward"):
+        return parse_floats(text, name, source)
+    return parse_floats(text, name, source, "ids are whole numbers from 0")
 
 
-def _roles(names: Sequence[str], source: Source, rules: Rules) -> dict[str, str]:
-    """Column name to role; unknown, missing and duplicate columns are errors."""
+def _assign_roles(
+    names: Sequence[str], source: TableSource, options: LoadOptions
+) -> dict[str, str]:
+    """Assign roles to column names; refuse unknown, missing and duplicate columns."""
     if {"state", "action"} <= {*names} <= {"time", "state", "action", "idstate", "idaction"}:
         source.fail(
-            "this is a policy; give the models, or read it with load_policy() or mmdp evaluate"
+            "this is a policy, not a model; give a model, or read the policy with load_policy()"
         )
-    roles = {name: KNOWN.get(name, name) for name in names}
-    played = [roles[name] for name in names]
-    twice = next((role for role in played if played.count(role) > 1), None)
-    if twice is not None:
-        double = " and ".join(name for name, role in roles.items() if role == twice)
-        source.fail(f"column {double!r} is given twice; keep one of them")
-    unknown = [name for name in names if name not in KNOWN]
-    missing = [role for role in REQUIRED if role not in played]
-    if missing or (unknown and rules.extra_columns == "error"):
+    roles = {name: COLUMN_ROLES.get(name, name) for name in names}
+    assigned = [roles[name] for name in names]
+    duplicate_role = next((role for role in assigned if assigned.count(role) > 1), None)
+    if duplicate_role is not None:
+        duplicate_names = " and ".join(
+            name for name, role in roles.items() if role == duplicate_role
+        )
+        source.fail(f"column {duplicate_names!r} is given twice; keep one of them")
+    unknown = [name for name in names if name not in COLUMN_ROLES]
+    missing = [role for role in REQUIRED_ROLES if role not in assigned]
+    if missing or (unknown and options.extra_columns == "error"):
         _fail_columns(names, unknown, missing, source)
-    return {name: role for name, role in roles.items() if name in KNOWN}
+    return {name: role for name, role in roles.items() if name in COLUMN_ROLES}
 
 
 def _fail_columns(
-    names: Sequence[str], unknown: Sequence[str], missing: Sequence[str], source: Source
+    names: Sequence[str], unknown: Sequence[str], missing: Sequence[str], source: TableSource
 ) -> NoReturn:
-    tidy = any(name in LABEL_COLUMNS for name in names)
-    spelling = {role: role if tidy else name for name, role in PAPER.items()}
-    parts = []
+    """Raise the error of unknown or missing columns, with the expected names."""
+    is_tidy = any(name in LABEL_COLUMNS for name in names)
+    spelling = {role: role if is_tidy else name for name, role in PAPER_COLUMNS.items()}
+    problems = []
     if unknown:
-        parts.append("unknown column " + ", ".join(suggested(x, KNOWN) for x in unknown))
+        problems.append(
+            "unknown column " + ", ".join(did_you_mean(x, COLUMN_ROLES) for x in unknown)
+        )
     if missing:
-        parts.append("no column " + ", ".join(repr(spelling[role]) for role in missing))
+        problems.append("no column " + ", ".join(repr(spelling[role]) for role in missing))
     remedies: list[str | Remedy] = ["remove it", Remedy("extra_columns", "ignore")]
     if len(names) == 1 and re.search(r"[;\t|]", names[0]):
         remedies = ["separate the columns by commas"]
     elif missing:
-        wanted = ("state", "action", "next_state", "model", "probability", "reward")
-        remedies = [f"expected {','.join(spelling[role] for role in wanted)}"]
+        expected_roles = ("state", "action", "next_state", "model", "probability", "reward")
+        remedies = [f"expected {','.join(spelling[role] for role in expected_roles)}"]
         if list(missing) == ["reward"]:
             remedies = ["add it, with 0 in every row if rewards come from elsewhere"]
-    source.fail("; ".join(parts), None, remedies)
+    source.fail("; ".join(problems), None, remedies)

@@ -23,6 +23,6 @@ def as_frame(table: Any) -> Any:
     if isinstance(table, (pd.DataFrame, type)):
         return table
     if hasattr(table, "to_dataframe") and hasattr(table, "dims"):
-        bare = [dim for dim in table.dims if dim not in table.coords]
-        return table.to_dataframe().reset_index().drop(columns=bare)
+        dims_without_coords = [dim for dim in table.dims if dim not in table.coords]
+        return table.to_dataframe().reset_index().drop(columns=dims_without_coords)
     return table.to_pandas() if hasattr(table, "to_pandas") else table

@@ -1,4 +1,4 @@
-"""load() and save(): a model in any of the formats, chosen by the name."""
+"""load() and save(): models in all formats, chosen by the suffix of the file."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from typing import Any
 
 import numpy.typing as npt
 
-from mmdp.arguments import Read, checked
+from mmdp.arguments import Unchecked, check_arguments
 from mmdp.errors import InputError, Remedy
-from mmdp.io.blocks import columns_of_blocks
-from mmdp.io.columns import columns_of_csv, columns_of_frame
-from mmdp.io.folders import read_evidence, read_parameters, read_sides, save_csv, save_folder
-from mmdp.io.ids import encode
-from mmdp.io.npz import load_npz, save_npz, stored_as
+from mmdp.io.columns import frame_to_columns, read_csv_columns
+from mmdp.io.folders import read_evidence, read_parameters, read_sidecars, save_csv, save_folder
+from mmdp.io.ids import encode_transitions
+from mmdp.io.memdp import read_memdp_columns
+from mmdp.io.npz import convert_storage, load_npz, save_npz
+from mmdp.io.options import DeadEnds, Duplicates, ExtraColumns, IdGaps, LoadOptions, MissingActions
 from mmdp.io.parquet import load_parquet, save_parquet
-from mmdp.io.parts import load_parts, part_files
 from mmdp.io.pomdp import load_pomdp
 from mmdp.io.pomdpx import load_pomdpx
-from mmdp.io.reading import Source
-from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
-from mmdp.io.tables import assemble
-from mmdp.io.writing import PathLike, as_path, settle, write_whole
-from mmdp.kernels.problem import Part
+from mmdp.io.reading import TableSource
+from mmdp.io.shards import find_shard_files, load_shards
+from mmdp.io.tables import build_model
+from mmdp.io.writing import PathLike, as_path, finish_renames, write_atomic
+from mmdp.kernels.problem import Shard
 from mmdp.model import MMDP
-from mmdp.support import Storage
-from mmdp.validate import check_whole_model
-from mmdp.words import some
+from mmdp.text import join_first
+from mmdp.transitions import StorageOption
+from mmdp.validate import check_not_sharded
 
-SPLITS = {"train": "training", "test": "test", "true": "true"}
-POMDPS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
-SUFFIXES = (".csv", ".parquet", ".npz", *POMDPS, ".transitions")
+SPLIT_STEMS = {"train": "training", "test": "test", "true": "true"}
+POMDP_LOADERS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
+MODEL_SUFFIXES = (".csv", ".parquet", ".npz", *POMDP_LOADERS, ".transitions")
 
 
-@checked
+@check_arguments
 def load(
     path: PathLike,
     *,
     split: str = "train",
-    part: tuple[int, int] | None = None,
+    shard: tuple[int, int] | None = None,
     compat: str | None = None,
     duplicates: Duplicates = "error",
     normalize: bool = False,
@@ -47,8 +47,8 @@ def load(
     dead_ends: DeadEnds = "error",
     id_gaps: IdGaps = "error",
     extra_columns: ExtraColumns = "error",
-    storage: Storage = "auto",
-    sides: bool = True,
+    storage: StorageOption = "auto",
+    sidecars: bool = True,
     discount: float | None = None,
     initial: npt.ArrayLike | Mapping[Any, float] | None = None,
     weights: npt.ArrayLike | Mapping[Any, float] | None = None,
@@ -60,28 +60,28 @@ def load(
     ----------
     path
         A folder means its ``training.csv`` (else ``training.parquet``, else ``model.npz``, else
-        its parts ``part-*.npz`` or ``part-*.parquet``, see :func:`mmdp.io.save_parts`); a
+        its shards ``part-*.npz`` or ``part-*.parquet``, see :func:`mmdp.io.save_shards`); a
         file is read by its suffix: ``.csv``, ``.parquet``, ``.npz``, ``.pomdpx``, ``.pomdp`` or
         ``.transitions``. :mod:`mmdp.io` says which files are read along with it.
     split
         ``"test"`` reads ``test.csv`` (or ``test.parquet``) of a folder, ``"true"`` its
         ``true.csv``. Only for folders: with a file it is an error.
-    part
-        ``(i, n)``: part i of n of the models, for one of n processes (see :mod:`mmdp.hosts`).
-        Of a folder of parts only the files that hold these models are read.
+    shard
+        ``(i, n)``: shard i of n of the models, for one of n processes (see
+        :mod:`mmdp.distributed`). Of a folder of shards only the files of these models are read.
     compat
         ``"cadp"`` behaves like the code published with the paper: the last duplicate wins, any
-        positive row is normalised, an action missing in some model contributes 0 there, a
+        positive row is normalized, an action missing in some model contributes 0 there, a
         state without actions contributes 0, extra columns are ignored. ``"memdp"`` and ``"reca"``
-        say how ``.transitions`` files are meant if that is not clear (see :mod:`mmdp.io`).
+        choose the layout of ``.transitions`` files if it is ambiguous (see :mod:`mmdp.io`).
     duplicates
         Two rows for the same transition: an error, the ``"last"`` one wins, or their
         probabilities ``"sum"`` (the reward is their mean weighted by probability).
     normalize
         Divide every row of positive sum by its sum, and so the weights and the initial
-        distribution in the small files of a table.
+        distribution in the sidecar files of a table.
     missing_actions
-        ``"zero"``: an action that some models lack ends the episode there with nothing.
+        ``"zero"``: an action that some models lack ends the episode there and earns 0.
     dead_ends
         ``"absorb"``: a state without any action gets action 0, which stays there and earns 0.
     id_gaps
@@ -90,10 +90,10 @@ def load(
         ``"ignore"``: skip unknown columns and parameters.
     storage
         ``"auto"`` (by density), ``"dense"`` or ``"sparse"``.
-    sides
-        False: do not read the small files next to a table.
+    sidecars
+        False: do not read the sidecar files next to a table.
     discount, initial, weights, name
-        Replace what the files say; ``initial`` and ``weights`` may map labels to numbers.
+        Replace fields of the files; ``initial`` and ``weights`` may map labels to numbers.
 
     >>> import tempfile, pathlib, mmdp
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -102,86 +102,104 @@ def load(
     >>> mmdp.load(folder, discount=0.9).rewards.tolist()
     [[[5.0]], [[7.0]]]
     """
-    rules = Rules.read(
-        compat, duplicates=duplicates, normalize=normalize, missing_actions=missing_actions,
-        dead_ends=dead_ends, id_gaps=id_gaps, extra_columns=extra_columns, storage=storage,
-    )  # fmt: skip
+    options = LoadOptions.from_arguments(
+        compat,
+        duplicates=duplicates,
+        normalize=normalize,
+        missing_actions=missing_actions,
+        dead_ends=dead_ends,
+        id_gaps=id_gaps,
+        extra_columns=extra_columns,
+        storage=storage,
+    )
     target = as_path(path)
-    settle(target if target.is_dir() else target.parent)
+    finish_renames(target if target.is_dir() else target.parent)
     files = _find_files(target, split)
     fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
-    given = {key: value for key, value in fields.items() if value is not None}
-    file, kind = files[0], files[0].suffix.lower()
-    if rules.layout != "auto" and kind != ".transitions":
-        raise InputError(f"{file}: compat={rules.layout!r} is for .transitions files; leave it out")
+    overrides = {key: value for key, value in fields.items() if value is not None}
+    file, suffix = files[0], files[0].suffix.lower()
+    if options.layout != "auto" and suffix != ".transitions":
+        raise InputError(
+            f"{file}: compat={options.layout!r} is for .transitions files; leave it out"
+        )
     if len(files) > 1:
-        model = load_parts(files, part, lambda file: _load_table(file, rules, {}, sides))
-    elif kind == ".npz":
+        model = load_shards(files, shard, lambda file: _load_table(file, options, {}, sidecars))
+    elif suffix == ".npz":
         model = load_npz(file)
-    elif kind in POMDPS:
-        model, given = POMDPS[kind](file, rules).model(given, Source(file), rules), {}
+    elif suffix in POMDP_LOADERS:
+        model, overrides = (
+            POMDP_LOADERS[suffix](file, options).to_mmdp(overrides, TableSource(file), options),
+            {},
+        )
     else:
-        model, given = _load_table(file, rules, given, sides), {}
-        model = model.with_evidence(read_evidence(file.parent, model) if sides else None)
-    model = stored_as(model, storage, Source(target))
-    if len(files) == 1 and part is not None and Part.read(part, model.n_models) is not None:
-        model = model.take_part(*part)
-    return model.replace(**given) if given else model
+        model, overrides = _load_table(file, options, overrides, sidecars), {}
+        model = model.with_evidence(read_evidence(file.parent, model) if sidecars else None)
+    model = convert_storage(model, storage, TableSource(target))
+    if len(files) == 1 and shard is not None and Shard.parse(shard, model.n_models) is not None:
+        model = model.take_shard(*shard)
+    return model.replace(**overrides) if overrides else model
 
 
-def _load_table(file: Path, rules: Rules, given: Mapping[str, Any], sides: bool) -> MMDP:
-    source, stored = Source(file), None
-    kept: dict[str, Any] = {}
+def _load_table(
+    file: Path, options: LoadOptions, overrides: Mapping[str, Any], sidecars: bool
+) -> MMDP:
+    """Load a model from a table (.csv, .parquet or .transitions)."""
+    source, metadata = TableSource(file), None
+    extra_fields: dict[str, Any] = {}
     if file.suffix.lower() == ".csv":
-        raw = columns_of_csv(file, rules)
+        columns = read_csv_columns(file, options)
     elif file.suffix.lower() == ".transitions":
-        raw, source, kept = columns_of_blocks(file, rules.layout)
+        columns, source, extra_fields = read_memdp_columns(file, options.layout)
     else:
-        frame, stored = load_parquet(file)
-        raw = columns_of_frame(frame, source, rules)
-    stored = stored or (None if sides else ({}, {}))
-    fields, sizes = stored or read_parameters(file, rules)
-    ids = encode(raw, source, rules, fields, sizes)
-    if stored is None:
-        fields |= read_sides(file, ids, rules)
-    said = {name: value for name, value in fields.items() if value is not None}
-    return assemble(ids, {**kept, **said, **given}, source, rules)
+        frame, metadata = load_parquet(file)
+        columns = frame_to_columns(frame, source, options)
+    metadata = metadata or (None if sidecars else ({}, {}))
+    fields, sizes = metadata or read_parameters(file, options)
+    encoded = encode_transitions(columns, source, options, fields, sizes)
+    if metadata is None:
+        fields |= read_sidecars(file, encoded, options)
+    given_fields = {name: value for name, value in fields.items() if value is not None}
+    return build_model(encoded, {**extra_fields, **given_fields, **overrides}, source, options)
 
 
 def _find_files(path: Path, split: str) -> list[Path]:
-    """The one file that holds the transitions, or the files of a folder of parts."""
-    if split not in SPLITS:
+    """Find the file with the transitions, or the files of a folder of shards."""
+    if split not in SPLIT_STEMS:
         raise InputError(f"split must be 'train', 'test' or 'true', not {split!r}")
     if path.is_dir():
-        stem = SPLITS[split]
+        stem = SPLIT_STEMS[split]
         names = [f"{stem}.csv", f"{stem}.parquet"] + (["model.npz"] if split == "train" else [])
         for name in names:
             if (path / name).is_file():
                 return [path / name]
-        if split == "train" and (parts := part_files(path)):
-            return parts
-        known = sorted(
+        if split == "train" and (shard_files := find_shard_files(path)):
+            return shard_files
+        data_files = sorted(
             x.name for x in path.iterdir() if x.suffix.lower() in (".csv", ".parquet", ".npz")
         )
-        there = f"it has {some(known)}" if known else "it has no data file"
-        raise InputError(f"{path}: no {names[0]} in this folder ({there}); name the file to read")
+        contents = f"it has {join_first(data_files)}" if data_files else "it has no data file"
+        raise InputError(
+            f"{path}: no {names[0]} in this folder ({contents}); name the file to read"
+        )
     if not path.exists():
         raise InputError(f"{path}: no such file or folder; check the path")
     if split != "train":
         raise InputError(
             f"{path}: is a file, but {split!r} names one of the files of a folder",
-            ["give its folder", Remedy("split", do="leave out")],
+            ["give its folder", Remedy("split", verb="leave out")],
         )
     if path.suffix.lower() == ".rewards":
         raise InputError(f"{path}: belongs to {path.stem}.transitions; name that file")
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path}: unknown suffix {path.suffix!r}; known are {', '.join(SUFFIXES)}")
+    if path.suffix.lower() not in MODEL_SUFFIXES:
+        raise InputError(
+            f"{path}: unknown suffix {path.suffix!r}; known are {', '.join(MODEL_SUFFIXES)}"
+        )
     return [path]
 
 
-@checked
-def save(model: Read[MMDP], path: PathLike, *, split: str = "train") -> None:
-    """Write a model so that :func:`load` gives it back.
+@check_arguments
+def save(model: Unchecked[MMDP], path: PathLike, *, split: str = "train") -> None:
+    """Write a model to a file or folder that :func:`load` reads.
 
     ``.npz`` keeps every array as it is in memory and is the fastest; ``.parquet`` is one tidy
     table with the other fields in its metadata; ``.csv`` or a folder is the paper's format:
@@ -203,21 +221,21 @@ def save(model: Read[MMDP], path: PathLike, *, split: str = "train") -> None:
     """
     if not isinstance(model, MMDP):
         raise InputError(
-            f"save() writes an MMDP, not {type(model).__name__}; for policies and solutions there "
-            "is save_policy()"
+            f"save() writes an MMDP, not {type(model).__name__}; write policies and solutions with "
+            "save_policy()"
         )
     if split not in ("train", "test"):
         raise InputError(f"split must be 'train' or 'test', not {split!r}")
-    check_whole_model(model.problem, "a file")
+    check_not_sharded(model.problem, "a file")
     target = Path(path)
     if target.suffix.lower() == ".csv":
         save_csv(model, target)
     elif target.is_dir() or not target.suffix:
-        save_folder(model, target, f"{SPLITS[split]}.csv")
+        save_folder(model, target, f"{SPLIT_STEMS[split]}.csv")
     elif target.suffix.lower() == ".npz":
-        write_whole(target, lambda file: save_npz(model, file))
+        write_atomic(target, lambda file: save_npz(model, file))
     elif target.suffix.lower() == ".parquet":
-        write_whole(target, lambda file: save_parquet(model, file))
+        write_atomic(target, lambda file: save_parquet(model, file))
     else:
         raise InputError(
             f"{target}: unknown suffix {target.suffix!r}; write .npz, .parquet, .csv or a folder"

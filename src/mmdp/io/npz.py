@@ -1,4 +1,4 @@
-"""npz: every array of a model as it is in memory, without pickle."""
+"""npz files: every array of a model as it is in memory, without pickle."""
 
 from __future__ import annotations
 
@@ -12,59 +12,62 @@ from typing import Any
 import numpy as np
 
 from mmdp.errors import InputError, MemoryLimitError
-from mmdp.io.ids import Ids
-from mmdp.io.reading import Source, must_be
-from mmdp.io.rules import Rules
-from mmdp.io.tables import assemble, entries
-from mmdp.io.writing import reason
-from mmdp.kernels.events import Events
-from mmdp.kernels.problem import Part
-from mmdp.kernels.rewards import ByEvent
+from mmdp.io.ids import EncodedTransitions
+from mmdp.io.options import LoadOptions
+from mmdp.io.reading import TableSource, check_file_type
+from mmdp.io.tables import build_model, model_to_columns
+from mmdp.io.writing import describe_error
+from mmdp.kernels.events import ExogenousEvents
+from mmdp.kernels.problem import Shard, Storage
+from mmdp.kernels.rewards import EventRewards
 from mmdp.model import MMDP
-from mmdp.support import Storage, Support
-from mmdp.words import readable_bytes
+from mmdp.text import format_bytes
+from mmdp.transitions import SparseTransitions, StorageOption
 
-FORMAT = "mmdp-model-1"
-UNFOLDED = 2**27  # bytes that the arrays may take, however small their file is
-_LABELS = ("states", "actions", "models")
-_WORDS = ("name", "citation", "unit", "quantity")
-_EVENTS = ("after", "chance", "kind", "coefficient")
+MODEL_FORMAT = "mmdp-model-2"
+MAX_UNPACKED_BYTES = 2**27  # bytes that the arrays may take, however small their file is
+_LABEL_FIELDS = ("states", "actions", "models")
+_TEXT_FIELDS = ("name", "citation", "unit", "quantity")
+_EVENT_FIELDS = ("next_states", "probs", "distribution_id", "corner_weights")
 
 
-def save_npz(model: MMDP, path: Path, **more: Any) -> None:
-    """Arrays as they are; if events earn the same in all models, what repeats itself is packed."""
-    arrays = {**arrays_of(model), **more}
-    arrays = {"count": len(arrays) + 1, **arrays}  # so that none can get lost
-    packed = {"reward", "terminal"} if "reward" in arrays else ()
+def save_npz(model: MMDP, path: Path, **extra_arrays: Any) -> None:
+    """Write the arrays of a model; rewards by event, which repeat themselves, are compressed."""
+    arrays = {**model_to_arrays(model), **extra_arrays}
+    arrays = {"count": len(arrays) + 1, **arrays}  # to detect missing arrays
+    compressed = {"reward", "terminal"} if "reward" in arrays else ()
     with zipfile.ZipFile(path, "w", compresslevel=1) as archive:
         for name, array in arrays.items():
-            archive.compression = zipfile.ZIP_DEFLATED if name in packed else zipfile.ZIP_STORED
+            archive.compression = zipfile.ZIP_DEFLATED if name in compressed else zipfile.ZIP_STORED
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
 
-def arrays_of(model: MMDP) -> dict[str, Any]:
-    """Everything about a model, by the names that files use."""
-    fields, x = model.fields(), model.problem
-    arrays: dict[str, Any] = {"format": np.array(FORMAT), **_transitions(x.storage)}
-    arrays |= x._asdict()
-    del arrays["storage"], arrays["part"]
-    if isinstance(x.r, ByEvent):
+def model_to_arrays(model: MMDP) -> dict[str, Any]:
+    """Convert a model to arrays, by their names in files."""
+    fields, problem = model.to_kwargs(), model.problem
+    arrays: dict[str, Any] = {
+        "format": np.array(MODEL_FORMAT),
+        **_transitions_to_arrays(problem.storage),
+    }
+    arrays |= problem._asdict()
+    del arrays["storage"], arrays["shard"]
+    if isinstance(problem.r, EventRewards):
         del arrays["r"]
-        arrays["reward"] = x.r.reward
-        if not x.terminal.any():  # by state and model, unlike all else
+        arrays["reward"] = problem.r.reward
+        if not problem.terminal.any():  # the only large array by state and model
             del arrays["terminal"]
-    if not model.drifts:
-        del arrays["drift"]
+    if not model.is_switching:
+        del arrays["model_transitions"]
     arrays["allowed"], arrays["initial"] = model.allowed, model.initial
-    arrays["initial_given"] = model.initial_given
+    arrays["initial_given"] = model.has_initial
     arrays["allow_missing"] = fields["allow_missing"]
     arrays["horizon"] = -1 if model.horizon is None else model.horizon
-    for name in (*_LABELS, *_WORDS):
+    for name in (*_LABEL_FIELDS, *_TEXT_FIELDS):
         if fields[name] is not None:
             arrays[name] = np.array(fields[name], dtype=str)
-    if fields["times"] is not None:
-        arrays["times"] = np.array([model.times.name, *model.times.labels])
+    if fields["time_labels"] is not None:
+        arrays["time_labels"] = np.array([model.time_labels.name, *model.time_labels.labels])
     if model.pattern_rewards is not None:
         arrays["next_rewards"] = model.pattern_rewards
     for i, (name, values) in enumerate(model.parameters.items()):
@@ -72,31 +75,32 @@ def arrays_of(model: MMDP) -> dict[str, Any]:
     return arrays
 
 
-def _transitions(storage: Any) -> dict[str, Any]:
-    """Shared events as they are, all else as tables."""
-    if not isinstance(storage, Events):
-        return storage.table()._asdict()
-    parts = {name: getattr(storage, name) for name in _EVENTS}
-    return {name: part for name, part in parts.items() if part is not None}
+def _transitions_to_arrays(storage: Storage) -> dict[str, Any]:
+    """Convert exogenous events to their arrays, other storage to tables."""
+    if not isinstance(storage, ExogenousEvents):
+        return storage.to_table()._asdict()
+    arrays = {name: getattr(storage, name) for name in _EVENT_FIELDS}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def load_npz(path: Path) -> MMDP:
-    with opened(path) as file:
+    """Load a model from an npz file written by :func:`save_npz`."""
+    with open_npz(path) as file:
         arrays = {name: file[name] for name in file.files}
-        if str(arrays.get("format")) == FORMAT:
-            return from_arrays(arrays)
-    Source(path).fail(
-        f"not a model saved by mmdp (no format {FORMAT!r}); build the model from your arrays "
-        "with mmdp.MMDP and mmdp.save it"
+        if str(arrays.get("format")) == MODEL_FORMAT:
+            return model_from_arrays(arrays)
+    TableSource(path).fail(
+        f"not a model saved by this version of mmdp (no format {MODEL_FORMAT!r}); build the model "
+        "from its arrays with mmdp.MMDP and save it with mmdp.save"
     )
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """The arrays of a file by name, each read when asked for; a damaged file is refused."""
-    must_be(path, "a zip archive (.npz, .xlsx)", "an npz file")
+def open_npz(path: Path) -> Iterator[Any]:
+    """Open the arrays of a file by name, each read on access; refuse a damaged file."""
+    check_file_type(path, "a zip archive (.npz, .xlsx)", "an npz file")
     try:
-        _check_sizes(path)
+        _check_unpacked_size(path)
         with np.load(path, allow_pickle=False) as arrays:
             if "count" in arrays and arrays["count"] != len(arrays):
                 raise ValueError("it lacks an array")
@@ -105,83 +109,120 @@ def opened(path: Path) -> Iterator[Any]:
         raise
     except Exception as error:  # zipfile, zlib and numpy raise almost anything
         # save() wrote a valid model: one that fails its checks has been changed since
-        detail = str(error) if isinstance(error, InputError) else reason(error)
-        Source(path).fail(f"damaged npz file ({detail})")
+        detail = str(error) if isinstance(error, InputError) else describe_error(error)
+        TableSource(path).fail(f"damaged npz file ({detail})")
 
 
-def _check_sizes(path: Path) -> None:
-    """Refuse arrays out of proportion to their file before the memory for them is taken."""
-    total = 0
+def _check_unpacked_size(path: Path) -> None:
+    """Refuse arrays out of proportion to their file, before they are allocated."""
+    n_bytes = 0
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             with archive.open(member) as file:
                 version = np.lib.format.read_magic(file)
-                read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+                read_array_header = {(1, 0): np.lib.format.read_array_header_1_0}.get(
                     version, np.lib.format.read_array_header_2_0
                 )
-                shape, _, dtype = read(file)
+                shape, _, dtype = read_array_header(file)
             size = math.prod(shape) * dtype.itemsize
             if size > member.file_size:
-                raise ValueError(f"{member.filename} is shorter than it says")
-            total += size
-    held = path.stat().st_size
-    if total > max(UNFOLDED, 64 * held):
+                raise ValueError(f"{member.filename} is shorter than its header says")
+            n_bytes += size
+    file_size = path.stat().st_size
+    if n_bytes > max(MAX_UNPACKED_BYTES, 64 * file_size):
         raise MemoryLimitError(
-            f"{path}: its arrays would take {readable_bytes(total)}, but the file has "
-            f"{readable_bytes(held)}; save the model with mmdp.save"
+            f"{path}: its arrays would take {format_bytes(n_bytes)}, but the file has "
+            f"{format_bytes(file_size)}; save the model with mmdp.save"
         )
 
 
-def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
-    """The stored model, checked: a damaged file must not reach a kernel."""
-    allowed, per_next = arrays["allowed"], arrays.get("next_rewards")
+def model_from_arrays(arrays: Mapping[str, Any], shard: Shard | None = None) -> MMDP:
+    """Build a checked model from the arrays of a file."""
+    allowed, next_rewards = arrays["allowed"], arrays.get("next_rewards")
     r = arrays["reward"] if "reward" in arrays else np.ascontiguousarray(arrays["r"])
-    drift, shared = arrays.get("drift"), "after" in arrays
-    p = arrays["chance" if shared else "p"]
+    model_transitions, has_events = arrays.get("model_transitions"), "next_states" in arrays
+    p = arrays["probs" if has_events else "p"]
     terminal = arrays.get("terminal")
-    numbers = (p, r, per_next, drift, terminal, arrays["initial"], arrays["weights"])
-    floats = all(x.dtype == np.float64 for x in numbers if x is not None)
-    ids = ("after", "horizon") if shared else ("indptr", "indices", "horizon")
-    whole = all(arrays[name].dtype.kind == "i" for name in ids)
-    texts = [arrays[name] for name in (*_LABELS, *_WORDS, "times") if name in arrays]
-    if not (floats and whole and allowed.dtype == bool and all(x.dtype.kind == "U" for x in texts)):
+    float_arrays = (
+        p,
+        r,
+        next_rewards,
+        model_transitions,
+        terminal,
+        arrays["initial"],
+        arrays["weights"],
+    )
+    are_floats = all(x.dtype == np.float64 for x in float_arrays if x is not None)
+    int_names = ("next_states", "horizon") if has_events else ("indptr", "indices", "horizon")
+    are_ints = all(arrays[name].dtype.kind == "i" for name in int_names)
+    texts = [
+        arrays[name] for name in (*_LABEL_FIELDS, *_TEXT_FIELDS, "time_labels") if name in arrays
+    ]
+    if not (
+        are_floats
+        and are_ints
+        and allowed.dtype == bool
+        and all(x.dtype.kind == "U" for x in texts)
+    ):
         raise TypeError("arrays of another type")
     horizon = int(arrays["horizon"])
-    given: Any = {name: arrays.get(name) for name in _EVENTS}
-    support: Any = Events(**given) if shared else Support(
-        (p.shape[2], *allowed.shape), arrays["indptr"].astype(np.int64),
-        arrays["indices"].astype(np.int32), np.ascontiguousarray(p), bool(arrays["dense"]), None,
-        horizon if horizon > 0 else None,
-    )  # fmt: skip
-    return MMDP.from_support(
-        support, support.rewards(r) if "reward" in arrays else r, next_rewards=per_next,
-        weights=arrays["weights"], terminal=None if terminal is None else terminal.T,
-        allowed=allowed, model_transitions=drift, **fields_of(arrays), part=part,
-    )  # fmt: skip
+    event_fields: Any = {name: arrays.get(name) for name in _EVENT_FIELDS}
+    transitions: Any = (
+        ExogenousEvents(**event_fields)
+        if has_events
+        else SparseTransitions(
+            (p.shape[2], *allowed.shape),
+            arrays["indptr"].astype(np.int64),
+            arrays["indices"].astype(np.int32),
+            np.ascontiguousarray(p),
+            bool(arrays["is_dense"]),
+            None,
+            horizon if horizon > 0 else None,
+        )
+    )
+    return MMDP.from_sparse(
+        transitions,
+        transitions.make_rewards(r) if "reward" in arrays else r,
+        next_rewards=next_rewards,
+        weights=arrays["weights"],
+        terminal=None if terminal is None else terminal.T,
+        allowed=allowed,
+        model_transitions=model_transitions,
+        **fields_from_arrays(arrays),
+        shard=shard,
+    )
 
 
-def fields_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The small fields of a stored model, as arguments of MMDP."""
-    count = sum(name.startswith("parameter_") for name in arrays) // 2
+def fields_from_arrays(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the small arrays of a file to arguments of MMDP."""
+    n_parameters = sum(name.startswith("parameter_") for name in arrays) // 2
     return {
         "initial": arrays["initial"] if bool(arrays["initial_given"]) else None,
-        "discount": float(arrays["discount"]), "allow_missing": bool(arrays["allow_missing"]),
+        "discount": float(arrays["discount"]),
+        "allow_missing": bool(arrays["allow_missing"]),
         "parameters": {
-            str(arrays[f"parameter_{i}_name"]): arrays[f"parameter_{i}"] for i in range(count)
+            str(arrays[f"parameter_{i}_name"]): arrays[f"parameter_{i}"]
+            for i in range(n_parameters)
         },
-        **{name: arrays.get(name) for name in _LABELS},
-        "times": {str(arrays["times"][0]): arrays["times"][1:]} if "times" in arrays else None,
-        **{name: arrays[name].item() for name in _WORDS if name in arrays},
-    }  # fmt: skip
+        **{name: arrays.get(name) for name in _LABEL_FIELDS},
+        "time_labels": {str(arrays["time_labels"][0]): arrays["time_labels"][1:]}
+        if "time_labels" in arrays
+        else None,
+        **{name: arrays[name].item() for name in _TEXT_FIELDS if name in arrays},
+    }
 
 
-def stored_as(model: MMDP, storage: Storage, source: Source) -> MMDP:
-    """The same model in that storage."""
+def convert_storage(model: MMDP, storage: StorageOption, source: TableSource) -> MMDP:
+    """Convert a model to dense or sparse storage."""
     if storage in ("auto", model.storage):
         return model
-    ids = Ids({k: v.astype(np.int64) if v.dtype.kind == "i" else v
-               for k, v in entries(model).items()})  # fmt: skip
-    ids.sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
+    encoded = EncodedTransitions(
+        {
+            k: v.astype(np.int64) if v.dtype.kind == "i" else v
+            for k, v in model_to_columns(model).items()
+        }
+    )
+    encoded.sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
     if model.horizon is not None:
-        ids.sizes["time"] = model.horizon
-    return assemble(ids, model.fields(), source, Rules(storage=storage))
+        encoded.sizes["time"] = model.horizon
+    return build_model(encoded, model.to_kwargs(), source, LoadOptions(storage=storage))

@@ -1,4 +1,4 @@
-"""Parquet: one tidy table, with what it does not say as JSON in its metadata."""
+"""Parquet files: one tidy table, with the other fields as JSON in its metadata."""
 
 from __future__ import annotations
 
@@ -14,55 +14,56 @@ import numpy as np
 import pandas as pd
 
 from mmdp.errors import InputError, MemoryLimitError
-from mmdp.io.npz import FORMAT
-from mmdp.io.reading import Source, header, must_be, read_csv
+from mmdp.io.npz import MODEL_FORMAT
+from mmdp.io.reading import TableSource, check_file_type, read_csv, read_header
 from mmdp.io.tables import to_frame
-from mmdp.io.writing import reason
+from mmdp.io.writing import describe_error
 from mmdp.model import MMDP
-from mmdp.validate import Fields
+from mmdp.validate import ModelFields
 
-NAMES = {*Fields._fields}
+FIELD_NAMES = {*ModelFields._fields}
 
 
 def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
-    """A Parquet file and what :func:`write_parquet` put into its metadata (else None)."""
-    with _reading(path) as (_, parquet):
+    """Read the table of a Parquet file and the metadata of :func:`write_parquet`, else None."""
+    with _use_pyarrow(path) as (_, parquet):
         table = parquet.read_table(path, page_checksum_verification=True)
         table.validate(full=True)
         metadata = table.schema.metadata or {}
-        stored, checksum = metadata.get(b"mmdp"), metadata.get(b"mmdp-crc32")
-        if checksum is not None and checksum != _checksum(stored or b""):
+        mmdp_metadata, checksum = metadata.get(b"mmdp"), metadata.get(b"mmdp-crc32")
+        if checksum is not None and checksum != _checksum(mmdp_metadata or b""):
             raise ValueError("its metadata were changed")
-        return table.to_pandas(), None if stored is None else json.loads(stored)
+        return table.to_pandas(), None if mmdp_metadata is None else json.loads(mmdp_metadata)
 
 
 def read_frame(path: Path) -> pd.DataFrame:
-    """A table with any columns: Parquet, or CSV as text."""
+    """Read a table with any columns: Parquet, or CSV as text."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the path")
     if path.suffix.lower() == ".parquet":
         return read_parquet(path)[0]
-    return read_csv(path, header(path))
+    return read_csv(path, read_header(path))
 
 
 class ParquetColumns:
-    """The columns of a Parquet file, read one at a time: the whole table is never held twice.
+    """Columns of a Parquet file, read one at a time to save memory.
 
     Text comes as categories in the order of first appearance, at a few bytes per row.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with _reading(path) as (_, parquet):
+        with _use_pyarrow(path) as (_, parquet):
             self._file = parquet.ParquetFile(
                 path, pre_buffer=False, page_checksum_verification=True
             )
             names = [str(name) for name in self._file.schema_arrow.names]
             # an unnamed index that pandas stored is not a column
-            self.names = [x for x in names if not re.fullmatch(r"__index_level_\d+__", x)]
+            self.column_names = [x for x in names if not re.fullmatch(r"__index_level_\d+__", x)]
 
-    def read(self, name: str) -> pd.Series:
-        with _reading(self._path) as (pyarrow, _):
+    def read_column(self, name: str) -> pd.Series:
+        """Read one column."""
+        with _use_pyarrow(self._path) as (pyarrow, _):
             types = pyarrow.types
             table = self._file.read(columns=[name], use_threads=False, use_pandas_metadata=False)
             column = table.column(0)
@@ -77,12 +78,13 @@ class ParquetColumns:
         return series.rename(name)
 
 
-def write_parquet(frame: pd.DataFrame, stored: dict[str, Any], path: Path) -> None:
-    pyarrow, parquet = _pyarrow()
+def write_parquet(frame: pd.DataFrame, metadata: dict[str, Any], path: Path) -> None:
+    """Write a table with metadata and checksums."""
+    pyarrow, parquet = _import_pyarrow()
     table = pyarrow.Table.from_pandas(frame, preserve_index=False)
-    text = json.dumps(stored).encode()
-    own = {b"mmdp": text, b"mmdp-crc32": _checksum(text)}
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **own})
+    text = json.dumps(metadata).encode()
+    mmdp_entries = {b"mmdp": text, b"mmdp-crc32": _checksum(text)}
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **mmdp_entries})
     parquet.write_table(table, path, write_page_checksum=True)
 
 
@@ -91,43 +93,50 @@ def _checksum(text: bytes) -> bytes:
 
 
 def load_parquet(path: Path) -> tuple[pd.DataFrame, tuple[dict[str, Any], dict[str, int]] | None]:
-    """The table, and the fields and sizes of a model that :func:`save_parquet` wrote."""
-    frame, stored = read_parquet(path)
-    if stored is None:
+    """Read a table, and fields and sizes of a model if :func:`save_parquet` wrote it."""
+    frame, metadata = read_parquet(path)
+    if metadata is None:
         return frame, None
-    known = stored if isinstance(stored, dict) and stored.get("format") == FORMAT else {}
-    fields, sizes = known.get("fields"), known.get("sizes")
-    if not isinstance(fields, dict) or not isinstance(sizes, dict) or fields.keys() - NAMES:
-        Source(path).fail("its metadata is not that of a model; was it saved as a policy?")
+    model_metadata = (
+        metadata if isinstance(metadata, dict) and metadata.get("format") == MODEL_FORMAT else {}
+    )
+    fields, sizes = model_metadata.get("fields"), model_metadata.get("sizes")
+    if not isinstance(fields, dict) or not isinstance(sizes, dict) or fields.keys() - FIELD_NAMES:
+        TableSource(path).fail(
+            "its metadata is not that of a model of this version of mmdp; load policies with "
+            "load_policy(), and save models again with mmdp.save"
+        )
     return frame, (fields, sizes)
 
 
-def save_parquet(model: MMDP, path: Path, **more: Any) -> None:
-    fields = model.fields()
+def save_parquet(model: MMDP, path: Path, **extra_metadata: object) -> None:
+    """Write a model as a tidy table with its other fields in the metadata."""
+    fields = model.to_kwargs()
     del fields["allowed"]  # an action is allowed if the table has a row for it
     fields["parameters"] = {name: values.tolist() for name, values in model.parameters.items()}
     fields["terminal"] = model.terminal if model.terminal.any() else None
     for name, value in fields.items():
         fields[name] = value.tolist() if isinstance(value, np.ndarray) else value
     sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
-    stored = {"format": FORMAT, "fields": fields, "sizes": sizes, **more}
-    write_parquet(to_frame(model), stored, path)
+    metadata = {"format": MODEL_FORMAT, "fields": fields, "sizes": sizes, **extra_metadata}
+    write_parquet(to_frame(model), metadata, path)
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[tuple[Any, Any]]:
-    """pyarrow and pyarrow.parquet, whose errors say that the file is damaged."""
-    pyarrow, parquet = _pyarrow()
-    must_be(path, "a Parquet file", "a Parquet file")
+def _use_pyarrow(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Import pyarrow and pyarrow.parquet, and convert their errors to InputErrors."""
+    pyarrow, parquet = _import_pyarrow()
+    check_file_type(path, "a Parquet file", "a Parquet file")
     try:
         yield pyarrow, parquet
     except (MemoryLimitError, MemoryError):
         raise
     except Exception as error:  # pyarrow and pandas raise almost anything
-        raise InputError(f"{path}: damaged Parquet file ({reason(error)})") from None
+        raise InputError(f"{path}: damaged Parquet file ({describe_error(error)})") from None
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def _import_pyarrow() -> tuple[Any, Any]:
+    """Import pyarrow and pyarrow.parquet, or say how to install them."""
     try:
         import pyarrow
         import pyarrow.parquet

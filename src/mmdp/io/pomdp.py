@@ -22,435 +22,486 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.io.mixed import (
-    Mixed,
-    check_cells,
-    read_number,
-    read_numbers,
-    refuse_change,
+from mmdp.io.hidden_model import (
+    HiddenModel,
+    check_distributions,
+    check_table_size,
+    fail_unsupported_switching,
+    parse_float,
+    parse_float_array,
     split_belief,
-    summing_to_one,
 )
-from mmdp.io.reading import Source, must_be
-from mmdp.io.rules import Rules
-from mmdp.support import Array
-from mmdp.words import suggested
+from mmdp.io.options import LoadOptions
+from mmdp.io.reading import TableSource, check_file_type
+from mmdp.text import did_you_mean
+from mmdp.transitions import Array
 
-Ints = npt.NDArray[np.int64]
-HEAD = ("discount", "values", "states", "actions", "observations")
-KEYWORDS = (*HEAD, "start", "T", "O", "R")
-MOST = 1_000_000  # names
-EXACT = 1e-8  # probabilities this close to 1 are 1
+IntArray = npt.NDArray[np.int64]
+HEADER_KEYS = ("discount", "values", "states", "actions", "observations")
+KEYWORDS = (*HEADER_KEYS, "start", "T", "O", "R")
+MAX_NAMES = 1_000_000  # of states, actions or observations
+PROB_TOLERANCE = 1e-8  # probabilities this close to 1 are 1
 
 
-class Names(list[str]):
-    """Names in order."""
+class NameList(list[str]):
+    """Names in order, with their positions."""
 
     @cached_property
-    def places(self) -> dict[str, int]:
+    def positions(self) -> dict[str, int]:
+        """Position of each name."""
         return {name: i for i, name in enumerate(self)}
 
 
 class Statement(NamedTuple):
-    """``T: a : x 0.1 0.9`` is T with the parts (a), (x, 0.1, 0.9)."""
+    """Statement of a POMDP file: ``T: a : x 0.1 0.9`` is T with segments (a), (x, 0.1, 0.9)."""
 
     key: str
-    parts: list[list[str]]
+    segments: list[list[str]]
     line: int
 
 
-def load_pomdp(path: Path, rules: Rules) -> Mixed:
-    """The model in a file, not yet checked as an MMDP."""
-    must_be(path, "text", "a POMDP file")
-    statements = list(_statements(path))
-    file = _File.read(path, statements, rules)
-    p = file.table("T", statements, rules)
-    chances = file.table("O", statements, rules)
-    with Source(path).named():
-        seen = _observed(chances, file)
+def load_pomdp(path: Path, options: LoadOptions) -> HiddenModel:
+    """Read the model of a .pomdp file, not yet checked as an MMDP."""
+    check_file_type(path, "text", "a POMDP file")
+    statements = list(_parse_statements(path))
+    file = _PomdpFile.parse(path, statements, options)
+    p = file.parse_table("T", statements, options)
+    observation_probs = file.parse_table("O", statements, options)
+    with TableSource(path).prefix_errors():
+        observations = _find_observations(observation_probs, file)
     r = np.zeros(p.shape)
     for statement in statements:
         if statement.key == "R":
-            with Source(f"{path}, line {statement.line}").named():
-                file.put_reward(statement, r, seen)
-    with Source(path).named():
-        return _mixed(_Hidden(p, -r if file.costs else r, seen, file.belief), file)
+            with TableSource(f"{path}, line {statement.line}").prefix_errors():
+                file.apply_reward(statement, r, observations)
+    with TableSource(path).prefix_errors():
+        return _make_hidden_model(
+            _HiddenProcess(p, -r if file.has_costs else r, observations, file.belief), file
+        )
 
 
 # ---------------------------------------------------------------------- statements
-def _statements(path: Path) -> Iterator[Statement]:
-    """Words of the file in statements; a keyword with a colon after it begins one."""
+def _parse_statements(path: Path) -> Iterator[Statement]:
+    """Split a file into statements, which begin with a keyword and a colon."""
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     words = [
-        (word, number)
-        for number, line in enumerate(text.splitlines(), 1)
+        (word, line_number)
+        for line_number, line in enumerate(text.splitlines(), 1)
         for word in re.findall(r":|[^\s:]+", line.partition("#")[0])
     ]
-    begins = [i for i in range(len(words)) if _begins(words, i)]
-    if not begins or begins[0] != 0:
-        first = words[0] if words else ("", 1)
+    starts = [i for i in range(len(words)) if _is_statement_start(words, i)]
+    if not starts or starts[0] != 0:
+        first_word = words[0] if words else ("", 1)
         raise InputError(
-            f"{path}, line {first[1]}: the file begins with {suggested(first[0], KEYWORDS)}; "
-            f"expected one of {', '.join(HEAD)} and a colon"
+            f"{path}, line {first_word[1]}: the file begins with "
+            f"{did_you_mean(first_word[0], KEYWORDS)}; expected one of {', '.join(HEADER_KEYS)} "
+            "and a colon"
         )
-    for i, j in zip(begins, [*begins[1:], len(words)], strict=True):
+    for i, j in zip(starts, [*starts[1:], len(words)], strict=True):
         colon = next(k for k in range(i, j) if words[k][0] == ":")
-        parts: list[list[str]] = [[]]
+        segments: list[list[str]] = [[]]
         for word, _ in words[colon + 1 : j]:
             if word == ":":
-                parts.append([])
+                segments.append([])
             else:
-                parts[-1].append(word)
-        yield Statement(" ".join(word for word, _ in words[i:colon]), parts, words[i][1])
+                segments[-1].append(word)
+        yield Statement(" ".join(word for word, _ in words[i:colon]), segments, words[i][1])
 
 
-def _begins(words: Sequence[tuple[str, int]], i: int) -> bool:
-    before = [word for word, _ in words[max(i - 2, 0) : i]]
-    after = [word for word, _ in words[i + 1 : i + 3]]
+def _is_statement_start(words: Sequence[tuple[str, int]], i: int) -> bool:
+    """Whether a statement begins at word i."""
+    words_before = [word for word, _ in words[max(i - 2, 0) : i]]
+    words_after = [word for word, _ in words[i + 1 : i + 3]]
     if words[i][0] not in KEYWORDS:
         return False
-    if before[1:] == [":"] and before[0] not in (*HEAD, "include", "exclude"):
-        return False  # a name in a place of T, O or R
-    return after[:1] == [":"] or (
-        words[i][0] == "start" and after[1:] == [":"] and after[0] in ("include", "exclude")
+    if words_before[1:] == [":"] and words_before[0] not in (*HEADER_KEYS, "include", "exclude"):
+        return False  # a name inside T, O or R
+    return words_after[:1] == [":"] or (
+        words[i][0] == "start"
+        and words_after[1:] == [":"]
+        and words_after[0] in ("include", "exclude")
     )
 
 
 # ---------------------------------------------------------------------- the file
 @dataclass(frozen=True)
-class _File:
-    """Names of the hidden states, actions and observations, and the belief at the start."""
+class _PomdpFile:
+    """Names of hidden states, actions and observations, and the initial belief."""
 
     path: Path
-    states: Names
-    actions: Names
-    observations: Names
+    states: NameList
+    actions: NameList
+    observations: NameList
     discount: float
-    costs: bool
+    has_costs: bool
     belief: Array
 
     @classmethod
-    def read(cls, path: Path, statements: Sequence[Statement], rules: Rules) -> _File:
-        head = _head(path, statements)
-        with Source(f"{path}, line {head['discount'].line}").named():
-            discount = read_number(" ".join(_flat(head["discount"])), "discount")
-        values = _flat(head["values"]) if "values" in head else ["reward"]
+    def parse(cls, path: Path, statements: Sequence[Statement], options: LoadOptions) -> _PomdpFile:
+        """Parse the header of a file."""
+        header = _collect_header(path, statements)
+        with TableSource(f"{path}, line {header['discount'].line}").prefix_errors():
+            discount = parse_float(" ".join(_get_words(header["discount"])), "discount")
+        values = _get_words(header["values"]) if "values" in header else ["reward"]
         if values not in (["reward"], ["cost"]):
-            line = head["values"].line
-            raise InputError(f"{path}, line {line}: values is {' '.join(values)!r}; "
-                             "write reward or cost")  # fmt: skip
+            line = header["values"].line
+            raise InputError(
+                f"{path}, line {line}: values is {' '.join(values)!r}; write reward or cost"
+            )
         names = {}
         for key in ("states", "actions", "observations"):
-            with Source(f"{path}, line {head[key].line}").named():
-                names[key] = _names(_flat(head[key]), key)
+            with TableSource(f"{path}, line {header[key].line}").prefix_errors():
+                names[key] = _parse_names(_get_words(header[key]), key)
         belief = np.full(len(names["states"]), 1.0 / len(names["states"]))
         for statement in statements:
             if statement.key.startswith("start"):
-                with Source(f"{path}, line {statement.line}").named():
-                    belief = _belief(statement, names["states"], rules)
-        return cls(path, **names, discount=discount, costs=values == ["cost"], belief=belief)
+                with TableSource(f"{path}, line {statement.line}").prefix_errors():
+                    belief = _parse_belief(statement, names["states"], options)
+        return cls(path, **names, discount=discount, has_costs=values == ["cost"], belief=belief)
 
-    def table(self, key: str, statements: Iterable[Statement], rules: Rules) -> Array:
-        """(A, X, X') transitions (T) or (A, X', Z) observations (O)."""
-        names = [self.actions, self.states, self.states if key == "T" else self.observations]
-        with Source(self.path).named():
-            check_cells(*map(len, names))
-        array = np.zeros([len(x) for x in names])
+    def parse_table(self, key: str, statements: Iterable[Statement], options: LoadOptions) -> Array:
+        """Parse the transitions (A, X, X') (T) or the observations (A, X', Z) (O)."""
+        axes = [self.actions, self.states, self.states if key == "T" else self.observations]
+        with TableSource(self.path).prefix_errors():
+            check_table_size(*map(len, axes))
+        array = np.zeros([len(x) for x in axes])
         for statement in statements:
             if statement.key == key:
-                with Source(f"{self.path}, line {statement.line}").named():
-                    place, words = _place(statement, names)
-                    array[place] = self._probabilities(words, array.shape, len(place), key)
-        with Source(self.path).named():
-            return summing_to_one(array, rules, names[:2], key)
+                with TableSource(f"{self.path}, line {statement.line}").prefix_errors():
+                    index, words = _parse_indices(statement, axes)
+                    array[index] = self._parse_probabilities(words, array.shape, len(index), key)
+        with TableSource(self.path).prefix_errors():
+            return check_distributions(array, options, axes[:2], key)
 
-    def _probabilities(self, words: list[str], shape: Sequence[int], given: int, key: str) -> Array:
-        rest = shape[given:]
-        if words == ["uniform"] and rest:
-            return np.full(rest, 1.0 / shape[-1])
-        if words == ["identity"] and given == 1 and key == "T":
+    def _parse_probabilities(
+        self, words: list[str], shape: Sequence[int], n_given: int, key: str
+    ) -> Array:
+        """Parse numbers, or the keywords uniform, identity and reset."""
+        rest_shape = shape[n_given:]
+        if words == ["uniform"] and rest_shape:
+            return np.full(rest_shape, 1.0 / shape[-1])
+        if words == ["identity"] and n_given == 1 and key == "T":
             return np.eye(shape[-1])
-        if words == ["reset"] and given == 2 and key == "T":
+        if words == ["reset"] and n_given == 2 and key == "T":
             return self.belief
-        return read_numbers(words, f"{key}:", rest, least=0.0)
+        return parse_float_array(words, f"{key}:", rest_shape, min_value=0.0)
 
-    def put_reward(self, statement: Statement, r: Array, seen: Ints) -> None:
-        """One R: of r (A, X, X'), as the observation is known from x'."""
-        names = [self.actions, self.states, self.states, self.observations]
-        place, words = _place(statement, names)
-        x, z = len(self.states), len(self.observations)
-        if len(place) == 1:
-            raise InputError("R: needs an action and a state at least")
-        values = read_numbers(words, "R:", {2: (x, z), 3: (z,), 4: ()}[len(place)])
-        after = np.arange(x)
-        if len(place) > 2:
-            after = after[place[2]].reshape(-1)
-        if len(place) == 4 and place[3] != slice(None):
-            after = after[seen[after] == place[3]]
-        if len(place) == 2:
-            values = values[after, seen]
-        elif len(place) == 3:
-            values = values[seen[after]]
-        r[(*place[:2], after)] = values
+    def apply_reward(self, statement: Statement, r: Array, observations: IntArray) -> None:
+        """Write one statement R: into the rewards (A, X, X')."""
+        axes = [self.actions, self.states, self.states, self.observations]
+        index, words = _parse_indices(statement, axes)
+        n_states, n_observations = len(self.states), len(self.observations)
+        if len(index) == 1:
+            raise InputError("R: has an action only; give a state too")
+        values = parse_float_array(
+            words, "R:", {2: (n_states, n_observations), 3: (n_observations,), 4: ()}[len(index)]
+        )
+        next_states = np.arange(n_states)
+        if len(index) > 2:
+            next_states = next_states[index[2]].reshape(-1)
+        if len(index) == 4 and index[3] != slice(None):
+            next_states = next_states[observations[next_states] == index[3]]
+        if len(index) == 2:
+            values = values[next_states, observations]
+        elif len(index) == 3:
+            values = values[observations[next_states]]
+        r[(*index[:2], next_states)] = values
 
 
-def _head(path: Path, statements: Sequence[Statement]) -> dict[str, Statement]:
-    found: dict[str, Statement] = {}
+def _collect_header(path: Path, statements: Sequence[Statement]) -> dict[str, Statement]:
+    """Collect the statements of the header by keyword; refuse missing and duplicate ones."""
+    header: dict[str, Statement] = {}
     for statement in statements:
         key = statement.key.split()[0]
-        if key in (*HEAD, "start"):
-            if key in found:
-                raise InputError(f"{path}, line {statement.line}: {key} is given twice")
-            found[key] = statement
-    lacking = [key for key in HEAD if key not in found and key != "values"]
-    if lacking:
-        raise InputError(f"{path}: no {lacking[0]}: is given")
-    return found
+        if key in (*HEADER_KEYS, "start"):
+            if key in header:
+                raise InputError(f"{path}, line {statement.line}: {key} is given twice; keep one")
+            header[key] = statement
+    missing = [key for key in HEADER_KEYS if key not in header and key != "values"]
+    if missing:
+        raise InputError(f"{path}: no {missing[0]}: is given; add it")
+    return header
 
 
-def _flat(statement: Statement) -> list[str]:
-    if len(statement.parts) > 1:
-        raise InputError(f"a colon too many after {statement.key}:")
-    return statement.parts[0]
+def _get_words(statement: Statement) -> list[str]:
+    if len(statement.segments) > 1:
+        raise InputError(f"too many colons after {statement.key}:; remove one")
+    return statement.segments[0]
 
 
-def _names(words: list[str], what: str) -> Names:
+def _parse_names(words: list[str], key: str) -> NameList:
+    """Parse names, or a number of names."""
     if len(words) == 1 and words[0].isdigit():
-        if not 1 <= len(words[0]) <= 7 or not 1 <= int(words[0]) <= MOST:
-            raise InputError(f"{what}: {words[0]} is not a number from 1 to {MOST:,}")
-        return Names(map(str, range(int(words[0]))))
+        if not 1 <= len(words[0]) <= 7 or not 1 <= int(words[0]) <= MAX_NAMES:
+            raise InputError(f"{key}: {words[0]} is not a number from 1 to {MAX_NAMES:,}")
+        return NameList(map(str, range(int(words[0]))))
     if not words or len(set(words)) < len(words):
-        raise InputError(f"{what}: needs a number or names that differ")
-    return Names(words)
+        raise InputError(f"{key}: has no names or a name twice; give a number or different names")
+    return NameList(words)
 
 
-def _belief(statement: Statement, states: Names, rules: Rules) -> Array:
-    """(X,) from probabilities, a state, ``uniform`` or the states to include or exclude."""
-    words = _flat(statement)
+def _parse_belief(statement: Statement, states: NameList, options: LoadOptions) -> Array:
+    """Parse the initial belief (X,): probabilities, a state, ``uniform``, include or exclude."""
+    words = _get_words(statement)
     if statement.key == "start" and words == ["uniform"]:
         return np.full(len(states), 1.0 / len(states))
-    known = len(words) == 1 and (words[0] in states.places or words[0].isdigit())
-    if statement.key == "start" and len(words) == len(states) and not known:
-        belief = read_numbers(words, "start:", (len(states),), least=0.0)
-        return summing_to_one(belief, rules, (), "start")
+    is_state = len(words) == 1 and (words[0] in states.positions or words[0].isdigit())
+    if statement.key == "start" and len(words) == len(states) and not is_state:
+        belief = parse_float_array(words, "start:", (len(states),), min_value=0.0)
+        return check_distributions(belief, options, (), "start")
     if statement.key == "start" and len(words) != 1:
-        raise InputError(f"{len(words)} words after start:; expected {len(states)} numbers or one "
-                         "state")  # fmt: skip
+        raise InputError(
+            f"{len(words)} words after start:; expected {len(states)} numbers or one state"
+        )
     belief = np.zeros(len(states))
     for word in words:
-        belief[_index(word, states)] = 1.0
+        belief[_parse_index(word, states)] = 1.0
     belief = 1.0 - belief if statement.key.endswith("exclude") else belief
     if not belief.any():
-        raise InputError(f"{statement.key}: leaves no state to start in")
+        raise InputError(f"{statement.key}: leaves no state to start in; include one")
     return belief / belief.sum()
 
 
-def _index(word: str, names: Names) -> int | slice:
+def _parse_index(word: str, names: NameList) -> int | slice:
+    """Parse a name, a number or ``*`` as an index."""
     if word == "*":
         return slice(None)
-    if word in names.places:
-        return names.places[word]
+    if word in names.positions:
+        return names.positions[word]
     if word.isdigit() and len(word) < 8 and int(word) < len(names):
         return int(word)
-    raise InputError(f"{suggested(word, names)} is not declared")
+    raise InputError(f"{did_you_mean(word, names)} is not declared")
 
 
-def _place(
-    statement: Statement, names: Sequence[Names]
+def _parse_indices(
+    statement: Statement, axes: Sequence[NameList]
 ) -> tuple[tuple[int | slice, ...], list[str]]:
-    """The indices that a statement gives, and the words after them."""
-    *most, (*last,) = statement.parts
-    if len(statement.parts) > len(names):
-        raise InputError(f"{statement.key}: has {len(statement.parts)} parts; at most {len(names)}")
-    if not last or any(len(part) != 1 for part in most):
-        raise InputError(f"{statement.key}: needs one name between two colons")
-    words = [*(part[0] for part in most), last[0]]
-    place = tuple(_index(word, known) for word, known in zip(words, names, strict=False))
-    return place, last[1:]
+    """Parse the indices of a statement; returns them and the words after them."""
+    *leading, (*last_segment,) = statement.segments
+    if len(statement.segments) > len(axes):
+        raise InputError(
+            f"{statement.key}: has {len(statement.segments)} parts; at most {len(axes)}"
+        )
+    if not last_segment or any(len(segment) != 1 for segment in leading):
+        raise InputError(f"{statement.key}: has no name or several between two colons; give one")
+    words = [*(segment[0] for segment in leading), last_segment[0]]
+    index = tuple(
+        _parse_index(word, axis_names) for word, axis_names in zip(words, axes, strict=False)
+    )
+    return index, last_segment[1:]
 
 
 # ---------------------------------------------------------------------- hidden states to models
 @dataclass(frozen=True)
-class _Hidden:
-    """p, r (A, X, X'), what each x is seen as (X,), and the belief at the start (X,)."""
+class _HiddenProcess:
+    """Transitions and rewards (A, X, X'), observation (X,) of each x, initial belief (X,)."""
 
     p: Array
     r: Array
-    seen: Ints
+    observations: IntArray
     belief: Array
 
 
-def _observed(chances: Array, file: _File) -> Ints:
-    """(X,) the one observation of every hidden state."""
-    seen = chances[0].argmax(axis=1)
-    sure = np.take_along_axis(chances, np.broadcast_to(seen, chances.shape[:2])[..., None], axis=2)
-    noisy = np.argwhere(sure[..., 0] < 1 - EXACT)
-    if len(noisy):
-        a, x = noisy[0]
+def _find_observations(observation_probs: Array, file: _PomdpFile) -> IntArray:
+    """Find the observation (X,) of every hidden state; refuse noisy observations."""
+    observations = observation_probs[0].argmax(axis=1)
+    observed_probs = np.take_along_axis(
+        observation_probs,
+        np.broadcast_to(observations, observation_probs.shape[:2])[..., None],
+        axis=2,
+    )
+    noisy_cells = np.argwhere(observed_probs[..., 0] < 1 - PROB_TOLERANCE)
+    if len(noisy_cells):
+        a, x = noisy_cells[0]
         raise InputError(
             f"state {file.states[x]!r} is observed with errors, or not after every action (see "
-            f"action {file.actions[a]!r}); in an MMDP the state is seen as it is"
+            f"action {file.actions[a]!r}); in an MMDP the state is observed exactly"
         )
-    return seen
+    return observations
 
 
-def _mixed(hidden: _Hidden, file: _File) -> Mixed:
-    first = _fork(hidden)
-    after = hidden.belief if first is None else hidden.p[0, first]
-    members, changes = _members(hidden, first, after, file)
+def _make_hidden_model(hidden: _HiddenProcess, file: _PomdpFile) -> HiddenModel:
+    """Convert a hidden process to a hidden model and an observed state."""
+    fork = _find_fork(hidden)
+    next_belief = hidden.belief if fork is None else hidden.p[0, fork]
+    members, switching_reason = _find_members(hidden, fork, next_belief, file)
     states = np.flatnonzero((members >= 0).any(axis=0))
     members = members[:, states]
-    check_cells(len(members), len(states) + 1, len(file.actions), len(states) + 1)
-    drift = None
-    if changes is None:
-        p, r = _by_model(hidden.p, members), _by_model(hidden.r, members)
+    check_table_size(len(members), len(states) + 1, len(file.actions), len(states) + 1)
+    model_transitions = None
+    if switching_reason is None:
+        p, r = _split_by_model(hidden.p, members), _split_by_model(hidden.r, members)
         m, s = np.nonzero(members < 0)
         p[m, s, :, s] = 1.0  # a state that a model never reaches stays where it is
     else:
-        p, r, drift = _changing(hidden, members, changes)
-        if first is not None:
-            return _drawn_and_changing(hidden, first, members, (p, r, drift), changes, file)
-    start = np.where(members >= 0, after[members], 0.0)  # (M, S)
-    (weights, shares), initial = split_belief(start), start.sum(axis=0)
+        p, r, model_transitions = _factor_switching(hidden, members, switching_reason)
+        if fork is not None:
+            return _make_forked_switching(
+                hidden, fork, members, (p, r, model_transitions), switching_reason, file
+            )
+    joint_belief = np.where(members >= 0, next_belief[members], 0.0)  # (M, S)
+    (weights, state_probs), initial = split_belief(joint_belief), joint_belief.sum(axis=0)
     labels = [file.observations[s] for s in states]
-    if first is not None or np.count_nonzero(initial) > 1:
-        if first is None:
-            leads, earned = _first_step(shares, p, r)
+    if fork is not None or np.count_nonzero(initial) > 1:
+        if fork is None:
+            start_p, start_r = _average_first_step(state_probs, p, r)
             labels.append("start" if "start" not in labels else "the start")
         else:
-            leads = _from_fork(hidden.p[:, first], members) / weights[:, None, None]
-            earned = _from_fork(hidden.r[:, first], members)
-            labels.append(file.observations[hidden.seen[first]])
-        p, r = _with_start(p, leads), _with_start(r, earned)
+            start_p = _split_row_by_model(hidden.p[:, fork], members) / weights[:, None, None]
+            start_r = _split_row_by_model(hidden.r[:, fork], members)
+            labels.append(file.observations[hidden.observations[fork]])
+        p, r = _append_start_state(p, start_p), _append_start_state(r, start_r)
         initial = np.append(np.zeros(len(states)), 1.0)
-    names = {"state": labels, "action": file.actions}
-    return Mixed(p, r, weights, initial, file.discount, names, drift)
+    axis_labels = {"state": labels, "action": file.actions}
+    return HiddenModel(p, r, weights, initial, file.discount, axis_labels, model_transitions)
 
 
-def _drawn_and_changing(
-    hidden: _Hidden, first: int, members: Ints, known: tuple[Array, Array, Array], why: str,
-    file: _File,
-) -> Mixed:  # fmt: skip
-    """One more model, the last, holds in the first state alone, and then one of the others."""
-    p, r, chain = known
-    joint, earned = _from_fork(hidden.p[:, first], members), _from_fork(hidden.r[:, first], members)
-    drawn, leads = joint[:, 0].sum(axis=1), joint.sum(axis=0)  # (M,), (A, S')
-    if not np.allclose(joint, drawn[:, None, None] * leads, rtol=0, atol=EXACT):
-        refuse_change(why)
+def _make_forked_switching(
+    hidden: _HiddenProcess,
+    fork: int,
+    members: IntArray,
+    tables: tuple[Array, Array, Array],
+    reason: str,
+    file: _PomdpFile,
+) -> HiddenModel:
+    """Make switching models with one more model, the last, that holds in the first state only."""
+    p, r, chain = tables
+    joint, fork_r = (
+        _split_row_by_model(hidden.p[:, fork], members),
+        _split_row_by_model(hidden.r[:, fork], members),
+    )
+    model_probs, fork_p = joint[:, 0].sum(axis=1), joint.sum(axis=0)  # (M,), (A, S')
+    if not np.allclose(joint, model_probs[:, None, None] * fork_p, rtol=0, atol=PROB_TOLERANCE):
+        fail_unsupported_switching(reason)
     M = len(p)
-    earned = np.einsum("m,man->an", drawn, earned)
+    fork_r = np.einsum("m,man->an", model_probs, fork_r)
     p, r = np.concatenate([p, p[:1]]), np.concatenate([r, r[:1]])
-    p = _with_start(p, np.repeat(leads[None], M + 1, axis=0))
-    r = _with_start(r, np.repeat(earned[None], M + 1, axis=0))
-    drift = np.vstack([np.pad(chain, ((0, 0), (0, 1))), np.append(drawn, 0.0)])
-    states = [file.observations[z] for z in hidden.seen[members[0]]]
-    labels = {"state": [*states, file.observations[hidden.seen[first]]], "action": file.actions}
-    return Mixed(p, r, np.eye(M + 1)[M], np.eye(p.shape[1])[-1], file.discount, labels, drift)
+    p = _append_start_state(p, np.repeat(fork_p[None], M + 1, axis=0))
+    r = _append_start_state(r, np.repeat(fork_r[None], M + 1, axis=0))
+    model_transitions = np.vstack([np.pad(chain, ((0, 0), (0, 1))), np.append(model_probs, 0.0)])
+    states = [file.observations[z] for z in hidden.observations[members[0]]]
+    labels = {
+        "state": [*states, file.observations[hidden.observations[fork]]],
+        "action": file.actions,
+    }
+    return HiddenModel(
+        p, r, np.eye(M + 1)[M], np.eye(p.shape[1])[-1], file.discount, labels, model_transitions
+    )
 
 
-def _changing(hidden: _Hidden, members: Ints, why: str) -> tuple[Array, Array, Array]:
-    """p, r (M, S, A, S') and the chain (M, M') whose product the process is."""
+def _factor_switching(
+    hidden: _HiddenProcess, members: IntArray, reason: str
+) -> tuple[Array, Array, Array]:
+    """Factor the process into p, r (M, S, A, S') and the chain of models (M, M')."""
     joint = hidden.p[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
-    earned = hidden.r[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
+    joint_r = hidden.r[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
     p, chain = joint.sum(axis=3), joint.sum(axis=4).mean(axis=(1, 2))
-    both = p[:, :, :, None] * chain[:, None, None, :, None]
-    if not np.allclose(joint, both, rtol=0, atol=EXACT):
-        refuse_change(why)
-    return p, np.einsum("mn,msanz->msaz", chain, earned), chain
+    factored = p[:, :, :, None] * chain[:, None, None, :, None]
+    if not np.allclose(joint, factored, rtol=0, atol=PROB_TOLERANCE):
+        fail_unsupported_switching(reason)
+    return p, np.einsum("mn,msanz->msaz", chain, joint_r), chain
 
 
-def _first_step(start: Array, p: Array, r: Array) -> tuple[Array, Array]:
-    """(M, A, S') the first step from a state (M, S) that is not seen, and what it earns."""
-    leads = np.einsum("ms,msan->man", start, p)
-    earned = np.einsum("ms,msan,msan->man", start, p, r)
-    return leads, np.divide(earned, leads, out=np.zeros_like(leads), where=leads > 0)
+def _average_first_step(state_probs: Array, p: Array, r: Array) -> tuple[Array, Array]:
+    """Average the first step over an initial state (M, S) that is not observed.
+
+    Returns: (M, A, S') probabilities, (M, A, S') rewards.
+    """
+    start_p = np.einsum("ms,msan->man", state_probs, p)
+    start_r = np.einsum("ms,msan,msan->man", state_probs, p, r)
+    return start_p, np.divide(start_r, start_p, out=np.zeros_like(start_p), where=start_p > 0)
 
 
-def _from_fork(row: Array, members: Ints) -> Array:
-    """(M, A, S') of (A, X')."""
+def _split_row_by_model(row: Array, members: IntArray) -> Array:
+    """Split a row (A, X') by model, as (M, A, S')."""
     return np.where(members >= 0, row[:, members], 0.0).swapaxes(0, 1)
 
 
-def _fork(hidden: _Hidden) -> int | None:
-    """A first state that draws the model: nothing leads to it, and no other is seen like it."""
+def _find_fork(hidden: _HiddenProcess) -> int | None:
+    """Find an initial state whose first step selects the model; None without."""
     x = int(hidden.belief.argmax())
-    alone = hidden.belief[x] == 1 and (hidden.seen == hidden.seen[x]).sum() == 1
-    return x if alone and not hidden.p[:, :, x].any() else None
+    is_unique = hidden.belief[x] == 1 and (hidden.observations == hidden.observations[x]).sum() == 1
+    return x if is_unique and not hidden.p[:, :, x].any() else None
 
 
-def _members(
-    hidden: _Hidden, first: int | None, after: Array, file: _File
-) -> tuple[Ints, str | None]:
-    """(M, Z) the hidden state that is seen as z in model m; -1 if there is none.
+def _find_members(
+    hidden: _HiddenProcess, fork: int | None, next_belief: Array, file: _PomdpFile
+) -> tuple[IntArray, str | None]:
+    """Find the hidden state (M, Z) that is observed as z in model m; -1 if there is none.
 
-    Parts of the process that lead nowhere else are put together into models: those that the
-    start leads to first, then the others as long as they fit. If the model changes, a sentence
-    says where that shows.
+    Closed components of the process are joined into models: first those that are reached from the
+    start, then the others as long as they fit. If the model switches, the second result says
+    which states show it.
     """
     from scipy.sparse import csr_array  # slow to import
     from scipy.sparse.csgraph import connected_components
 
-    moves = hidden.p.sum(axis=0)
-    if first is not None:
-        moves[first] = 0.0
-    count, part = connected_components(csr_array(moves), directed=False)
-    models: list[Ints] = []
-    reached = [bool(after[part == k].any()) for k in range(count)]
-    for k in sorted(range(count), key=lambda k: not reached[k]):
-        own = np.flatnonzero(part == k)
-        if first is not None and first in own:
+    adjacency = hidden.p.sum(axis=0)
+    if fork is not None:
+        adjacency[fork] = 0.0
+    n_components, component = connected_components(csr_array(adjacency), directed=False)
+    models: list[IntArray] = []
+    is_reached = [bool(next_belief[component == k].any()) for k in range(n_components)]
+    for k in sorted(range(n_components), key=lambda k: not is_reached[k]):
+        component_states = np.flatnonzero(component == k)
+        if fork is not None and fork in component_states:
             continue
-        seen = hidden.seen[own]
-        twice = next((z for z in seen if (seen == z).sum() > 1), None)
-        if twice is not None and reached[k]:
-            x, y = own[seen == twice][:2]
-            why = (
-                f"states {file.states[x]!r} and {file.states[y]!r} are both seen as "
-                f"{file.observations[twice]!r} and belong together, so something hidden changes"
+        component_obs = hidden.observations[component_states]
+        duplicate_obs = next((z for z in component_obs if (component_obs == z).sum() > 1), None)
+        if duplicate_obs is not None and is_reached[k]:
+            x, y = component_states[component_obs == duplicate_obs][:2]
+            reason = (
+                f"states {file.states[x]!r} and {file.states[y]!r} are both observed as "
+                f"{file.observations[duplicate_obs]!r} and connected, so a hidden part changes"
             )
-            return _in_order(hidden, first, why), why
-        fits = next((model for model in models if (model[seen] < 0).all()), None)
-        if fits is None and reached[k]:
-            models.append(fits := np.full(len(file.observations), -1))
-        if fits is not None and twice is None:
-            fits[seen] = own
-    found = np.array(models)
-    if first is not None:
-        _check_drawn(hidden.p[:, first], found, file, first)
-    return found, None
+            return _rank_members(hidden, fork, reason), reason
+        matching_model = next((model for model in models if (model[component_obs] < 0).all()), None)
+        if matching_model is None and is_reached[k]:
+            models.append(matching_model := np.full(len(file.observations), -1))
+        if matching_model is not None and duplicate_obs is None:
+            matching_model[component_obs] = component_states
+    members = np.array(models)
+    if fork is not None:
+        _check_fork(hidden.p[:, fork], members, file, fork)
+    return members, None
 
 
-def _in_order(hidden: _Hidden, first: int | None, why: str) -> Ints:
-    """(M, Z) the m-th of the hidden states that are seen as z, as many for every z."""
-    seen = hidden.seen if first is None else np.where(np.arange(len(hidden.seen)) == first, -1,
-                                                      hidden.seen)  # fmt: skip
-    counts = np.bincount(seen[seen >= 0])
+def _rank_members(hidden: _HiddenProcess, fork: int | None, reason: str) -> IntArray:
+    """Find the m-th hidden state (M, Z) that is observed as z, equally many for every z."""
+    observations = (
+        hidden.observations
+        if fork is None
+        else np.where(np.arange(len(hidden.observations)) == fork, -1, hidden.observations)
+    )
+    counts = np.bincount(observations[observations >= 0])
     if len({*counts.tolist()} - {0}) > 1:
-        refuse_change(why)
+        fail_unsupported_switching(reason)
     members = np.full((counts.max(), len(counts)), -1)
     for z in np.flatnonzero(counts):
-        members[:, z] = np.flatnonzero(seen == z)
+        members[:, z] = np.flatnonzero(observations == z)
     return members
 
 
-def _check_drawn(leads: Array, members: Ints, file: _File, first: int) -> None:
-    """The model that holds must not depend on the first action."""
-    shares = np.where(members >= 0, leads[:, members], 0).sum(axis=2)
-    if np.ptp(shares, axis=0).max() > EXACT:
+def _check_fork(fork_p: Array, members: IntArray, file: _PomdpFile, fork: int) -> None:
+    """Refuse a first step whose action changes the probabilities of the models."""
+    model_probs = np.where(members >= 0, fork_p[:, members], 0).sum(axis=2)
+    if np.ptp(model_probs, axis=0).max() > PROB_TOLERANCE:
         raise InputError(
-            f"which model holds depends on the action in {file.states[first]!r}; in an MMDP it "
-            "holds from the start"
+            f"the model depends on the action in {file.states[fork]!r}; in an MMDP it does not "
+            "depend on actions"
         )
 
 
-def _by_model(table: Array, members: Ints) -> Array:
-    """(M, S, A, S') of (A, X, X')."""
-    there = members >= 0
-    found = table[:, members[:, :, None], members[:, None, :]]
-    return np.where(there[:, :, None] & there[:, None, :], found, 0.0).transpose(1, 2, 0, 3)
+def _split_by_model(table: Array, members: IntArray) -> Array:
+    """Split a table (A, X, X') by model, as (M, S, A, S')."""
+    is_member = members >= 0
+    values = table[:, members[:, :, None], members[:, None, :]]
+    return np.where(is_member[:, :, None] & is_member[:, None, :], values, 0.0).transpose(
+        1, 2, 0, 3
+    )
 
 
-def _with_start(table: Array, start: Array) -> Array:
-    """(M, S + 1, A, S + 1): the last state is the start, which nothing leads to."""
-    grown = np.concatenate([table, start[:, None]], axis=1)
-    return np.pad(grown, [(0, 0), (0, 0), (0, 0), (0, 1)])
+def _append_start_state(table: Array, start_rows: Array) -> Array:
+    """Append a start state, which no state leads to; returns (M, S + 1, A, S + 1)."""
+    extended = np.concatenate([table, start_rows[:, None]], axis=1)
+    return np.pad(extended, [(0, 0), (0, 0), (0, 0), (0, 1)])

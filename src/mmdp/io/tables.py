@@ -1,4 +1,4 @@
-"""Tidy tables to models and back."""
+"""Conversion of tidy tables to models, and back."""
 
 from __future__ import annotations
 
@@ -9,24 +9,30 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.arguments import Read, checked
+from mmdp.arguments import Unchecked, check_arguments
 from mmdp.errors import InputError, MemoryLimitError, Remedy
-from mmdp.io.columns import columns_of_frame
+from mmdp.io.columns import frame_to_columns
 from mmdp.io.frames import as_frame
-from mmdp.io.ids import KINDS, Ids, encode
-from mmdp.io.labels import Ints
-from mmdp.io.reading import Source
-from mmdp.io.rules import Rules
+from mmdp.io.ids import AXIS_ROLES, EncodedTransitions, encode_transitions
+from mmdp.io.labels import IntArray
+from mmdp.io.options import LoadOptions
+from mmdp.io.reading import TableSource
 from mmdp.model import MMDP
-from mmdp.support import MATERIALISE_LIMIT, Array, Columns, Shape, support_of
-from mmdp.words import counted, readable_bytes
+from mmdp.text import format_bytes, pluralize
+from mmdp.transitions import (
+    MAX_DENSE_BYTES,
+    Array,
+    CoordinateEntries,
+    ModelShape,
+    entries_to_transitions,
+)
 
-Table = dict[str, npt.NDArray[Any]]  # columns by role
+TableColumns = dict[str, npt.NDArray[Any]]  # columns by role
 
 
-@checked
+@check_arguments
 def from_frame(
-    frame: Read[pd.DataFrame],
+    frame: Unchecked[pd.DataFrame],
     *,
     initial: npt.ArrayLike | Mapping[Any, float] | None = None,
     weights: npt.ArrayLike | Mapping[Any, float] | None = None,
@@ -39,20 +45,21 @@ def from_frame(
     parameters: Mapping[str, npt.ArrayLike] | None = None,
     name: str | None = None,
     citation: str | None = None,
-    times: Any = None,
+    time_labels: Any = None,
     unit: str | None = None,
     quantity: str | None = None,
     compat: str | None = None,
-    **rules: Any,
+    **load_options: Any,
 ) -> MMDP:
-    """Build a model from a tidy table, one row per transition: a DataFrame of pandas or polars.
+    """Build a model from a tidy table with one row per transition.
 
-    Or an xarray Dataset whose dimensions are ``model, state, action, next_state``.
+    A DataFrame of pandas or polars, or an xarray Dataset whose dimensions are
+    ``model, state, action, next_state``.
 
     Columns as in the table of :mod:`mmdp.io`; ``state``, ``action``, ``next_state`` and
     ``model`` may hold labels. ``states``, ``actions`` and ``models`` give labels for ids, or
     the order of the labels that the frame holds. ``initial`` and ``weights`` may map labels
-    to numbers; the other fields are those of :class:`mmdp.MMDP`. ``rules`` are those of
+    to numbers; the other fields are those of :class:`mmdp.MMDP`. ``load_options`` are those of
     :func:`mmdp.load`: ``duplicates``, ``normalize``, ``missing_actions``, ``dead_ends``,
     ``id_gaps``, ``extra_columns`` and ``storage``.
 
@@ -64,27 +71,39 @@ def from_frame(
     >>> model.state_labels, model.rewards.tolist()
     (('up', 'down'), [[[4.0], [0.0]]])
     """
-    read, source = Rules.read(compat, **rules), Source("frame")
+    options, source = LoadOptions.from_arguments(compat, **load_options), TableSource("frame")
     fields = {
-        "states": states, "actions": actions, "models": models, "initial": initial,
-        "weights": weights, "discount": discount, "terminal": terminal,
-        "model_transitions": model_transitions, "parameters": parameters, "name": name,
-        "citation": citation, "times": times, "unit": unit, "quantity": quantity,
-    }  # fmt: skip
+        "states": states,
+        "actions": actions,
+        "models": models,
+        "initial": initial,
+        "weights": weights,
+        "discount": discount,
+        "terminal": terminal,
+        "model_transitions": model_transitions,
+        "parameters": parameters,
+        "name": name,
+        "citation": citation,
+        "time_labels": time_labels,
+        "unit": unit,
+        "quantity": quantity,
+    }
     table = as_frame(frame)
     if not isinstance(table, pd.DataFrame):
-        raise InputError(f"frame must be a DataFrame, not {type(frame).__name__}")
-    ids = encode(columns_of_frame(table, source, read), source, read, fields, {})
-    return assemble(ids, fields, source, read)
+        raise InputError(f"frame is a {type(frame).__name__}; give a DataFrame")
+    encoded = encode_transitions(
+        frame_to_columns(table, source, options), source, options, fields, {}
+    )
+    return build_model(encoded, fields, source, options)
 
 
-@checked
+@check_arguments
 def to_frame(model: MMDP) -> pd.DataFrame:
-    """The model as a tidy table: one row per transition that can happen.
+    """Convert a model to a tidy table, one row per possible transition.
 
     Columns ``[time,] model, state, action, next_state, probability, reward``: labels as
-    categoricals if the model has them, else ids. What else there is about a model is in
-    :meth:`mmdp.MMDP.fields`.
+    categoricals if the model has them, else ids. Other fields of a model are in
+    :meth:`mmdp.MMDP.to_kwargs`.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[3.0], [0.0]], states=["a", "b"])
@@ -94,68 +113,81 @@ def to_frame(model: MMDP) -> pd.DataFrame:
         0     a       0          b          0.5     3.0
         0     b       0          b          1.0     0.0
     """
-    columns: dict[str, Any] = dict(entries(model))
-    for kind, roles in KINDS.items():
-        if model.labelled[kind]:
-            labels = pd.Index(getattr(model, f"{kind}_labels"))
+    columns: dict[str, Any] = dict(model_to_columns(model))
+    for axis, roles in AXIS_ROLES.items():
+        if model.has_labels[axis]:
+            labels = pd.Index(getattr(model, f"{axis}_labels"))
             for role in roles:
                 columns[role] = pd.Categorical.from_codes(columns[role], labels)
     return pd.DataFrame(columns)
 
 
 # ---------------------------------------------------------------------- ids to a model
-def assemble(ids: Ids, fields: Mapping[str, Any], source: Source, rules: Rules) -> MMDP:
-    """The model of checked ids; errors of its own checks get the name of the file."""
-    given = {key: value for key, value in fields.items() if value is not None}
-    for kind, labels in ids.labels.items():
-        if kind not in ids.relabelled or f"{kind}s" not in given:
-            given[f"{kind}s"] = labels
-    _check_size(ids, source)
-    columns, expected = _settled(ids, source, rules)
-    with source.named():
-        if expected is not None:
+def build_model(
+    encoded: EncodedTransitions,
+    fields: Mapping[str, Any],
+    source: TableSource,
+    options: LoadOptions,
+) -> MMDP:
+    """Build a model from transitions as ids; errors name the file."""
+    model_fields = {key: value for key, value in fields.items() if value is not None}
+    for axis, labels in encoded.labels.items():
+        if axis not in encoded.relabeled or f"{axis}s" not in model_fields:
+            model_fields[f"{axis}s"] = labels
+    _check_size(encoded, source)
+    columns, rewards = _apply_options(encoded, source, options)
+    with source.prefix_errors():
+        if rewards is not None:
             columns = {name: values for name, values in columns.items() if name != "reward"}
-        support = support_of(Columns(columns, ids.shape, ids.horizon), rules.storage)
-        if "allowed" not in given:
-            named = np.diff(support.indptr).reshape(ids.shape[1:]) > 0
-            given["allowed"] = _present_actions(columns, ids.shape) if support.dense else named
-        if rules.missing_actions == "zero":
-            given["allow_missing"] = True
-        return MMDP.from_support(support, expected, next_rewards=support.rewards, **given)
-
-
-def _settled(ids: Ids, source: Source, rules: Rules) -> tuple[Table, Array | None]:
-    """The columns after the rules were applied, and r(s, a) if no reward depends on s'."""
-    rows = _row_keys(ids.columns, ids.shape)
-    columns = _settle_duplicates(ids, rows, source, rules)
-    if rules.dead_ends == "absorb":
-        columns = _absorb_dead_ends(columns, ids.shape, ids.horizon)
-    if columns is not ids.columns:
-        rows = _row_keys(columns, ids.shape)
-    if rules.normalize:
-        p = columns["probability"]
-        sums = np.bincount(rows, p)[rows]
-        columns = columns | {"probability": np.divide(p, sums, out=p.copy(), where=sums > 0)}
-    n_models, n_states, n_actions = ids.shape
-    shape = (ids.horizon or 1, n_states, n_actions, n_models)
-    return columns, _constant_rewards(columns["reward"], rows, shape)
-
-
-def _check_size(ids: Ids, source: Source) -> None:
-    """Refuse sizes out of proportion to the rows, before an array of that size is made."""
-    n_models, n_states, n_actions = ids.shape
-    count = len(ids.columns["state"])
-    cells = n_models * n_states * n_actions * (ids.horizon or 1)
-    if cells * 8 > MATERIALISE_LIMIT and cells > 64 * count:
-        raise MemoryLimitError(
-            f"{source.place}: {count:,} rows for {counted(n_models, 'model')}, "
-            f"{counted(n_states, 'state')} and {counted(n_actions, 'action')} would take "
-            f"{readable_bytes(cells * 8)} of rewards alone; check the ids, or split the models"
+        transitions = entries_to_transitions(
+            CoordinateEntries(columns, encoded.shape, encoded.horizon), options.storage
+        )
+        if "allowed" not in model_fields:
+            has_entries = np.diff(transitions.indptr).reshape(encoded.shape[1:]) > 0
+            model_fields["allowed"] = (
+                _find_used_actions(columns, encoded.shape) if transitions.is_dense else has_entries
+            )
+        if options.missing_actions == "zero":
+            model_fields["allow_missing"] = True
+        return MMDP.from_sparse(
+            transitions, rewards, next_rewards=transitions.pattern_rewards, **model_fields
         )
 
 
-def _row_keys(columns: Table, shape: Shape) -> Ints:
-    """((t S + s) A + a) M + m of every entry: its place in the reward array."""
+def _apply_options(
+    encoded: EncodedTransitions, source: TableSource, options: LoadOptions
+) -> tuple[TableColumns, Array | None]:
+    """Apply the load options to the columns; returns them, and r(s, a) if none depends on s'."""
+    row_keys = _compute_row_keys(encoded.columns, encoded.shape)
+    columns = _resolve_duplicates(encoded, row_keys, source, options)
+    if options.dead_ends == "absorb":
+        columns = _absorb_dead_ends(columns, encoded.shape, encoded.horizon)
+    if columns is not encoded.columns:
+        row_keys = _compute_row_keys(columns, encoded.shape)
+    if options.normalize:
+        p = columns["probability"]
+        sums = np.bincount(row_keys, p)[row_keys]
+        columns = columns | {"probability": np.divide(p, sums, out=p.copy(), where=sums > 0)}
+    n_models, n_states, n_actions = encoded.shape
+    shape = (encoded.horizon or 1, n_states, n_actions, n_models)
+    return columns, _find_constant_rewards(columns["reward"], row_keys, shape)
+
+
+def _check_size(encoded: EncodedTransitions, source: TableSource) -> None:
+    """Refuse sizes out of proportion to the rows, before arrays are allocated."""
+    n_models, n_states, n_actions = encoded.shape
+    n_rows = len(encoded.columns["state"])
+    n_cells = n_models * n_states * n_actions * (encoded.horizon or 1)
+    if n_cells * 8 > MAX_DENSE_BYTES and n_cells > 64 * n_rows:
+        raise MemoryLimitError(
+            f"{source.location}: {n_rows:,} rows for {pluralize(n_models, 'model')}, "
+            f"{pluralize(n_states, 'state')} and {pluralize(n_actions, 'action')} would take "
+            f"{format_bytes(n_cells * 8)} of rewards alone; check the ids, or split the models"
+        )
+
+
+def _compute_row_keys(columns: TableColumns, shape: ModelShape) -> IntArray:
+    """Compute ((t S + s) A + a) M + m of every entry, its index in the reward array."""
     n_models, n_states, n_actions = shape
     keys = columns["state"] * n_actions
     if "time" in columns:
@@ -166,123 +198,152 @@ def _row_keys(columns: Table, shape: Shape) -> Ints:
     return keys
 
 
-def _settle_duplicates(ids: Ids, rows: Ints, source: Source, rules: Rules) -> Table:
-    """Refuse duplicates or keep the last; "sum" leaves them, and the storage adds them up."""
-    n_models, n_states, n_actions = ids.shape
-    space = (ids.horizon or 1) * n_models * n_states * n_actions * n_states
-    keys = rows * n_states
-    keys += ids.columns["next_state"]
-    if rules.duplicates == "sum" or not _has_duplicates(keys, space):
-        return ids.columns
-    if rules.duplicates == "last":
-        keep = ~pd.Series(keys).duplicated(keep="last").to_numpy()
-        return {name: values[keep] for name, values in ids.columns.items()}
-    _fail_duplicate(ids, keys, source)
+def _resolve_duplicates(
+    encoded: EncodedTransitions, row_keys: IntArray, source: TableSource, options: LoadOptions
+) -> TableColumns:
+    """Refuse duplicate transitions or keep the last; those to be summed stay."""
+    n_models, n_states, n_actions = encoded.shape
+    n_keys = (encoded.horizon or 1) * n_models * n_states * n_actions * n_states
+    keys = row_keys * n_states
+    keys += encoded.columns["next_state"]
+    if options.duplicates == "sum" or not _has_duplicates(keys, n_keys):
+        return encoded.columns
+    if options.duplicates == "last":
+        is_kept = ~pd.Series(keys).duplicated(keep="last").to_numpy()
+        return {name: values[is_kept] for name, values in encoded.columns.items()}
+    _fail_duplicate(encoded, keys, source)
 
 
-def _has_duplicates(keys: Ints, space: int) -> bool:
-    if space <= 16 * len(keys) + 1_000_000:
-        seen = np.zeros(space, dtype=bool)
-        seen[keys] = True
-        return int(np.count_nonzero(seen)) < len(keys)
-    ordered = np.sort(keys)
-    return bool((ordered[1:] == ordered[:-1]).any())
+def _has_duplicates(keys: IntArray, n_keys: int) -> bool:
+    """Whether a key from 0 to n_keys - 1 occurs twice."""
+    if n_keys <= 16 * len(keys) + 1_000_000:
+        is_used = np.zeros(n_keys, dtype=bool)
+        is_used[keys] = True
+        return int(np.count_nonzero(is_used)) < len(keys)
+    sorted_keys = np.sort(keys)
+    return bool((sorted_keys[1:] == sorted_keys[:-1]).any())
 
 
-def _fail_duplicate(ids: Ids, keys: Ints, source: Source) -> NoReturn:
-    repeated = pd.Series(keys).duplicated().to_numpy()
-    row = int(np.argmax(repeated))
-    kinds = {role: kind for kind, roles in KINDS.items() for role in roles}
-    place = []
+def _fail_duplicate(encoded: EncodedTransitions, keys: IntArray, source: TableSource) -> NoReturn:
+    """Raise the error of a transition that is given twice."""
+    is_duplicate = pd.Series(keys).duplicated().to_numpy()
+    row = int(np.argmax(is_duplicate))
+    axis_by_role = {role: axis for axis, roles in AXIS_ROLES.items() for role in roles}
+    location = []
     for role in ("model", "state", "action", "next_state", "time"):
-        if role in ids.columns:
-            value = int(ids.columns[role][row])
-            labels = ids.labels.get(kinds.get(role, role))
-            place.append(f"{role.replace('_', ' ')} {labels[value]!r}" if labels else
-                         f"{role.replace('_', ' ')} {value}")  # fmt: skip
-    first = source.at(int(np.argmax(keys == keys[row])))
+        if role in encoded.columns:
+            value = int(encoded.columns[role][row])
+            labels = encoded.labels.get(axis_by_role.get(role, role))
+            location.append(
+                f"{role.replace('_', ' ')} {labels[value]!r}"
+                if labels
+                else f"{role.replace('_', ' ')} {value}"
+            )
+    first_row = source.describe_row(int(np.argmax(keys == keys[row])))
     source.fail(
-        f"{', '.join(place)} is given again (first at {first}; "
-        f"{counted(int(repeated.sum()), 'duplicate')})",
+        f"{', '.join(location)} is given again (first at {first_row}; "
+        f"{pluralize(int(is_duplicate.sum()), 'duplicate')})",
         row,
         ["remove it", Remedy("duplicates", "last", "sum")],
     )
 
 
-def _present_actions(columns: Table, shape: Shape) -> npt.NDArray[np.bool_]:
-    """(S, A): an action is there if any row names it."""
-    seen = np.zeros(shape[1] * shape[2], dtype=bool)
-    seen[columns["state"] * shape[2] + columns["action"]] = True
-    return seen.reshape(shape[1:])
+def _find_used_actions(columns: TableColumns, shape: ModelShape) -> npt.NDArray[np.bool_]:
+    """Find the state-action pairs (S, A) that occur in a row."""
+    is_used = np.zeros(shape[1] * shape[2], dtype=bool)
+    is_used[columns["state"] * shape[2] + columns["action"]] = True
+    return is_used.reshape(shape[1:])
 
 
-def _absorb_dead_ends(columns: Table, shape: Shape, horizon: int | None) -> Table:
-    """Give every state without actions an action 0 that stays there and earns 0."""
-    dead = np.flatnonzero(~_present_actions(columns, shape).any(axis=1))
-    if not len(dead):
+def _absorb_dead_ends(
+    columns: TableColumns, shape: ModelShape, horizon: int | None
+) -> TableColumns:
+    """Add to every state without actions an action 0 that stays there and earns 0."""
+    dead_states = np.flatnonzero(~_find_used_actions(columns, shape).any(axis=1))
+    if not len(dead_states):
         return columns
-    grid = np.meshgrid(np.arange(horizon or 1), np.arange(shape[0]), dead, indexing="ij")
+    grid = np.meshgrid(np.arange(horizon or 1), np.arange(shape[0]), dead_states, indexing="ij")
     time, model, state = (x.ravel() for x in grid)
-    added = {
-        "time": time, "model": model, "state": state, "next_state": state,
-        "action": np.zeros_like(state), "probability": np.ones(len(state)),
+    new_rows = {
+        "time": time,
+        "model": model,
+        "state": state,
+        "next_state": state,
+        "action": np.zeros_like(state),
+        "probability": np.ones(len(state)),
         "reward": np.zeros(len(state)),
-    }  # fmt: skip
-    return {name: np.concatenate([values, added[name]]) for name, values in columns.items()}
+    }
+    return {name: np.concatenate([values, new_rows[name]]) for name, values in columns.items()}
 
 
-def _constant_rewards(reward: Array, rows: Ints, shape: tuple[int, ...]) -> Array | None:
-    """(T, S, A, M) r(s, a) if no row's reward depends on s', so that it stays exact."""
+def _find_constant_rewards(
+    reward: Array, row_keys: IntArray, shape: tuple[int, ...]
+) -> Array | None:
+    """Find the rewards (T, S, A, M) of pairs; None if a reward depends on the next state."""
     table = np.zeros(int(np.prod(shape)))
-    table[rows] = reward
-    return table.reshape(shape) if bool((table[rows] == reward).all()) else None
+    table[row_keys] = reward
+    return table.reshape(shape) if bool((table[row_keys] == reward).all()) else None
 
 
 # ---------------------------------------------------------------------- a model to ids
-def entries(model: MMDP) -> Table:
-    """Parallel arrays [time,] model, state, action, next_state, probability, reward.
+def model_to_columns(model: MMDP) -> TableColumns:
+    """Convert a model to columns [time,] model, state, action, next_state, probability, reward.
 
-    Entries of probability 0 appear only if they carry something: a reward per next state, or
-    an action that is allowed although no model (or not this one) has transitions for it.
+    Entries of probability 0 appear only if they are needed: for a reward by next state, or for an
+    action that is allowed although no model (or not this one) has transitions for it.
     """
-    x, next_rewards, rows = model.problem, model.pattern_rewards, model.problem.rows()
-    keep = x.p != 0
+    problem, next_rewards, rows = (
+        model.problem,
+        model.pattern_rewards,
+        model.problem.get_entry_rows(),
+    )
+    is_kept = problem.p != 0
     if next_rewards is not None:
-        keep = (keep | (next_rewards != 0)) & x.allowed.reshape(-1)[rows][:, None]
-    on_pattern = (model.horizon or 1, len(rows), model.n_models)
-    r = np.broadcast_to(np.asarray(x.r), (on_pattern[0], *x.r.shape[1:]))
+        is_kept = (is_kept | (next_rewards != 0)) & problem.allowed.reshape(-1)[rows][:, None]
+    pattern_shape = (model.horizon or 1, len(rows), model.n_models)
+    r = np.broadcast_to(np.asarray(problem.r), (pattern_shape[0], *problem.r.shape[1:]))
     # 32 bits at once: these arrays are several times the size of the model
     if model.horizon is None:
-        k, m = map(_short, np.nonzero(keep[0]))
+        k, m = map(_to_int32, np.nonzero(is_kept[0]))
         t = np.broadcast_to(np.int32(0), k.shape)
     else:
-        t, k, m = map(_short, np.nonzero(np.broadcast_to(keep, on_pattern)))
-    s, a = map(_short, np.divmod(_short(rows)[k], np.int32(model.n_actions)))
-    found: Table = {
-        "time": t, "model": m, "state": s, "action": a, "next_state": x.indices[k],
-        "probability": np.broadcast_to(x.p, on_pattern)[t, k, m],
-        "reward": r[t, s, a, m] if next_rewards is None
-        else np.broadcast_to(next_rewards, on_pattern)[t, k, m],
-    }  # fmt: skip
-    if model.fields()["allow_missing"]:
-        extra = _missing_entries(model, found, r)
-        found = {name: np.concatenate([v, extra[name]]) for name, v in found.items()}
+        t, k, m = map(_to_int32, np.nonzero(np.broadcast_to(is_kept, pattern_shape)))
+    s, a = map(_to_int32, np.divmod(_to_int32(rows)[k], np.int32(model.n_actions)))
+    columns: TableColumns = {
+        "time": t,
+        "model": m,
+        "state": s,
+        "action": a,
+        "next_state": problem.indices[k],
+        "probability": np.broadcast_to(problem.p, pattern_shape)[t, k, m],
+        "reward": r[t, s, a, m]
+        if next_rewards is None
+        else np.broadcast_to(next_rewards, pattern_shape)[t, k, m],
+    }
+    if model.to_kwargs()["allow_missing"]:
+        missing_columns = _make_missing_entries(model, columns, r)
+        columns = {name: np.concatenate([v, missing_columns[name]]) for name, v in columns.items()}
     if model.horizon is None:
-        del found["time"]
-    return {name: _short(v) if v.dtype.kind == "i" else v for name, v in found.items()}
+        del columns["time"]
+    return {name: _to_int32(v) if v.dtype.kind == "i" else v for name, v in columns.items()}
 
 
-def _short(ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
+def _to_int32(ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
     return ids.astype(np.int32, copy=False)
 
 
-def _missing_entries(model: MMDP, found: Table, r: Array) -> Table:
-    """Entries of probability 0 for allowed rows that have none but must not be forgotten."""
-    has = np.zeros(r.shape, dtype=bool)
-    has[found["time"], found["state"], found["action"], found["model"]] = True
-    nowhere = ~has.any(axis=(0, 3), keepdims=True)
-    t, s, a, m = np.nonzero(~has & model.allowed[None, :, :, None] & ((r != 0) | nowhere))
+def _make_missing_entries(model: MMDP, columns: TableColumns, r: Array) -> TableColumns:
+    """Make entries of probability 0 for allowed rows without transitions."""
+    has_entry = np.zeros(r.shape, dtype=bool)
+    has_entry[columns["time"], columns["state"], columns["action"], columns["model"]] = True
+    is_unused = ~has_entry.any(axis=(0, 3), keepdims=True)
+    t, s, a, m = np.nonzero(~has_entry & model.allowed[None, :, :, None] & ((r != 0) | is_unused))
     return {
-        "time": t, "model": m, "state": s, "action": a, "next_state": s,
-        "probability": np.zeros(len(t)), "reward": r[t, s, a, m],
-    }  # fmt: skip
+        "time": t,
+        "model": m,
+        "state": s,
+        "action": a,
+        "next_state": s,
+        "probability": np.zeros(len(t)),
+        "reward": r[t, s, a, m],
+    }

@@ -1,11 +1,11 @@
-"""Writing files whole or not at all, several of them all or none.
+"""Atomic writing of files: several files all or none.
 
 Every file is first written under a hidden name next to its own, which includes the process that
-writes it. If several files belong together, a hidden list of the renames is written next and then
-followed; the next reader or writer of the same user that finds such a list follows it to the end.
+writes it. If several files belong together, a hidden journal of the renames is written next and
+then applied; the next reader or writer of the same user that finds such a journal finishes it.
 So the files are the old ones or the new ones even if the process is killed, and the next process
-that writes there removes what it left. A list says which folder it was written in: one that came
-with a copied or downloaded folder is not followed, so that reading changes nothing there.
+that writes there removes its hidden files. A journal names the folder it was written in: one in a
+copied or downloaded folder is not applied, so that reading changes nothing there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmdp.arguments import checked
+from mmdp.arguments import check_arguments
 from mmdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,20 +34,22 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 Writer = Callable[[Path], object] | str | bytes
 
-_HOST = f"{zlib.crc32(platform.node().encode()) & 0xFFFF:04x}"
-_HIDDEN = re.compile(r"\.[^/\\]*-(\d+)-([0-9a-f]{4})[0-9a-f]{8}(\.\w+)?")  # process, host, suffix
-_LIST = ".moves"  # suffix of a list of renames
-_FORGOTTEN = 24 * 3600.0  # seconds until a file from another machine counts as abandoned
+_HOST_ID = f"{zlib.crc32(platform.node().encode()) & 0xFFFF:04x}"
+_TEMP_NAME = re.compile(
+    r"\.[^/\\]*-(\d+)-([0-9a-f]{4})[0-9a-f]{8}(\.\w+)?"
+)  # process, host, suffix
+_JOURNAL_SUFFIX = ".moves"  # suffix of a journal of renames
+_ABANDONED_SECONDS = 24 * 3600.0  # seconds until a file from another machine counts as abandoned
 
 
 def as_path(path: PathLike) -> Path:
-    """The path as such; one that has a name of its own for messages keeps it."""
+    """Convert to a Path; a Path is returned unchanged, with its subclass."""
     return path if isinstance(path, Path) else Path(path)
 
 
-@checked
-def write_whole(path: PathLike, writer: Writer) -> None:
-    """Write one file whole or not at all.
+@check_arguments
+def write_atomic(path: PathLike, writer: Writer) -> None:
+    """Write one file completely or not at all.
 
     ``writer`` is the text or bytes, or a function that is given the path of a temporary file
     in the same folder (with the same suffix) and writes it. The file takes its name only
@@ -55,39 +57,39 @@ def write_whole(path: PathLike, writer: Writer) -> None:
 
     >>> import tempfile, pathlib
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "a.json"
-    >>> write_whole(target, "{}")
+    >>> write_atomic(target, "{}")
     >>> target.read_text(), len(list(target.parent.iterdir()))
     ('{}', 1)
     """
-    write_all({Path(path): writer})
+    write_all_atomic({Path(path): writer})
 
 
-@checked
-def write_all(files: Mapping[Path, Writer], stale: Collection[Path] = ()) -> None:
-    """Write several files of one folder, and remove ``stale`` ones: all of it or nothing."""
+@check_arguments
+def write_all_atomic(files: Mapping[Path, Writer], stale: Collection[Path] = ()) -> None:
+    """Write several files of one folder, and remove ``stale`` ones, all or none."""
     files = {Path(path): writer for path, writer in files.items()}
-    moves = {hidden(path): path for path in files}
+    renames = {temp_name(path): path for path in files}
     try:
-        for (place, path), writer in zip(moves.items(), files.values(), strict=True):
+        for (temp_path, path), writer in zip(renames.items(), files.values(), strict=True):
             if path.is_dir():
                 raise InputError(f"{path}: is a folder, not a file; give a file name")
             if not path.parent.is_dir():
                 raise InputError(f"{path}: no folder {path.parent}; make it first")
-            with _naming(path):
-                _tidy(path.parent)
-                _write(place, writer)
-        listed = _listed(moves, stale)
+            with _convert_os_errors(path):
+                _clean_folder(path.parent)
+                _write_content(temp_path, writer)
+        journal = _write_journal(renames, stale)
     except BaseException:
-        for place in moves:
+        for temp_path in renames:
             with suppress(OSError):
-                place.unlink()
+                temp_path.unlink()
         raise
-    _follow(listed)
+    _apply_journal(journal)
 
 
 @contextmanager
-def replacing(folder: Path, names: Collection[str]) -> Iterator[Path]:
-    """A place to write a folder's new files; at the end they replace the old ones, all or none.
+def replace_files(folder: Path, names: Collection[str]) -> Iterator[Path]:
+    """Provide a temporary folder whose files replace those of ``folder`` at the end, all or none.
 
     Those of ``names`` that were not written again are removed; other files stay. The folder is
     created if needed. After an error it is as it was.
@@ -95,42 +97,46 @@ def replacing(folder: Path, names: Collection[str]) -> Iterator[Path]:
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> _ = (folder / "old.csv").write_text("1")
-    >>> with replacing(folder, ["old.csv", "new.csv"]) as place:
-    ...     write_whole(place / "new.csv", "2")
+    >>> with replace_files(folder, ["old.csv", "new.csv"]) as temp_folder:
+    ...     write_atomic(temp_folder / "new.csv", "2")
     >>> [file.name for file in folder.iterdir()]
     ['new.csv']
     """
-    made, place = not folder.exists(), hidden(folder / "folder")
-    with _naming(folder):
+    is_new, temp_folder = not folder.exists(), temp_name(folder / "folder")
+    with _convert_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        _tidy(folder)
-        place.mkdir()
+        _clean_folder(folder)
+        temp_folder.mkdir()
     try:
-        yield place
-        moves = {file: folder / file.name for file in place.iterdir()}
-        stale = [folder / x for x in names if (folder / x).exists() and not (place / x).exists()]
-        listed = _listed(moves, stale)
+        yield temp_folder
+        renames = {file: folder / file.name for file in temp_folder.iterdir()}
+        stale = [
+            folder / name
+            for name in names
+            if (folder / name).exists() and not (temp_folder / name).exists()
+        ]
+        journal = _write_journal(renames, stale)
     except BaseException as error:
-        shutil.rmtree(place, ignore_errors=True)
-        if made:
+        shutil.rmtree(temp_folder, ignore_errors=True)
+        if is_new:
             folder.rmdir()
         if isinstance(error, InputError):
-            problem = error.problem.replace(str(place), str(folder))
+            problem = error.message.replace(str(temp_folder), str(folder))
             raise type(error)(problem, error.remedies) from None
         raise
-    _follow(listed)
-    place.rmdir()
+    _apply_journal(journal)
+    temp_folder.rmdir()
 
 
-def settle(folder: Path) -> None:
+def finish_renames(folder: Path) -> None:
     """Finish the renames that a killed process of this user had begun in this folder."""
-    for listed in folder.glob(f".*{_LIST}"):
-        if _is_own(listed):
-            _follow(listed)
+    for journal in folder.glob(f".*{_JOURNAL_SUFFIX}"):
+        if _is_own_journal(journal):
+            _apply_journal(journal)
 
 
-def csv_text(frame: pd.DataFrame) -> str:
-    """A table as CSV; a carriage return stands in quotes, as it would end a line otherwise."""
+def format_csv(frame: pd.DataFrame) -> str:
+    """Format a table as CSV, with quotes if a cell has a carriage return."""
     text: str = frame.to_csv(index=False, lineterminator="\n")
     if "\r" in text:
         text = frame.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -138,104 +144,110 @@ def csv_text(frame: pd.DataFrame) -> str:
 
 
 def check_writable(target: PathLike) -> Path:
-    """The path, if a file or folder of that name could be written now; call it before long work."""
+    """Refuse a path that cannot be written now; call it before long computations."""
     if not os.fspath(target):
         raise InputError("the name to write to is empty; give the name of a file or folder")
     path = Path(target)
-    place = path if path.is_dir() else path.parent
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    folder = path if path.is_dir() else path.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=folder):
             return path
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({reason(error)})") from None
+        raise InputError(f"{path}: cannot be written ({describe_error(error)})") from None
 
 
-def reason(error: BaseException) -> str:
-    """One short line about a system error, without our temporary names."""
+def describe_error(error: BaseException) -> str:
+    """Describe an exception in one short line, without temporary names."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
 
 
 # ---------------------------------------------------------------------- all or none
-def _listed(moves: Mapping[Path, Path], stale: Collection[Path] = ()) -> Path:
-    """Write the list of renames and removals; once it is there, they will be done."""
-    target = next(iter(moves.values()))
-    places = [(x.relative_to(target.parent).as_posix(), y.name) for x, y in moves.items()]
-    known = {"moves": places, "stale": [x.name for x in stale]}
-    listed = hidden(target.with_name(f"files{_LIST}"))
-    begun = listed.with_suffix(".begun")
-    with _naming(target):
-        known |= {"folder": target.parent.stat().st_ino}
+def _write_journal(renames: Mapping[Path, Path], stale: Collection[Path] = ()) -> Path:
+    """Write the journal of renames and removals, which the next process can finish."""
+    target = next(iter(renames.values()))
+    rename_names = [(x.relative_to(target.parent).as_posix(), y.name) for x, y in renames.items()]
+    content = {"moves": rename_names, "stale": [x.name for x in stale]}
+    journal = temp_name(target.with_name(f"files{_JOURNAL_SUFFIX}"))
+    partial_journal = journal.with_suffix(".begun")
+    with _convert_os_errors(target):
+        content |= {"folder": target.parent.stat().st_ino}
         try:
-            begun.write_text(json.dumps(known), encoding="utf-8")
-            os.replace(begun, listed)
+            partial_journal.write_text(json.dumps(content), encoding="utf-8")
+            os.replace(partial_journal, journal)
         except BaseException:
-            begun.unlink(missing_ok=True)
+            partial_journal.unlink(missing_ok=True)
             raise
-    return listed
+    return journal
 
 
-def _follow(listed: Path) -> None:
-    """Do what is left of a list and remove it; Ctrl-C cannot stop it any more."""
+def _apply_journal(journal: Path) -> None:
+    """Apply the rest of a journal and remove it, even after Ctrl-C."""
     try:
-        _do(listed)
+        _apply_journal_once(journal)
     except KeyboardInterrupt:
-        _do(listed)
+        _apply_journal_once(journal)
         raise
 
 
-def _do(listed: Path) -> None:
-    folder = listed.parent
+def _apply_journal_once(journal: Path) -> None:
+    """Apply the renames and removals of a journal, and remove it."""
+    folder = journal.parent
     try:
-        known = json.loads(listed.read_text(encoding="utf-8"))
+        content = json.loads(journal.read_text(encoding="utf-8"))
     except OSError:  # done by another process
         return
-    for place, name in known["moves"]:
-        with _naming(folder / name), suppress(FileNotFoundError):
-            os.replace(folder / place, folder / name)
-    for name in known["stale"]:
-        with _naming(folder / name):
+    for temp_file, name in content["moves"]:
+        with _convert_os_errors(folder / name), suppress(FileNotFoundError):
+            os.replace(folder / temp_file, folder / name)
+    for name in content["stale"]:
+        with _convert_os_errors(folder / name):
             (folder / name).unlink(missing_ok=True)
-    listed.unlink(missing_ok=True)
+    journal.unlink(missing_ok=True)
 
 
-def _is_own(listed: Path) -> bool:
-    """Whether a process of this user wrote this list in this folder: others must do no harm."""
+def _is_own_journal(journal: Path) -> bool:
+    """Whether a process of this user wrote this journal in this folder."""
     try:
-        owner, known = listed.lstat().st_uid, json.loads(listed.read_text(encoding="utf-8"))
+        owner, content = journal.lstat().st_uid, json.loads(journal.read_text(encoding="utf-8"))
         return (
             owner == (os.getuid() if hasattr(os, "getuid") else owner)
-            and known["folder"] == listed.parent.stat().st_ino
-            and all(map(_plain, [*(name for _, name in known["moves"]), *known["stale"]]))
-            and all(_HIDDEN.fullmatch(x.removesuffix(f"/{name}")) for x, name in known["moves"])
+            and content["folder"] == journal.parent.stat().st_ino
+            and all(
+                map(_is_plain_name, [*(name for _, name in content["moves"]), *content["stale"]])
+            )
+            and all(
+                _TEMP_NAME.fullmatch(temp_file.removesuffix(f"/{name}"))
+                for temp_file, name in content["moves"]
+            )
         )
     except (OSError, ValueError, TypeError, LookupError):
         return False
 
 
-def _plain(name: str) -> bool:
+def _is_plain_name(name: str) -> bool:
     return Path(name).name == name and name not in ("", "..")
 
 
 # ---------------------------------------------------------------------- hidden files
-def hidden(path: Path) -> Path:
-    """A name next to ``path`` that no reader looks at and that says which process it is from.
+def temp_name(path: Path) -> Path:
+    """Make a hidden name next to ``path`` that names this process.
 
     If that process dies, the next one that writes to the folder removes it.
     """
-    own = f"{os.getpid()}-{_HOST}{uuid.uuid4().hex[:8]}"
-    return path.with_name(f".{path.stem[:80]}-{own}{path.suffix}")
+    unique_part = f"{os.getpid()}-{_HOST_ID}{uuid.uuid4().hex[:8]}"
+    return path.with_name(f".{path.stem[:80]}-{unique_part}{path.suffix}")
 
 
-def _tidy(folder: Path) -> None:
-    """Finish or remove what dead processes left in a folder."""
-    settle(folder)
+def _clean_folder(folder: Path) -> None:
+    """Finish the renames and remove the hidden files of dead processes in a folder."""
+    finish_renames(folder)
     for entry in os.scandir(folder):
-        found = _HIDDEN.fullmatch(entry.name)
-        if found and _dead(int(found[1]), found[2], entry):
+        match = _TEMP_NAME.fullmatch(entry.name)
+        if match and _is_abandoned(int(match[1]), match[2], entry):
             if entry.is_dir():
                 shutil.rmtree(entry.path, ignore_errors=True)
             else:
@@ -243,31 +255,33 @@ def _tidy(folder: Path) -> None:
                     os.unlink(entry.path)
 
 
-def _dead(process: int, host: str, entry: os.DirEntry[str]) -> bool:
-    if host != _HOST or os.name != "posix":
-        return time.time() - entry.stat().st_mtime > _FORGOTTEN
+def _is_abandoned(process_id: int, host_id: str, entry: os.DirEntry[str]) -> bool:
+    """Whether the process of a hidden file has ended, or it is old and from another host."""
+    if host_id != _HOST_ID or os.name != "posix":
+        return time.time() - entry.stat().st_mtime > _ABANDONED_SECONDS
     try:
-        os.kill(process, 0)
+        os.kill(process_id, 0)
     except ProcessLookupError:
         return True
-    except OSError:  # its process is alive but not ours
+    except OSError:  # the process is alive, of another user
         return False
     return False
 
 
-def _write(place: Path, writer: Writer) -> None:
+def _write_content(path: Path, writer: Writer) -> None:
+    """Write text or bytes, or call a function that writes."""
     if isinstance(writer, str):
         writer = writer.encode()
     if isinstance(writer, bytes):
-        place.write_bytes(writer)
+        path.write_bytes(writer)
     else:
-        writer(place)
+        writer(path)
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Errors of the system as one line about ``path``."""
+def _convert_os_errors(path: Path) -> Iterator[None]:
+    """Convert OSErrors in this context to one-line InputErrors about ``path``."""
     try:
         yield
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({reason(error)})") from None
+        raise InputError(f"{path}: cannot be written ({describe_error(error)})") from None

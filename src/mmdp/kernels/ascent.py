@@ -1,69 +1,76 @@
-"""Algorithm 2 of the paper: coordinate ascent and dynamic programming, on any machine.
+"""Algorithm 2 of the paper: coordinate ascent and dynamic programming, on any backend.
 
-It serves tables of actions, and every other kind of policy that can be improved step by step.
+It serves tables of actions, and every other policy class that can be improved step by step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from mmdp.kernels.problem import Array, Ascent, Problem, Watch
+from mmdp.kernels.problem import Array, AscentResult, Callback, Problem
+
+P = TypeVar("P")  # a policy: a table, or a tuple of tables
 
 
-class Climber(Protocol):
-    """What the loop needs; numpy.passes.Sweeper is the plain one for tables."""
+class Sweeper(Protocol[P]):
+    """The two operations that :func:`ascend` needs to improve a policy of some kind."""
 
     problem: Problem
 
-    def open(self, start: Any) -> tuple[Any, Array]:
-        """The start (None: WSU's policy) and its returns (M,)."""
+    def initialize(self, init: P | None) -> tuple[P, Array]:
+        """Return the first policy (of WSU if ``init`` is None) and its returns (M,)."""
         ...
 
-    def sweep(self, policy: Any) -> tuple[Any, Array]:
-        """The policy that the last call returned, improved, and its returns (M,)."""
+    def sweep(self, policy: P) -> tuple[P, Array]:
+        """Return an improvement of the policy from the last call, and its returns (M,)."""
         ...
 
 
 def ascend(
-    climber: Climber, start: Any, tol: float, max_sweeps: int, watch: Watch | None,
-    worth: Callable[[Array], float] | None = None,
-) -> Ascent:  # fmt: skip
-    """Sweep until the policy repeats; see :meth:`mmdp.kernels.numpy.passes.Passes.ascend`.
+    sweeper: Sweeper[Any],
+    init: object,
+    tol: float,
+    max_sweeps: int,
+    callback: Callback | None,
+    objective_value: Callable[[Array], float] | None = None,
+) -> AscentResult:
+    """Run sweeps from ``init`` until the policy repeats, gains at most ``tol`` or a limit ends it.
 
-    ``worth``: the value of returns (M,), their mean by default.
+    ``objective_value``: the value of returns (M,), their mean by default.
     """
-    weights, watch = climber.problem.weights, watch or (lambda policy, value: None)
-    worth = worth or (lambda returns: float(returns @ weights))
-    policy, returns = climber.open(start)
-    trace = [worth(returns)]
-    if not randomised(policy):
-        watch(policy, trace[0])
-    else:  # a randomised start is no answer to fall back on
+    weights, callback = sweeper.problem.weights, callback or (lambda policy, value: None)
+    objective_value = objective_value or (lambda returns: float(returns @ weights))
+    policy, returns = sweeper.initialize(init)
+    trace = [objective_value(returns)]
+    if not is_randomized(policy):
+        callback(policy, trace[0])
+    else:  # a randomized init is no result
         max_sweeps = max(max_sweeps, 1)
-    for sweep in range(1, max_sweeps + 1):
-        improved, new_returns = climber.sweep(policy)
-        value = worth(new_returns)
-        gain, sharp = value - trace[-1], not randomised(policy)
-        if sharp and (same(improved, policy) or gain <= 0):
-            return Ascent(policy, returns, trace[-1], trace, sweep, "maximum")
-        policy, returns = improved, new_returns
+    for n_sweeps in range(1, max_sweeps + 1):
+        new_policy, new_returns = sweeper.sweep(policy)
+        value = objective_value(new_returns)
+        gain, was_deterministic = value - trace[-1], not is_randomized(policy)
+        if was_deterministic and (is_same_policy(new_policy, policy) or gain <= 0):
+            return AscentResult(policy, returns, trace[-1], trace, n_sweeps, "local_optimum")
+        policy, returns = new_policy, new_returns
         trace.append(value)
-        watch(policy, value)
-        if sharp and gain <= tol:
-            return Ascent(policy, returns, value, trace, sweep, "tolerance")
-    return Ascent(policy, returns, trace[-1], trace, max_sweeps, "limit")
+        callback(policy, value)
+        if was_deterministic and gain <= tol:
+            return AscentResult(policy, returns, value, trace, n_sweeps, "tolerance")
+    return AscentResult(policy, returns, trace[-1], trace, max_sweeps, "limit")
 
 
-def randomised(policy: Any) -> bool:
-    """Whether it is a table of probabilities."""
+def is_randomized(policy: object) -> bool:
+    """Return whether a policy is a table of probabilities."""
     return isinstance(policy, np.ndarray) and policy.dtype.kind == "f"
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two tables, or two tuples of tables, are equal."""
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(np.array_equal(one, other))
+def is_same_policy(policy: object, other: object) -> bool:
+    """Return whether two tables, or two tuples of tables, are equal."""
+    if isinstance(policy, tuple):
+        assert isinstance(other, tuple)
+        return len(policy) == len(other) and all(map(is_same_policy, policy, other))
+    return bool(np.array_equal(np.asarray(policy), np.asarray(other)))

@@ -1,7 +1,8 @@
 """Shared events: what an event does is the same in all models, but not how likely it is.
 
-p_m(s'|s, a) = sum_{w, c} coefficient(s, a, w, c) chance_m(kind(s, a), w) [after(s, a, w, c) = s'],
-so that everything of the size S A W is stored once for all models, and p is never stored.
+p_m(s'|s, a) is the sum of corner_weights(s, a, w, c) probs_m(distribution_id(s, a), w) over the
+events w and corners c with next_states(s, a, w, c) = s'. So everything of the size S A W is stored
+once for all models, and p is never stored.
 """
 
 from __future__ import annotations
@@ -16,59 +17,59 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.kernels.distributions import SUM_TOLERANCE, normalize
-from mmdp.kernels.moves import Moves, column
-from mmdp.kernels.numpy.kernel import StoredPlan
-from mmdp.kernels.plan import Plan
+from mmdp.kernels.numpy.backend import TableProblem
+from mmdp.kernels.prepared import PreparedProblem
 from mmdp.kernels.problem import (
     Array,
-    Form,
-    Ids,
+    IndexArray,
     IntArray,
-    Pairs,
+    ModelPairs,
+    PolicyTable,
     Problem,
-    Row,
-    Stored,
-    Table,
-    at,
-    frozen,
+    StorageFormat,
+    TableStorage,
+    TransitionRow,
+    as_readonly,
+    at_time,
 )
-from mmdp.kernels.rewards import ByEvent, expected
-from mmdp.kernels.storage import Computed
-from mmdp.words import readable_bytes
+from mmdp.kernels.rewards import EventRewards, expect_events
+from mmdp.kernels.sampling import TransitionSampler, sample_columns
+from mmdp.kernels.storage import CustomStorage
+from mmdp.text import format_bytes
 
-LARGEST = 2 * 1024**3  # bytes that tables made from events may take
-
-
-class Moment(NamedTuple):
-    """Events at one time; what was not given is 0 or 1 everywhere."""
-
-    after: IntArray  # (S, A, W, C)
-    chance: Array  # (K, W, M)
-    kind: IntArray  # (S, A)
-    coefficient: Array  # (S, A, W, C)
+MAX_TABLE_BYTES = 2 * 1024**3  # bytes that tables made from events may take
 
 
-class Pattern(NamedTuple):
-    """The pattern of tables (see :mod:`mmdp.kernels.problem`), on which p = E k at each time."""
+class EventsAtTime(NamedTuple):
+    """The arrays of shared events at one time; missing ones are 0 or 1 everywhere."""
 
-    indptr: Ids
+    next_states: IntArray  # (S, A, W, C)
+    probs: Array  # (K, W, M)
+    distribution_id: IntArray  # (S, A)
+    corner_weights: Array  # (S, A, W, C)
+
+
+class EventPattern(NamedTuple):
+    """The sparse pattern of the tables of shared events, with p = E k at each time."""
+
+    indptr: IndexArray
     indices: IntArray
     E: list[Any]  # (nnz, K W) sparse: the coefficients of events in each entry
 
 
-class Events(Computed):
-    """Transitions by shared events.
+class ExogenousEvents(CustomStorage):
+    """Transitions by exogenous events, whose effects are the same in all models.
 
     Parameters
     ----------
-    after
+    next_states
         (T or 1, S, A, W, C) the next state of event w: C corners of a grid cell, or one state.
-    chance
-        (T or 1, K, W, M) the probability of event w in model m, for each kind of row.
-    kind
-        (T or 1, S, A) which chances a row has; None if all have the same (K = 1).
-    coefficient
-        (T or 1, S, A, W, C) the share of each corner; None if there is one (C = 1).
+    probs
+        (T or 1, K, W, M) the probability of event w in model m, for each of K distributions.
+    distribution_id
+        (T or 1, S, A) the distribution of each state and action; None if there is one (K = 1).
+    corner_weights
+        (T or 1, S, A, W, C) the weight of each corner; None if there is one (C = 1).
 
     Rows of actions that are not allowed may hold any next states.
 
@@ -77,186 +78,215 @@ class Events(Computed):
 
     >>> import mmdp
     >>> stock, order, demand = np.ogrid[:3, :2, :2]
-    >>> after = np.minimum(np.maximum(stock - demand, 0) + order, 2)[None, ..., None]
-    >>> events = Events(after, chance=np.array([[[[0.5, 0.9], [0.5, 0.1]]]]))
+    >>> next_states = np.minimum(np.maximum(stock - demand, 0) + order, 2)[None, ..., None]
+    >>> events = ExogenousEvents(next_states, probs=np.array([[[[0.5, 0.9], [0.5, 0.1]]]]))
     >>> sold = np.minimum(stock, demand)
-    >>> model = mmdp.MMDP(events, events.rewards(5 * sold - 1 * order), discount=0.9)
+    >>> model = mmdp.MMDP(events, events.make_rewards(5 * sold - 1 * order), discount=0.9)
     >>> model.transitions[:, 1, 1].tolist()
     [[0.0, 0.5, 0.5], [0.0, 0.1, 0.9]]
     >>> model.rewards[:, 1, 1].tolist()
     [1.5, -0.5]
     """
 
-    checked = True
+    has_valid_rows = True
 
     def __init__(
         self,
-        after: npt.ArrayLike,
-        chance: npt.ArrayLike,
-        kind: npt.ArrayLike | None = None,
-        coefficient: npt.ArrayLike | None = None,
+        next_states: npt.ArrayLike,
+        probs: npt.ArrayLike,
+        distribution_id: npt.ArrayLike | None = None,
+        corner_weights: npt.ArrayLike | None = None,
     ) -> None:
-        self.after = _read(after, "after", "iu", 5)
-        self.chance = frozen(normalize(_read(chance, "chance", "iuf", 4), axis=2))
-        self.kind = None if kind is None else _read(kind, "kind", "iu", 3)
-        self.coefficient = (
+        self.next_states = _read_array(next_states, "next_states", "iu", 5)
+        self.probs = as_readonly(normalize(_read_array(probs, "probs", "iuf", 4), axis=2))
+        self.distribution_id = (
             None
-            if coefficient is None
-            else frozen(normalize(_read(coefficient, "coefficient", "f", 5)))
+            if distribution_id is None
+            else _read_array(distribution_id, "distribution_id", "iu", 3)
         )
-        self.shape = (self.chance.shape[3], *self.after.shape[1:3])
-        self.steps = max(len(x) for x in self.arrays())
-        self._check()
+        self.corner_weights = (
+            None
+            if corner_weights is None
+            else as_readonly(normalize(_read_array(corner_weights, "corner_weights", "f", 5)))
+        )
+        self.shape = (self.probs.shape[3], *self.next_states.shape[1:3])
+        self.n_times = max(len(x) for x in self.get_arrays())
+        self._check_arrays()
 
     # ------------------------------------------------------------ what a storage must have
     @property
-    def entries(self) -> int:
-        return int(np.prod(self.after.shape[1:]))
+    def n_entries(self) -> int:
+        return int(np.prod(self.next_states.shape[1:]))
 
     @property
-    def longest(self) -> int:
-        return int(np.prod(self.after.shape[3:]))
+    def max_row_length(self) -> int:
+        return int(np.prod(self.next_states.shape[3:]))
 
-    def arrays(self) -> list[npt.NDArray[Any]]:
-        parts = (self.after, self.chance, self.kind, self.coefficient)
-        return [x for x in parts if x is not None]
+    def get_arrays(self) -> list[npt.NDArray[Any]]:
+        arrays = (self.next_states, self.probs, self.distribution_id, self.corner_weights)
+        return [x for x in arrays if x is not None]
 
-    def plan(self, problem: Problem, horizon: int) -> Plan:
-        return EventsPlan(problem, horizon)
+    def prepare(self, problem: Problem, horizon: int) -> PreparedProblem:
+        return NumpyEventProblem(problem, horizon)
 
-    def mapped(self, change: Callable[[Array], Array]) -> Events:
-        other, chance = copy.copy(self), frozen(change(self.chance))
-        other.__dict__.pop("_table", None)
-        other.chance, other.shape = chance, (chance.shape[3], *self.shape[1:])
-        return other
+    def map_models(self, function: Callable[[Array], Array]) -> ExogenousEvents:
+        clone, probs = copy.copy(self), as_readonly(function(self.probs))
+        clone.__dict__.pop("_table", None)
+        clone.probs, clone.shape = probs, (probs.shape[3], *self.shape[1:])
+        return clone
 
     @property
-    def form(self) -> Form:
+    def format(self) -> StorageFormat:
         return "events"
 
-    def row(self, t: int, row: int) -> Row:
-        e, (s, a) = self.at(t), divmod(row, self.shape[2])
-        terms = e.coefficient[s, a, :, :, None] * e.chance[e.kind[s, a], :, None]
-        after, place = np.unique(e.after[s, a], return_inverse=True)
-        p = np.zeros((len(after), terms.shape[2]))
-        np.add.at(p, place.reshape(-1), terms.reshape(-1, terms.shape[2]))
-        possible = p.any(axis=1)
-        return Row(after[possible], p[possible])
+    def get_row(self, t: int, row: int) -> TransitionRow:
+        e, (s, a) = self.at_time(t), divmod(row, self.shape[2])
+        terms = e.corner_weights[s, a, :, :, None] * e.probs[e.distribution_id[s, a], :, None]
+        next_states, inverse = np.unique(e.next_states[s, a], return_inverse=True)
+        p = np.zeros((len(next_states), terms.shape[2]))
+        np.add.at(p, inverse.reshape(-1), terms.reshape(-1, terms.shape[2]))
+        is_possible = p.any(axis=1)
+        return TransitionRow(next_states[is_possible], p[is_possible])
 
-    def moves(self) -> Moves:
-        return EventMoves(self)
+    def make_sampler(self) -> TransitionSampler:
+        return EventSampler(self)
 
-    def ordered(self, s: Ids, a: Ids) -> tuple[Events, Ids]:
-        other, place = copy.copy(self), np.argsort(s).astype(np.int32)
-        for known in ("pattern", "_table"):
-            other.__dict__.pop(known, None)
-        other.after = frozen(place[self.after[:, s][:, :, a]])
-        for name in ("kind", "coefficient"):
-            part = getattr(self, name)
-            setattr(other, name, None if part is None else frozen(part[:, s][:, :, a]))
-        other.allowed = None if self.allowed is None else self.allowed[np.ix_(s, a)]
-        return other, np.empty(0, np.int64)
+    def reorder(
+        self, states: IndexArray, actions: IndexArray
+    ) -> tuple[ExogenousEvents, IndexArray]:
+        clone, new_ids = copy.copy(self), np.argsort(states).astype(np.int32)
+        for cached_name in ("pattern", "_table"):
+            clone.__dict__.pop(cached_name, None)
+        clone.next_states = as_readonly(new_ids[self.next_states[:, states][:, :, actions]])
+        for name in ("distribution_id", "corner_weights"):
+            array = getattr(self, name)
+            setattr(
+                clone, name, None if array is None else as_readonly(array[:, states][:, :, actions])
+            )
+        clone.allowed = None if self.allowed is None else self.allowed[np.ix_(states, actions)]
+        return clone, np.empty(0, np.int64)
 
-    def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
-        return iter(self.arrays())
+    def iter_content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        return iter(self.get_arrays())
 
-    def at(self, t: int) -> Moment:
-        """All arrays at time t."""
-        shape = self.after.shape[1:]
-        kind = np.int32(0) if self.kind is None else at(self.kind, t)
-        share = 1.0 if self.coefficient is None else at(self.coefficient, t)
-        return Moment(
-            at(self.after, t), at(self.chance, t), np.broadcast_to(kind, shape[:2]),
-            np.broadcast_to(share, shape),
-        )  # fmt: skip
+    def at_time(self, t: int) -> EventsAtTime:
+        """Return all arrays at time t."""
+        shape = self.next_states.shape[1:]
+        ids = np.int32(0) if self.distribution_id is None else at_time(self.distribution_id, t)
+        weights = 1.0 if self.corner_weights is None else at_time(self.corner_weights, t)
+        return EventsAtTime(
+            at_time(self.next_states, t),
+            at_time(self.probs, t),
+            np.broadcast_to(ids, shape[:2]),
+            np.broadcast_to(weights, shape),
+        )
 
-    def rewards(self, reward: npt.ArrayLike) -> ByEvent:
-        """What events earn in all models, (S, A, W) or (T or 1, S, A, W), as rewards of a model."""
+    def make_rewards(self, reward: npt.ArrayLike) -> EventRewards:
+        """Make model rewards from the reward of each event, (S, A, W) or (T or 1, S, A, W)."""
         array = np.asarray(reward)
-        array = _read(array[None] if array.ndim == 3 else array, "reward", "iuf", 4)
-        shape = self.after.shape[1:4]
-        varies = len(array) > 1 < self.steps
-        if array.shape[1:] != shape or (varies and len(array) != self.steps):
-            times = self.steps if varies else "times or 1"
+        array = _read_array(array[None] if array.ndim == 3 else array, "reward", "iuf", 4)
+        shape = self.next_states.shape[1:4]
+        is_varying = len(array) > 1 < self.n_times
+        if array.shape[1:] != shape or (is_varying and len(array) != self.n_times):
+            n_times = self.n_times if is_varying else "times or 1"
             raise InputError(
-                f"events: reward has shape {array.shape}; it must be ({times}, "
+                f"events: reward has shape {array.shape}; it must be ({n_times}, "
                 f"{', '.join(map(str, shape))})"
             )
-        return ByEvent(array, self.chance, self.kind)
+        return EventRewards(array, self.probs, self.distribution_id)
 
     # ------------------------------------------------------------ within
-    def _check(self) -> None:
-        _, S, A, W, C = self.after.shape
-        kinds = self.chance.shape[1]
-        fits = {
-            "chance": (self.chance, (kinds, W, self.shape[0])), "kind": (self.kind, (S, A)),
-            "coefficient": (self.coefficient, (S, A, W, C)),
-        }  # fmt: skip
-        for name, (array, shape) in fits.items():
+    def _check_arrays(self) -> None:
+        """Raise InputError if shapes, indices or probabilities are wrong."""
+        _, S, A, W, C = self.next_states.shape
+        n_distributions = self.probs.shape[1]
+        expected_shapes = {
+            "probs": (self.probs, (n_distributions, W, self.shape[0])),
+            "distribution_id": (self.distribution_id, (S, A)),
+            "corner_weights": (self.corner_weights, (S, A, W, C)),
+        }
+        for name, (array, shape) in expected_shapes.items():
             if array is not None and array.shape[1:] != shape:
                 raise InputError(
-                    f"events: {name} has shape {array.shape}; with after of shape "
-                    f"{self.after.shape} it must be (times or 1, {', '.join(map(str, shape))})"
+                    f"events: {name} has shape {array.shape}; with next_states of shape "
+                    f"{self.next_states.shape} it must be "
+                    f"(times or 1, {', '.join(map(str, shape))})"
                 )
-        for part in self.arrays():
-            if len(part) not in (1, self.steps):
+        for field in self.get_arrays():
+            if len(field) not in (1, self.n_times):
                 raise InputError(
-                    f"events cover {len(part)} and {self.steps} times; give one of them"
+                    f"events cover {len(field)} and {self.n_times} times; give one of them"
                 )
-        if self.kind is None and kinds > 1:
+        if self.distribution_id is None and n_distributions > 1:
             raise InputError(
-                f"events: chance has {kinds} kinds of rows; say with kind= which is whose"
+                f"events: probs has {n_distributions} distributions; give distribution_id= with "
+                "the number of the one that each state and action has"
             )
-        if self.coefficient is None and C > 1:
-            raise InputError(f"events: after has {C} corners; give their shares with coefficient=")
-        for name, array, size in (("after", self.after, S), ("kind", self.kind, kinds)):
+        if self.corner_weights is None and C > 1:
+            raise InputError(
+                f"events: next_states has {C} corners; give corner_weights= with the weight of each"
+            )
+        for name, array, size in (
+            ("next_states", self.next_states, S),
+            ("distribution_id", self.distribution_id, n_distributions),
+        ):
             if array is not None and array.size and not 0 <= array.min() <= array.max() < size:
                 raise InputError(f"events: {name} must be from 0 to {size - 1}")
-        for name, array, axis in (("chance", self.chance, 2), ("coefficient", self.coefficient, 4)):
+        for name, array, axis in (
+            ("probs", self.probs, 2),
+            ("corner_weights", self.corner_weights, 4),
+        ):
             if array is not None:
-                _check_shares(name, array, axis)
+                _check_distribution(name, array, axis)
 
     @cached_property
-    def pattern(self) -> Pattern:
-        """Where events lead: the pattern of tables, whatever the chances are."""
+    def pattern(self) -> EventPattern:
+        """The sparse pattern of the tables; it does not depend on the probabilities of events."""
         import scipy.sparse
 
-        (_, S, A), (W, C) = self.shape, self.after.shape[3:]
-        moments = [self.at(t) for t in range(self.steps)]
-        column = [(e.kind[:, :, None] * W + np.arange(W)).repeat(C) for e in moments]
+        (_, S, A), (W, C) = self.shape, self.next_states.shape[3:]
+        snapshots = [self.at_time(t) for t in range(self.n_times)]
+        columns = [(e.distribution_id[:, :, None] * W + np.arange(W)).repeat(C) for e in snapshots]
         row = np.arange(S * A).repeat(W * C)
-        used = [
-            (e.coefficient.reshape(-1) != 0) & e.chance.any(axis=2).reshape(-1)[k]
-            for e, k in zip(moments, column, strict=True)
+        is_used = [
+            (e.corner_weights.reshape(-1) != 0) & e.probs.any(axis=2).reshape(-1)[k]
+            for e, k in zip(snapshots, columns, strict=True)
         ]
-        keys = [(row * S + e.after.reshape(-1))[u] for e, u in zip(moments, used, strict=True)]
-        found = np.unique(np.concatenate(keys))
+        cell_keys = [
+            (row * S + e.next_states.reshape(-1))[u]
+            for e, u in zip(snapshots, is_used, strict=True)
+        ]
+        cells = np.unique(np.concatenate(cell_keys))
         E = []
-        for t, (e, k, u) in enumerate(zip(moments, column, used, strict=True)):
-            place = np.searchsorted(found, keys[t]), k[u]
-            shape = len(found), len(e.chance) * W
-            E.append(scipy.sparse.coo_array((e.coefficient.reshape(-1)[u], place), shape).tocsr())
-        lengths = np.bincount(found // S, minlength=S * A)
-        return Pattern(np.concatenate([[0], np.cumsum(lengths)]), (found % S).astype(np.int32), E)
+        for t, (e, k, u) in enumerate(zip(snapshots, columns, is_used, strict=True)):
+            coords = np.searchsorted(cells, cell_keys[t]), k[u]
+            shape = len(cells), len(e.probs) * W
+            E.append(
+                scipy.sparse.coo_array((e.corner_weights.reshape(-1)[u], coords), shape).tocsr()
+            )
+        lengths = np.bincount(cells // S, minlength=S * A)
+        return EventPattern(
+            np.concatenate([[0], np.cumsum(lengths)]), (cells % S).astype(np.int32), E
+        )
 
-    def tabulated(self) -> Stored:
-        """p = E k for each time."""
-        self._check_tables()
+    def compute_table(self) -> TableStorage:
+        """Compute the tables p = E k of all times."""
+        self._check_table_size()
         indptr, indices, E = self.pattern
         M, S, A = self.shape
-        p = np.empty((self.steps, len(indices), M))
-        for t, each in enumerate(E):
-            p[t] = each @ at(self.chance, t).reshape(-1, M)
-        return Stored(indptr, indices, p, len(indices) == S * A * S)
+        p = np.empty((self.n_times, len(indices), M))
+        for t, matrix in enumerate(E):
+            p[t] = matrix @ at_time(self.probs, t).reshape(-1, M)
+        return TableStorage(indptr, indices, p, len(indices) == S * A * S)
 
-    def _check_tables(self) -> None:
-        """Refuse tables that are far larger than the events."""
+    def _check_table_size(self) -> None:
+        """Raise MemoryLimitError if the tables would be larger than MAX_TABLE_BYTES."""
         M, S, A = self.shape
-        size = 8 * self.steps * M * S * A * min(S, self.longest * self.steps)
-        if size > LARGEST:
+        size = 8 * self.n_times * M * S * A * min(S, self.max_row_length * self.n_times)
+        if size > MAX_TABLE_BYTES:
             raise MemoryLimitError(
-                f"the tables of these shared events would take {readable_bytes(size)}; policies "
-                "with memory, prices and files by entry need them",
+                f"the tables of these shared events would take {format_bytes(size)}; policies "
+                "with memory, dual bounds and files by entry need them",
                 [
                     "use a method that needs none, such as cadp or qmdp",
                     "take fewer models with subset()",
@@ -265,100 +295,119 @@ class Events(Computed):
             )
 
 
-def _read(values: npt.ArrayLike, name: str, kinds: str, ndim: int) -> npt.NDArray[Any]:
-    """An array of that many axes, of int32 or float64 numbers."""
+def _read_array(values: npt.ArrayLike, name: str, dtype_kinds: str, ndim: int) -> npt.NDArray[Any]:
+    """Convert values to a read-only array of int32 or float64 with ``ndim`` axes."""
     array = np.asarray(values)
-    if array.dtype.kind not in kinds or array.ndim != ndim:
-        what = "numbers" if "f" in kinds else "whole numbers"
+    if array.dtype.kind not in dtype_kinds or array.ndim != ndim:
+        expected_type = "numbers" if "f" in dtype_kinds else "whole numbers"
         raise InputError(
-            f"events: {name} must be {what} with {ndim} axes, not {array.dtype} of shape "
+            f"events: {name} must be {expected_type} with {ndim} axes, not {array.dtype} of shape "
             f"{array.shape}"
         )
-    return frozen(array.astype(np.float64 if "f" in kinds else np.int32, copy=False))
+    return as_readonly(array.astype(np.float64 if "f" in dtype_kinds else np.int32, copy=False))
 
 
-def _check_shares(name: str, array: Array, axis: int) -> None:
-    """Refuse what is no distribution along this axis."""
+def _check_distribution(name: str, array: Array, axis: int) -> None:
+    """Raise InputError if an array is not a distribution along this axis."""
     if not array.min(initial=0.0) >= 0:  # false for NaN too
         raise InputError(f"events: {name} must not be negative or NaN")
     sums = array.sum(axis=axis)
-    wrong = ~(np.abs(sums - 1.0) <= SUM_TOLERANCE)
-    if wrong.any():
-        place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        letters = "tkm" if name == "chance" else "tsaw"
-        where = ", ".join(f"{x}={i}" for x, i in zip(letters, place, strict=True))
-        raise InputError(f"events: {name} sums to {sums[place]:.10g}, not 1, at {where}")
+    is_wrong = ~(np.abs(sums - 1.0) <= SUM_TOLERANCE)
+    if is_wrong.any():
+        index = tuple(int(i) for i in np.argwhere(is_wrong)[0])
+        axis_letters = "tkm" if name == "probs" else "tsaw"
+        location = ", ".join(f"{x}={i}" for x, i in zip(axis_letters, index, strict=True))
+        raise InputError(f"events: {name} sums to {sums[index]:.10g}, not 1, at {location}")
 
 
-class EventMoves(NamedTuple):
-    """Where single episodes go by shared events; see :class:`mmdp.kernels.moves.Moves`."""
+class EventSampler(NamedTuple):
+    """A sampler of next states by shared events, for single episodes."""
 
-    events: Events
+    events: ExogenousEvents
 
-    def drawn(self, t: int, rows: Ids, models: Ids, u: Array) -> Ids:
-        e, (s, a) = self.events.at(t), np.divmod(rows, self.events.shape[2])
-        p = e.coefficient[s, a] * e.chance[e.kind[s, a], :, models][:, :, None]
-        after = e.after[s, a].reshape(len(rows), -1)
-        order = np.argsort(after, axis=1, kind="stable")
-        k = column(np.take_along_axis(p.reshape(after.shape), order, axis=1), u)
-        every = np.arange(len(rows))
-        return after[every, order[every, k]].astype(np.int64)
+    def sample_next(self, t: int, rows: IndexArray, models: IndexArray, u: Array) -> IndexArray:
+        e, (s, a) = self.events.at_time(t), np.divmod(rows, self.events.shape[2])
+        p = e.corner_weights[s, a] * e.probs[e.distribution_id[s, a], :, models][:, :, None]
+        next_states = e.next_states[s, a].reshape(len(rows), -1)
+        order = np.argsort(next_states, axis=1, kind="stable")
+        k = sample_columns(np.take_along_axis(p.reshape(next_states.shape), order, axis=1), u)
+        indices = np.arange(len(rows))
+        return next_states[indices, order[indices, k]].astype(np.int64)
 
-    def likelihood(self, t: int, rows: Ids, after: Ids) -> Array:
-        e, (s, a) = self.events.at(t), np.divmod(rows, self.events.shape[2])
-        leads = e.after[s, a] == after[:, None, None]
-        return expected((leads * e.coefficient[s, a]).sum(axis=2), e.chance, e.kind[s, a])
+    def likelihood(self, t: int, rows: IndexArray, next_states: IndexArray) -> Array:
+        e, (s, a) = self.events.at_time(t), np.divmod(rows, self.events.shape[2])
+        is_match = e.next_states[s, a] == next_states[:, None, None]
+        return expect_events(
+            (is_match * e.corner_weights[s, a]).sum(axis=2), e.probs, e.distribution_id[s, a]
+        )
 
 
-class EventRows(Plan):
-    """A plan of shared events on any machine."""
+class EventProblem(PreparedProblem):
+    """A prepared problem with shared events, on any backend."""
 
     @property
-    def events(self) -> Events:
+    def events(self) -> ExogenousEvents:
+        """The shared events of the problem."""
         storage = self.problem.storage
-        assert isinstance(storage, Events)
+        assert isinstance(storage, ExogenousEvents)
         return storage
 
-    def pair_values(self, pairs: Pairs, y: Array | None = None, u: Array | None = None) -> Array:
-        """By tables of two models at a time, unless there are prices for all."""
+    def compute_pair_optima(
+        self, pairs: ModelPairs, y: Array | None = None, u: Array | None = None
+    ) -> Array:
+        """Compute the optima of pairs of models, by tables of two models at a time if y is None."""
         if y is not None or u is not None:
-            return super().pair_values(pairs, y, u)
+            return super().compute_pair_optima(pairs, y, u)
         self.events.pattern  # noqa: B018  # found once for all pairs
-        one = np.zeros(1, np.int64)
+        index = np.zeros(1, np.int64)
         values = []
         for i, j in zip(pairs.first, pairs.second, strict=True):
-            two = self.problem.some(np.array([i, j] if i != j else [i]))
-            plan = self._by_tables(two._replace(storage=two.storage.table(), r=np.asarray(two.r)))
-            values.append(plan.pair_values(pairs._replace(first=one, second=one + (i != j))))
+            pair_problem = self.problem.select_models(np.array([i, j] if i != j else [i]))
+            prepared = self._prepare_tables(
+                pair_problem._replace(
+                    storage=pair_problem.storage.to_table(), r=np.asarray(pair_problem.r)
+                )
+            )
+            values.append(
+                prepared.compute_pair_optima(pairs._replace(first=index, second=index + (i != j)))
+            )
         return np.concatenate(values)
 
-    def _by_tables(self, problem: Problem) -> Plan:
-        """The plan of a few models whose tables were made, on this machine."""
-        return StoredPlan(problem, self.horizon)
+    def _prepare_tables(self, problem: Problem) -> PreparedProblem:
+        """Prepare a problem of a few models with tables, on this backend."""
+        return TableProblem(problem, self.horizon)
 
-    def rows(self, t: int, s: int, a: int) -> Row:
-        return self.events.row(t, s * self.problem.n_actions + a)
+    def get_row(self, t: int, s: int, a: int) -> TransitionRow:
+        return self.events.get_row(t, s * self.problem.n_actions + a)
 
 
-class EventsPlan(EventRows):
+class NumpyEventProblem(EventProblem):
     """Shared events in plain numpy, one event at a time."""
 
-    def expect(self, t: int, v: Array) -> Array:
-        e, x = self.events.at(t), self.problem
-        found = np.zeros((x.n_states, x.n_actions, v.shape[1]))
-        for w, c in np.ndindex(e.after.shape[2:]):
-            found += e.coefficient[:, :, w, c, None] * e.chance[e.kind, w] * v[e.after[:, :, w, c]]
-        return found
+    def expect_next(self, t: int, v: Array) -> Array:
+        e, x = self.events.at_time(t), self.problem
+        total = np.zeros((x.n_states, x.n_actions, v.shape[1]))
+        for w, c in np.ndindex(e.next_states.shape[2:]):
+            total += (
+                e.corner_weights[:, :, w, c, None]
+                * e.probs[e.distribution_id, w]
+                * v[e.next_states[:, :, w, c]]
+            )
+        return total
 
-    def push(self, t: int, b: Array, row: Table) -> Array:
+    def push_forward(self, t: int, b: Array, policy_row: PolicyTable) -> Array:
         import scipy.sparse
 
-        e, new = self.events.at(t), np.zeros_like(b)
-        s, a = (np.arange(len(row)), row) if row.ndim == 1 else np.nonzero(row)
-        flow = b[s] if row.ndim == 1 else b[s] * row[s, a, None]
-        start = e.after.shape[3] * np.arange(len(s) + 1)
-        for w in range(e.after.shape[2]):
-            share, to = e.coefficient[s, a, w].ravel(), e.after[s, a, w].ravel()
-            out = scipy.sparse.csr_array((share, to, start), (len(s), len(b)))
-            new += out.T @ (flow * e.chance[e.kind[s, a], w])
-        return new
+        e, next_b = self.events.at_time(t), np.zeros_like(b)
+        s, a = (
+            (np.arange(len(policy_row)), policy_row)
+            if policy_row.ndim == 1
+            else np.nonzero(policy_row)
+        )
+        flow = b[s] if policy_row.ndim == 1 else b[s] * policy_row[s, a, None]
+        indptr = e.next_states.shape[3] * np.arange(len(s) + 1)
+        for w in range(e.next_states.shape[2]):
+            weights, next_states = e.corner_weights[s, a, w].ravel(), e.next_states[s, a, w].ravel()
+            matrix = scipy.sparse.csr_array((weights, next_states, indptr), (len(s), len(b)))
+            next_b += matrix.T @ (flow * e.probs[e.distribution_id[s, a], w])
+        return next_b

@@ -1,4 +1,4 @@
-"""What processes exchange besides the sums of a pass: a few numbers, now and then."""
+"""Exchange of a few numbers between processes, besides the sums of a pass."""
 
 from __future__ import annotations
 
@@ -12,69 +12,88 @@ import numpy as np
 import numpy.typing as npt
 from jax.experimental import multihost_utils
 
-from mmdp.errors import InputError, LostProcess
+from mmdp.errors import InputError, LostProcessError
 
 if TYPE_CHECKING:
     from mmdp.kernels.problem import Problem
 
-# what all parts must have in common
-COMMON = ("states and actions", "transitions that are possible", "allowed", "initial", "weights",
-          "discount")  # fmt: skip
+# fields that all shards must have in common
+COMMON_FIELDS = (
+    "states and actions",
+    "transitions that are possible",
+    "allowed",
+    "initial",
+    "weights",
+    "discount",
+)
 
-BROKEN = ("gloo", "nccl", "unavailable", "connection", "socket", "deadline")  # in jax's messages
+CONNECTION_ERROR_WORDS = (
+    "gloo",
+    "nccl",
+    "unavailable",
+    "connection",
+    "socket",
+    "deadline",
+)  # in jax's messages
 
 
-def exchange(values: Any) -> npt.NDArray[Any]:
-    """(n, ...) these values of every process, which all must call this at the same point."""
+def gather_processes(values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return (n, ...) the values of all n processes; all must call this at the same point."""
     array = np.ascontiguousarray(values)
-    with together():  # as bytes, because jax would turn 64-bit numbers into 32-bit ones
+    with detect_lost_process():  # as bytes, because jax would turn 64-bit numbers into 32-bit ones
         raw = multihost_utils.process_allgather(np.frombuffer(array.tobytes(), np.uint8))
-    found: npt.NDArray[Any] = np.asarray(raw).reshape(-1).view(array.dtype)
-    return found.reshape(jax.process_count(), *array.shape)
+    gathered: npt.NDArray[Any] = np.asarray(raw).reshape(-1).view(array.dtype)
+    return gathered.reshape(jax.process_count(), *array.shape)
 
 
 @contextmanager
-def together() -> Iterator[None]:
-    """Inside, a connection that breaks is a process that has ended."""
+def detect_lost_process() -> Iterator[None]:
+    """Turn a broken connection inside the block into LostProcessError."""
     try:
         yield
     except (jax.errors.JaxRuntimeError, ValueError) as error:
-        broken = any(word in str(error).lower() for word in BROKEN)
-        if jax.process_count() == 1 or isinstance(error, InputError) or not broken:
+        is_connection_error = any(word in str(error).lower() for word in CONNECTION_ERROR_WORDS)
+        if jax.process_count() == 1 or isinstance(error, InputError) or not is_connection_error:
             raise
-        raise LostProcess(
+        raise LostProcessError(
             "another process of this solve has ended, so this one ends too; its own message says "
             f"why ({str(error).splitlines()[0][:160]})"
         ) from error
 
 
-def check_parts(problem: Problem) -> None:
-    """Refuse parts that are not those of these processes, or do not belong together."""
-    x, part = problem, problem.part
-    assert part is not None
+def check_shards(problem: Problem) -> None:
+    """Raise InputError if the shards do not match these processes or one another."""
+    x, shard = problem, problem.shard
+    assert shard is not None
     index, count = jax.process_index(), jax.process_count()
-    if (part.i, part.n) != (index, count):
+    if (shard.shard_index, shard.n_shards) != (index, count):
         raise InputError(
-            f"the model is {part}, and this is process {index} of {count}",
-            ["begin every process with mmdp.hosts.connected()", "load with part=mmdp.hosts.part()"],
+            f"the model is {shard}, and this is process {index} of {count}",
+            [
+                "begin every process with mmdp.distributed.join_processes()",
+                "load with shard=mmdp.distributed.process_shard()",
+            ],
         )
     if jax.device_count() != count * jax.local_device_count():
         raise InputError("every process must have the same number of devices")
-    leads = tuple(y for y in x.storage.arrays() if y.dtype.kind == "i")  # no table of events
-    initial = x.initial if x.same_start else None
-    parts = (x.allowed.shape, leads, x.allowed, initial, x.weights, x.discount)
-    seen = exchange(np.array([_digest(each) for each in parts]))
-    different = (seen != seen[0]).any(axis=0)
-    if different.any():
-        what = COMMON[int(different.argmax())]
+    next_state_arrays = tuple(
+        array for array in x.storage.get_arrays() if array.dtype.kind == "i"
+    )  # no table of events
+    initial = x.initial if x.has_common_initial else None
+    fields = (x.allowed.shape, next_state_arrays, x.allowed, initial, x.weights, x.discount)
+    digests = gather_processes(np.array([_hash_value(field) for field in fields]))
+    differs = (digests != digests[0]).any(axis=0)
+    if differs.any():
+        field_name = COMMON_FIELDS[int(differs.argmax())]
         raise InputError(
-            f"the parts in the processes differ in their {what}; they must be parts of one "
-            'model, and of from_draws() with storage="dense"'
+            f"the shards in the processes differ in their {field_name}; they must be shards of one "
+            'model, and those of from_samples() need storage="dense"'
         )
 
 
-def _digest(value: Any) -> int:
+def _hash_value(value: Any) -> int:
+    """Return a 32-bit hash of an array or a tuple of arrays."""
     digest = hashlib.sha256()
-    for each in value if isinstance(value, tuple) else (value,):
-        digest.update(np.ascontiguousarray(each).tobytes())
+    for array in value if isinstance(value, tuple) else (value,):
+        digest.update(np.ascontiguousarray(array).tobytes())
     return int.from_bytes(digest.digest()[:4], "little")

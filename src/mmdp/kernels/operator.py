@@ -1,6 +1,6 @@
-"""The one operator, q = r + gamma P v and its transpose, of a problem laid out on a machine.
+"""The one operator, q = r + gamma P v and its transpose, of a prepared problem.
 
-A new way to store models, or a new machine, writes ``expect`` and ``push``; everything else is
+A new storage or a new backend writes ``expect_next`` and ``push_forward``; everything else is
 written in terms of them in plain numpy, which is the specification, and overridden where a fused
 pass pays. Symbols as in :mod:`mmdp.kernels.problem`.
 """
@@ -14,77 +14,83 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.problem import Array, IntArray, Problem, Row, Table, at, frozen
-from mmdp.kernels.rewards import ByEvent, Rewards
+from mmdp.kernels.problem import (
+    Array,
+    IntArray,
+    PolicyTable,
+    Problem,
+    TransitionRow,
+    as_readonly,
+    at_time,
+)
+from mmdp.kernels.rewards import EventRewards, Rewards
 
 
 class Operator:
-    """A problem over a number of decisions, laid out once."""
+    """A problem over a number of decisions, prepared once on a backend."""
 
     def __init__(self, problem: Problem, horizon: int) -> None:
-        problem.check(horizon)
+        problem.check_horizon(horizon)
         self.problem, self.horizon = problem, horizon
 
-    # ------------------------------------------------------------ what a storage or machine writes
-    def expect(self, t: int, v: Array) -> Array:
-        """(S, A, M) sum_s' p(s'|s, a) v(s') for every model, from v (S, M)."""
+    # ------------------------------------------------------------ written by a storage or backend
+    def expect_next(self, t: int, v: Array) -> Array:
+        """Compute (S, A, M) sum_s' p(s'|s, a) v(s') in every model, from v (S, M)."""
         raise NotImplementedError
 
-    def push(self, t: int, b: Array, row: Table) -> Array:
-        """(S, M) b at t + 1 from b at t under actions (S,) or probabilities (S, A)."""
+    def push_forward(self, t: int, b: Array, policy_row: PolicyTable) -> Array:
+        """Compute b (S, M) at t + 1 from b at t under actions (S,) or probabilities (S, A)."""
         raise NotImplementedError
 
-    def rows(self, t: int, s: int, a: int) -> Row:
-        """Where (s, a) leads at time t; by pushing a unit vector, which is slow."""
+    def get_row(self, t: int, s: int, a: int) -> TransitionRow:
+        """Return the next states of (s, a) at time t and their probabilities."""
         x = self.problem
         b = np.zeros((x.n_states, x.n_models))
         b[s] = 1.0
         pi = np.zeros((x.n_states, x.n_actions))
         pi[s, a] = 1.0
-        p = self.push(t, b, pi)
-        after = np.flatnonzero(p.any(axis=1)).astype(np.int32)
-        return Row(after, p[after])
+        p = self.push_forward(t, b, pi)
+        next_states = np.flatnonzero(p.any(axis=1)).astype(np.int32)
+        return TransitionRow(next_states, p[next_states])
 
     # ------------------------------------------------------------ written once
-    def step(self, t: int, v: Array) -> Array:
-        """(S, A, M) q = r + gamma P v at time t if v (S, M) follows."""
-        q: Array = at(self.problem.r, t) + self.problem.discount * self.expect(t, v)
+    def q_step(self, t: int, v: Array) -> Array:
+        """Compute (S, A, M) q = r + gamma P v at time t from v (S, M)."""
+        q: Array = at_time(self.problem.r, t) + self.problem.discount * self.expect_next(t, v)
         return q
 
-    def changed(
-        self, table: Table, rho: Array, formula: Any, tie: float
+    def improve_objective(
+        self, table: PolicyTable, rho: Array, formula: Any, min_gain: float
     ) -> tuple[IntArray, Array] | None:
-        """A table (T, S) after every single change that improves F by more than ``tie``, in turn,
-        and its returns (M,); None if that is not compiled here.
+        """Improve F by one change of an action after the other; return the table and its returns.
 
-        rho (M,): what counts at the table. formula: the dataclass of F, with value and tilt.
+        rho (M,): the returns that count at the table. formula: the dataclass of F, with value and
+        dual_density. A change must gain more than ``min_gain``. None if that is not compiled here.
         """
         return None
 
-    def total(self, values: Array) -> Array:
-        """(...) the sum of values (..., M) over all models."""
-        return np.asarray(self.problem.everywhere(values.sum(axis=-1)).sum(axis=0))
+    def sum_models(self, values: Array) -> Array:
+        """Sum values (..., M) over all models."""
+        return np.asarray(self.problem.all_gather(values.sum(axis=-1)).sum(axis=0))
 
-    def by_start(self, found: Callable[[Self], Array]) -> Array:
-        """What a forward pass finds if every model had weight 1; see :meth:`felt`."""
-        return found(self.but(weights=np.ones_like(self.problem.weights)))
+    def forward_by_start(self, run_forward: Callable[[Self], Array]) -> Array:
+        """Run a forward pass in which every model has weight 1."""
+        return run_forward(self.replace(weights=np.ones_like(self.problem.weights)))
 
-    def felt(self, d: Array, x: Array) -> Array:
-        """(..., M) what x (..., M), gained at places reached with d of :meth:`by_start`, adds to
-        the returns.
-        """
-        felt: Array = d * x
-        return felt
+    def credit_to_start(self, d: Array, gains: Array) -> Array:
+        """Compute (..., M) what gains (..., M) add to the returns of the models at the start."""
+        contribution: Array = d * gains
+        return contribution
 
-    def rising(self, d: Array, weights: Array) -> Array:
-        """(S, M) b such that sum_m b x is what x adds to the returns with these weights (M,)."""
+    def joint_weights(self, d: Array, weights: Array) -> Array:
+        """Compute b (S, M) such that sum_m b x is what x adds to the returns with these weights."""
         return d * weights
 
-    def returns(self, first: Array) -> Array:
-        """(M,) return of every model from the values (S, M) at the first step."""
-        return self.problem.returns(first)
+    def compute_returns(self, first_values: Array) -> Array:
+        """Compute (M,) the return of every model from the values (S, M) at the first step."""
+        return self.problem.compute_returns(first_values)
 
-    def but(
+    def replace(
         self,
         *,
         weights: Array | None = None,
@@ -95,25 +101,25 @@ class Operator:
         discount: float | None = None,
         horizon: int | None = None,
     ) -> Self:
-        """The same layout with other numbers, or over fewer decisions; nothing is laid out again.
+        """Return a copy with other numbers, or over fewer decisions, that shares the transitions.
 
         rewards: (T or 1, S, A, M). terminal: (S, M). allowed: (T or 1, S, A).
         """
-        new = {"weights": weights, "initial": initial, "r": rewards, "terminal": terminal}
-        changed: Any = {
-            name: y if isinstance(y, ByEvent) else frozen(np.asarray(y))
-            for name, y in new.items()
-            if y is not None
+        arrays = {"weights": weights, "initial": initial, "r": rewards, "terminal": terminal}
+        replacements: Any = {
+            name: array if isinstance(array, EventRewards) else as_readonly(np.asarray(array))
+            for name, array in arrays.items()
+            if array is not None
         }
-        problem = self.problem._replace(**changed)
+        problem = self.problem._replace(**replacements)
         if discount is not None:
             problem = problem._replace(discount=discount)
         if allowed is not None:
-            problem = problem.restricted(allowed)
-        other = copy.copy(self)
-        other._change(problem, self.horizon if horizon is None else horizon)
-        return other
+            problem = problem.restrict_actions(allowed)
+        clone = copy.copy(self)
+        clone._set_problem(problem, self.horizon if horizon is None else horizon)
+        return clone
 
-    def _change(self, problem: Problem, horizon: int) -> None:
-        """Take these numbers: the transitions are those of before."""
+    def _set_problem(self, problem: Problem, horizon: int) -> None:
+        """Replace the problem and the horizon; the transitions stay the same."""
         self.problem, self.horizon = problem, horizon

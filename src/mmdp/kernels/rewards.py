@@ -1,9 +1,9 @@
-"""Rewards: tables by model, or what each event earns in all models."""
+"""Rewards: tables by model, or by event and the same in all models."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,127 +11,139 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+Ids = npt.NDArray[np.integer]
+Index = int | np.integer | npt.NDArray[np.integer] | slice
 
-BLOCK = 2**22  # numbers of r that are computed at a time
+BLOCK_SIZE = 2**22  # numbers of r that are computed at a time
 
 
-class ByEvent:
-    """Rewards by event, which all models share: r_m(s, a) = sum_w chance_m(w) reward(s, a, w).
+class EventRewards:
+    """Rewards by event, the same in all models: r_m(s, a) = sum_w probs_m(w) reward(s, a, w).
 
     It stands for an array r (T or 1, S, A, M) and computes what is asked for: ``r[t]``,
     ``r[t, s, a]`` or ``r[t, s, a, m]``, with numbers or arrays of them. Made by
-    :meth:`Events.rewards`.
+    :meth:`ExogenousEvents.make_rewards`.
     """
 
-    def __init__(self, reward: Array, chance: Array, kind: npt.NDArray[np.int32] | None) -> None:
-        self.reward, self.chance, self.kind = reward, chance, kind
-        parts = [x for x in (reward, chance, kind) if x is not None]
-        self.shape = (max(map(len, parts)), *reward.shape[1:3], chance.shape[3])
+    def __init__(
+        self, reward: Array, probs: Array, distribution_id: npt.NDArray[np.int32] | None
+    ) -> None:
+        self.reward, self.probs, self.distribution_id = reward, probs, distribution_id
+        arrays = [x for x in (reward, probs, distribution_id) if x is not None]
+        self.shape = (max(map(len, arrays)), *reward.shape[1:3], probs.shape[3])
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __neg__(self) -> ByEvent:
-        return ByEvent(-self.reward, self.chance, self.kind)
+    def __neg__(self) -> EventRewards:
+        return EventRewards(-self.reward, self.probs, self.distribution_id)
 
-    def __getitem__(self, place: Any) -> Array:
-        t, *where = place if isinstance(place, tuple) else (place,)
-        if not where:
-            found = np.empty(self.shape[1:])
-            for states, block in self.blocks([t]):
-                found[states] = block[0]
-            return found
-        t, s, a, *m = np.broadcast_arrays(t, *where)
-        at = [np.minimum(t, len(x) - 1) for x in (self.reward, self.chance)]
-        reward, kind = self.reward[at[0], s, a], self._kind(t, s, a)
+    def __getitem__(self, index: Any) -> Array:
+        t, *rest = index if isinstance(index, tuple) else (index,)
+        if not rest:
+            out = np.empty(self.shape[1:])
+            for states, block in self.iter_blocks([t]):
+                out[states] = block[0]
+            return out
+        t, s, a, *m = np.broadcast_arrays(t, *rest)
+        time_index = [np.minimum(t, len(x) - 1) for x in (self.reward, self.probs)]
+        reward, ids = self.reward[time_index[0], s, a], self._get_distribution_id(t, s, a)
         if m:
-            found = (reward * self.chance[at[1], kind, :, m[0]]).sum(axis=-1)
-            return np.asarray(found)
-        K = self.chance.shape[1]
-        return expected(reward, self.chance.reshape(-1, *self.chance.shape[2:]), at[1] * K + kind)
+            out = (reward * self.probs[time_index[1], ids, :, m[0]]).sum(axis=-1)
+            return np.asarray(out)
+        K = self.probs.shape[1]
+        return expect_events(
+            reward, self.probs.reshape(-1, *self.probs.shape[2:]), time_index[1] * K + ids
+        )
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         return np.stack([self[t] for t in range(len(self))])
 
-    def blocks(self, times: Any = None) -> Iterator[tuple[slice, Array]]:
-        """(states, r[:, states]) for all states, some at a time; at these times."""
-        every = range(len(self)) if times is None else times
+    def iter_blocks(self, times: Sequence[int] | None = None) -> Iterator[tuple[slice, Array]]:
+        """Yield (states, r[:, states]) for blocks of states, at these times."""
+        all_times = range(len(self)) if times is None else times
         S, A, M = self.shape[1:]
-        size = max(1, BLOCK // (len(every) * A * M))
-        for first in range(0, S, size):
-            states = slice(first, min(first + size, S))
+        size = max(1, BLOCK_SIZE // (len(all_times) * A * M))
+        for start in range(0, S, size):
+            states = slice(start, min(start + size, S))
             s, a = np.ogrid[states, :A]
-            yield states, np.stack([self[t, s, a] for t in every])
+            yield states, np.stack([self[t, s, a] for t in all_times])
 
-    def of(self, events: Any) -> bool:
-        """Whether these are the events that are paid for."""
-        mine: tuple[Any, Any] = self.chance, self.kind
-        theirs: list[Any] = [getattr(events, name, None) for name in ("chance", "kind")]
-        return all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
+    def matches(self, events: object) -> bool:
+        """Return whether these rewards belong to these events."""
+        own_arrays: tuple[Any, Any] = self.probs, self.distribution_id
+        other_arrays: list[Any] = [
+            getattr(events, name, None) for name in ("probs", "distribution_id")
+        ]
+        return all(np.array_equal(x, y) for x, y in zip(own_arrays, other_arrays, strict=True))
 
-    def smallest(self) -> Rewards:
-        """Itself, or its table if there are no more models than events."""
+    def compact(self) -> Rewards:
+        """Return itself, or its table if there are no more models than events."""
         return self if self.reward.size < math.prod(self.shape) else np.asarray(self)
 
-    def _kind(self, t: Any, s: Any, a: Any) -> Any:
-        if self.kind is None:
+    def _get_distribution_id(self, t: Ids, s: Ids, a: Ids) -> Ids:
+        if self.distribution_id is None:
             return np.zeros(np.shape(s), np.int32)
-        return self.kind[np.minimum(t, len(self.kind) - 1), s, a]
+        return self.distribution_id[np.minimum(t, len(self.distribution_id) - 1), s, a]
 
 
-def expected(x: Array, chance: Array, kind: Any) -> Array:
-    """(..., M) sum_w chance_m(kind, w) x(w) of rows x (..., W), from chances (K, W, M)."""
-    found = np.empty((*kind.shape, chance.shape[2]))
-    for k in np.unique(kind):
-        here = kind == k
-        found[here] = x[here] @ chance[k]
-    return found
+def expect_events(x: Array, probs: Array, distribution_id: Ids) -> Array:
+    """Compute (..., M) the expectation of x (..., W) over events with probs (K, W, M)."""
+    out = np.empty((*distribution_id.shape, probs.shape[2]))
+    for k in np.unique(distribution_id):
+        mask = distribution_id == k
+        out[mask] = x[mask] @ probs[k]
+    return out
 
 
-Rewards = Array | ByEvent  # r (T or 1, S, A, M)
+Rewards = Array | EventRewards  # r (T or 1, S, A, M)
 
 
-def at(array: npt.NDArray[Any] | Rewards | list[Any], t: int) -> npt.NDArray[Any]:
-    """The slice at time t of an array whose time axis may have length 1 (the same at all times)."""
+def at_time(array: npt.NDArray[Any] | Rewards | list[Any], t: int) -> npt.NDArray[Any]:
+    """Return the slice at time t of an array whose time axis may have length 1."""
     result: npt.NDArray[Any] = array[t if len(array) > 1 else 0]
     return result
 
 
-def blocks(r: Rewards) -> Iterable[tuple[slice, Array]]:
-    """(states, r[:, states]) for all states: tables at once, what is computed some at a time."""
-    return r.blocks() if isinstance(r, ByEvent) else [(slice(None), r)]
+def iter_blocks(r: Rewards) -> Iterable[tuple[slice, Array]]:
+    """Yield (states, r[:, states]): tables at once, event rewards in blocks of states."""
+    return r.iter_blocks() if isinstance(r, EventRewards) else [(slice(None), r)]
 
 
-def mapped(r: Rewards, change: Callable[[Array], Array]) -> Rewards:
-    """The rewards of other models: ``change`` of numbers (..., M) that r is linear in."""
-    if isinstance(r, ByEvent):
-        return ByEvent(r.reward, change(r.chance), r.kind)
-    return change(r)
+def map_rewards(r: Rewards, function: Callable[[Array], Array]) -> Rewards:
+    """Return the rewards of other models: ``function`` of the numbers (..., M) of r."""
+    if isinstance(r, EventRewards):
+        return EventRewards(r.reward, function(r.probs), r.distribution_id)
+    return function(r)
 
 
-def held(r: Rewards) -> Array:
-    """What is stored of them."""
-    return r.reward if isinstance(r, ByEvent) else r
+def get_stored_array(r: Rewards) -> Array:
+    """Return the stored array: the table, or the reward of each event."""
+    return r.reward if isinstance(r, EventRewards) else r
 
 
-def reordered(r: Rewards, s: Any, a: Any) -> Rewards:
-    """With states and actions in the order of these ids."""
-    if isinstance(r, ByEvent):
-        kind = None if r.kind is None else r.kind[:, s][:, :, a]
-        return ByEvent(r.reward[:, s][:, :, a], r.chance, kind)
-    return np.ascontiguousarray(r[:, s][:, :, a])
+def reorder_rewards(r: Rewards, states: Ids, actions: Ids) -> Rewards:
+    """Reorder states and actions by these ids."""
+    if isinstance(r, EventRewards):
+        ids = None if r.distribution_id is None else r.distribution_id[:, states][:, :, actions]
+        return EventRewards(r.reward[:, states][:, :, actions], r.probs, ids)
+    return np.ascontiguousarray(r[:, states][:, :, actions])
 
 
-def within(r: Rewards, allowed: Mask) -> Rewards:
-    """Without rewards of actions that are not allowed (S, A)."""
-    x = held(r)
+def mask_rewards(r: Rewards, allowed: Mask) -> Rewards:
+    """Set the rewards of actions that are not allowed (S, A) to 0."""
+    x = get_stored_array(r)
     if not x[:, ~allowed].any():
         return r
-    left = np.where(allowed[..., None], x, 0.0)
-    return ByEvent(left, r.chance, r.kind) if isinstance(r, ByEvent) else left
+    masked = np.where(allowed[..., None], x, 0.0)
+    return (
+        EventRewards(masked, r.probs, r.distribution_id) if isinstance(r, EventRewards) else masked
+    )
 
 
-def sizes(r: Rewards) -> Array:
-    """(M,) the largest |r| of each model."""
-    ends = [np.maximum(y.max(axis=(0, 1, 2)), -y.min(axis=(0, 1, 2))) for _, y in blocks(r)]
-    return np.max(ends, axis=0)
+def max_abs_rewards(r: Rewards) -> Array:
+    """Return (M,) the largest |r| of each model."""
+    block_max = [
+        np.maximum(y.max(axis=(0, 1, 2)), -y.min(axis=(0, 1, 2))) for _, y in iter_blocks(r)
+    ]
+    return np.max(block_max, axis=0)

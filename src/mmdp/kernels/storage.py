@@ -1,4 +1,4 @@
-"""A storage of your own: transitions that a plan computes instead of reading them from tables."""
+"""Custom storages: transitions that are computed instead of read from tables."""
 
 from __future__ import annotations
 
@@ -10,90 +10,113 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.moves import Moves
-from mmdp.kernels.plan import Plan
-from mmdp.kernels.problem import Array, Form, Ids, Problem, Row, Storage, Stored
+from mmdp.kernels.prepared import PreparedProblem
+from mmdp.kernels.problem import (
+    Array,
+    IndexArray,
+    Problem,
+    Storage,
+    StorageFormat,
+    TableStorage,
+    TransitionRow,
+)
+from mmdp.kernels.sampling import TransitionSampler
 
 
-class Computed:
-    """Derive from this class: give ``shape``, and a ``plan`` with ``expect`` and ``push``.
+class CustomStorage:
+    """A base class for storages that compute transitions instead of reading tables.
 
-    Passes, ascents and objectives run on that plan, with every backend. Work that goes entry by
-    entry (checks, controllers, pairs of models, files) reads tables, which are made once, when
-    they are first asked for. So do episodes and linear programs unless ``moves`` and ``row`` are
-    written too.
+    A subclass sets ``shape`` and writes ``prepare``, whose result has ``expect_next`` and
+    ``push_forward``. Passes, ascents and objectives use these, with every backend. Work that
+    goes entry by entry (checks, controllers, pairs of models, files) reads tables, which are made
+    once, when they are first asked for. So do episodes and linear programs unless ``make_sampler``
+    and ``get_row`` are written too.
     """
 
     shape: tuple[int, int, int]  # models, states, actions
-    steps: int = 1  # time steps that transitions are given for; 1 if they do not vary
-    checked: bool = False  # whether rows are known to be distributions, without tables
+    n_times: int = 1  # time steps that transitions are given for; 1 if they do not vary
+    has_valid_rows: bool = False  # whether rows are known to be distributions, without tables
     allowed: npt.NDArray[np.bool_] | None = None  # (S, A); tables hold 0 for other actions
 
-    def plan(self, problem: Problem, horizon: int) -> Plan:
-        """The problem laid out in plain numpy."""
+    def prepare(self, problem: Problem, horizon: int) -> PreparedProblem:
+        """Prepare a problem in plain numpy, with ``expect_next`` and ``push_forward``."""
         raise NotImplementedError
 
     @property
-    def entries(self) -> int:
-        """Multiply-adds per model of one step; by default those of tables."""
+    def n_entries(self) -> int:
+        """The multiply-adds of one step in one model; by default those of tables."""
         return self.shape[1] ** 2 * self.shape[2]
 
     @property
-    def longest(self) -> int:
-        """The most next states of a row."""
+    def max_row_length(self) -> int:
+        """The largest number of next states of a row."""
         return self.shape[1]
 
-    def table(self) -> Stored:
+    def to_table(self) -> TableStorage:
         return self._table
 
-    def within(self, allowed: npt.NDArray[np.bool_]) -> Computed:
-        """The same storage, for a model in which only these actions (S, A) are allowed."""
-        other = copy.copy(self)
-        other.__dict__.pop("_table", None)
-        other.allowed = None if allowed.all() else allowed
-        return other
+    def restrict_actions(self, allowed: npt.NDArray[np.bool_]) -> CustomStorage:
+        """Return the same storage for a model with only these actions (S, A) allowed."""
+        clone = copy.copy(self)
+        clone.__dict__.pop("_table", None)
+        clone.allowed = None if allowed.all() else allowed
+        return clone
 
     @cached_property
-    def _table(self) -> Stored:
-        table = self.tabulated()
+    def _table(self) -> TableStorage:
+        table = self.compute_table()
         if self.allowed is not None:
-            table.p[:, ~self.allowed.reshape(-1)[table.rows()]] = 0.0
+            table.p[:, ~self.allowed.reshape(-1)[table.get_entry_rows()]] = 0.0
         return table
 
-    def mapped(self, change: Callable[[Array], Array]) -> Storage:
-        return self.table().mapped(change)
+    def map_models(self, function: Callable[[Array], Array]) -> Storage:
+        return self.to_table().map_models(function)
 
-    def arrays(self) -> list[npt.NDArray[Any]]:
-        """All that is held of the transitions."""
-        return self.table().arrays()
+    def get_arrays(self) -> list[npt.NDArray[Any]]:
+        """Return all arrays that hold the transitions."""
+        return self.to_table().get_arrays()
 
     @property
-    def form(self) -> Form:
-        return self.table().form
+    def format(self) -> StorageFormat:
+        return self.to_table().format
 
-    def ordered(self, s: Ids, a: Ids) -> tuple[Storage, Ids]:
-        return self.table().ordered(s, a)
+    def reorder(self, states: IndexArray, actions: IndexArray) -> tuple[Storage, IndexArray]:
+        return self.to_table().reorder(states, actions)
 
-    def row(self, t: int, row: int) -> Row:
-        return self.table().row(t, row)
+    def get_row(self, t: int, row: int) -> TransitionRow:
+        return self.to_table().get_row(t, row)
 
-    def moves(self) -> Moves:
-        return self.table().moves()
+    def make_sampler(self) -> TransitionSampler:
+        return self.to_table().make_sampler()
 
-    def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
-        return self.table().content(n_states)
+    def iter_content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        return self.to_table().iter_content(n_states)
 
-    def tabulated(self) -> Stored:
-        """Column by column: what is expected of a value that is 1 in one state alone."""
+    def compute_table(self) -> TableStorage:
+        """Compute the tables from the expectation of a value that is 1 in one state alone."""
         M, S, A = self.shape
-        bare = Problem(
-            self, r=np.zeros((1, S, A, M)), allowed=np.ones((1, S, A), bool),
-            initial=np.full((S, 1), 1 / S), weights=np.full(M, 1 / M), discount=1.0,
+        problem = Problem(
+            self,
+            r=np.zeros((1, S, A, M)),
+            allowed=np.ones((1, S, A), bool),
+            initial=np.full((S, 1), 1 / S),
+            weights=np.full(M, 1 / M),
+            discount=1.0,
             terminal=np.zeros((S, M)),
-        )  # fmt: skip
-        plan, units = self.plan(bare, self.steps), np.repeat(np.eye(S)[:, :, None], M, axis=2)
-        columns = [[plan.expect(t, unit) for unit in units] for t in range(self.steps)]
-        p = np.moveaxis(np.array(columns), 1, 3).reshape(self.steps, S * A, S, M)
-        found = p.any(axis=(0, 3))
-        indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
-        return Stored(indptr, np.nonzero(found)[1].astype(np.int32), p[:, found], bool(found.all()))
+        )
+        prepared, unit_vectors = (
+            self.prepare(problem, self.n_times),
+            np.repeat(np.eye(S)[:, :, None], M, axis=2),
+        )
+        columns = [
+            [prepared.expect_next(t, unit) for unit in unit_vectors] for t in range(self.n_times)
+        ]
+        p = np.moveaxis(np.array(columns), 1, 3).reshape(self.n_times, S * A, S, M)
+        is_nonzero = p.any(axis=(0, 3))
+        indptr = np.concatenate([[0], np.cumsum(is_nonzero.sum(axis=1))])
+        return TableStorage(
+            indptr,
+            np.nonzero(is_nonzero)[1].astype(np.int32),
+            p[:, is_nonzero],
+            bool(is_nonzero.all()),
+        )

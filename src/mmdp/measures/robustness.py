@@ -1,4 +1,4 @@
-"""Are there enough models? Stability over resamples, and the train/test gap by number."""
+"""Stability of the policy over resamples of the models, and train/test gap by sample size."""
 
 from __future__ import annotations
 
@@ -11,186 +11,201 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
-from mmdp.arguments import Seed, checked
-from mmdp.clock import pass_on, unanswered
+from mmdp.arguments import Seed, check_arguments
 from mmdp.errors import InputError
 from mmdp.kernels.problem import IntArray
-from mmdp.methods import CADP, Context, Method
-from mmdp.methods.table import asked, need_table
+from mmdp.methods import CADP, Method, SolveContext
+from mmdp.methods.registry import check_supported, require_markov_method
 from mmdp.model import MMDP
-from mmdp.objective import Mean
-from mmdp.policy import MarkovPolicy, markov_policy
+from mmdp.objectives import Mean
+from mmdp.policies import MarkovPolicy, require_markov
 from mmdp.solution import Solution, Status
-from mmdp.solve import read_method, solve
-from mmdp.validate import check_whole
+from mmdp.solve import as_method, solve
+from mmdp.timing import propagate_interrupts, raise_if_interrupted
+from mmdp.validate import check_int, check_problem_size
 
 Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stability:
-    """How much the policy depends on the models that happened to be drawn.
+    """Changes of the policy over bootstrap resamples of the models.
 
-    ``share``: the share of decisions that change in a resample, weighted by the probability of
-    meeting them; ``changed`` (R,) that share in each resample; ``frequency`` (T, S) how often
-    the decision there changes; ``visited`` (T, S) the probability of meeting it; ``losses``
-    (R,) what the resample's policy loses on the full set of models (below 0: it is better, as
-    the method found a local optimum).
+    ``share_changed``: the share of decisions that change in a resample, weighted by the probability
+    of meeting them; ``shares_changed`` (R,) that share in each resample; ``change_frequency``
+    (T, S) how often the decision there changes; ``visit_probs`` (T, S) the probability of meeting
+    it; ``losses`` (R,) the loss of the resample's policy on the full set of models (below 0: it is
+    better, as the method found a local optimum).
     """
 
-    share: float
-    changed: Array
-    frequency: Array
-    visited: Array
+    share_changed: float
+    shares_changed: Array
+    change_frequency: Array
+    visit_probs: Array
     losses: Array
     policy: MarkovPolicy
 
-    @checked
+    @check_arguments
     def to_frame(self, model: MMDP) -> pd.DataFrame:
-        """One row per time and state: action, visited, frequency of change."""
-        horizon, n_states = self.frequency.shape
+        """Tabulate each time and state: ``action``, ``visit_prob``, ``change_frequency``."""
+        horizon, n_states = self.change_frequency.shape
         labels = np.array(model.action_labels, dtype=object)
         columns = {
             "time": np.repeat(np.arange(horizon), n_states),
             "state": np.tile(np.array(model.state_labels, dtype=object), horizon),
             "action": labels[self.policy.actions.reshape(-1)],
-            "visited": self.visited.reshape(-1),
-            "changes": self.frequency.reshape(-1),
+            "visit_prob": self.visit_probs.reshape(-1),
+            "change_frequency": self.change_frequency.reshape(-1),
         }
-        return pd.DataFrame(model.times.beside(columns))
+        return pd.DataFrame(model.time_labels.add_column(columns))
 
     def __repr__(self) -> str:
         return (
-            f"Stability({self.share:.1%} of decisions change in a resample of the models, "
-            f"{self.changed.max():.1%} at most; mean loss {self.losses.mean():.4g})"
+            f"Stability({self.share_changed:.1%} of decisions change in a resample of the models, "
+            f"{self.shares_changed.max():.1%} at most; mean loss {self.losses.mean():.4g})"
         )
 
 
-@checked
-@unanswered()
+@check_arguments
+@propagate_interrupts()
 def stability(
     model: MMDP,
     horizon: int | None = None,
     *,
-    resamples: int = 20,
+    n_resamples: int = 20,
     seed: Seed = 0,
     method: str | Method = "cadp",
 ) -> Stability:
     """Solve again on bootstrap resamples of the models and count the decisions that change.
 
-    Each resample draws M models with replacement by their weights. CADP climbs from two starts
-    then: WSU's policy for the models drawn, and the full problem's policy. A decision at (t, s) is
+    Each resample draws M models with replacement by their weights. CADP then starts from two
+    policies: WSU's for the models drawn, and the full problem's. A decision at (t, s) is
     weighted by the probability that the full problem's policy meets it; all times count alike.
-    States in which no action changes anything (:attr:`mmdp.MMDP.deciding`) do not count.
+    States in which no action changes anything (:attr:`mmdp.MMDP.has_choice`) do not count.
 
     >>> import mmdp, mmdp.measures
     >>> sure = mmdp.MMDP([[[[1.0], [1.0]]]] * 4, [[2.0, 3.0]])
-    >>> mmdp.measures.stability(sure, 3, resamples=5)
+    >>> mmdp.measures.stability(sure, 3, n_resamples=5)
     Stability(0.0% of decisions change in a resample of the models, 0.0% at most; mean loss 0)
     """
-    check_whole(resamples, "resamples")
-    full = solve(model, horizon, method, seed=seed)
-    return stability_of(full, model, resamples, seed, method)
+    check_int(n_resamples, "n_resamples", each=16)
+    solution = solve(model, horizon, method, seed=seed)
+    return stability_from_solution(solution, model, n_resamples, seed, method)
 
 
-def stability_of(
-    full: Solution, model: MMDP, resamples: int, seed: int | None, method: str | Method
+def stability_from_solution(
+    solution: Solution, model: MMDP, n_resamples: int, seed: int | None, method: str | Method
 ) -> Stability:
-    """What :func:`stability` finds, from the method's solution for all models."""
-    policy = markov_policy(full, "stability needs")
-    redrawn = Redrawn(model, full.provenance.horizon, method, seed, 2 * resamples)
-    visited = model.decisions(redrawn.visited(policy.actions))
+    """Compute :func:`stability` from the method's solution for all models."""
+    policy = require_markov(solution, "stability needs")
+    solver = ReweightedSolver(model, solution.provenance.horizon, method, seed, 2 * n_resamples)
+    visit_probs = model.mask_visits(solver.visit_probs(policy.actions))
     rng = np.random.default_rng(seed)
-    frequency = np.zeros(visited.shape)
-    changed, losses = np.empty(resamples), np.empty(resamples)
-    for i in range(resamples):
+    change_frequency = np.zeros(visit_probs.shape)
+    shares_changed, losses = np.empty(n_resamples), np.empty(n_resamples)
+    for i in range(n_resamples):
         counts = rng.multinomial(model.n_models, model.weights)
-        found = redrawn.solved(counts / counts.sum(), policy.actions)
-        differs = found.actions != policy.actions
-        frequency += differs
-        changed[i] = (visited * differs).sum() / visited.sum()
-        losses[i] = full.value - float(found.returns @ model.weights)
-    share = float(changed.mean())
-    return Stability(share, changed, frequency / resamples, visited, losses, policy)
+        resampled = solver.solve_reweighted(counts / counts.sum(), policy.actions)
+        is_different = resampled.actions != policy.actions
+        change_frequency += is_different
+        shares_changed[i] = (visit_probs * is_different).sum() / visit_probs.sum()
+        losses[i] = solution.value - float(resampled.returns @ model.weights)
+    share_changed = float(shares_changed.mean())
+    return Stability(
+        share_changed, shares_changed, change_frequency / n_resamples, visit_probs, losses, policy
+    )
 
 
-def one_start(method: str | Method) -> Method:
-    """The method; a CADP that may choose its starts takes one.
+def with_single_init(method: str | Method) -> Method:
+    """Set n_init=1 in a CADP whose n_init is "auto"; other methods are returned unchanged.
 
-    It does so for all draws alike, so that none is searched for longer than another.
+    Then all resamples are searched equally long.
     """
-    chosen = read_method(method)
-    if isinstance(chosen, CADP) and chosen.starts == "auto":
-        return replace(chosen, starts=1)
-    return chosen
+    resolved = as_method(method)
+    if isinstance(resolved, CADP) and resolved.n_init == "auto":
+        return replace(resolved, n_init=1)
+    return resolved
 
 
-class Solved(NamedTuple):
-    """A policy (T, S) for some weights of the models, and its return (M,) in every model."""
+class ReweightedPolicy(NamedTuple):
+    """A policy (T, S) for some weights of the models, and its returns (M,)."""
 
     actions: IntArray
     returns: Array
 
 
-class Redrawn:
-    """One problem with other weights of its models, ``draws`` times; it is laid out once."""
+class ReweightedSolver:
+    """Solver of one problem ``n_solves`` times with other weights; it is prepared once."""
 
     def __init__(
-        self, model: MMDP, horizon: float | None, method: str | Method, seed: int | None,
-        draws: int,
-    ) -> None:  # fmt: skip
-        self.method = one_start(method)
-        need_table(type(self.method), "drawing the models again needs")
-        question, x = asked(self.method, model, horizon, Mean()), model.problem
-        passes = draws * self.method.passes(x, question.steps)
-        kernel = kernels.get("auto", x, question.steps, passes=passes)
-        self.context = Context(model, question.steps, kernel, kind=question.kind, seed=seed)
+        self,
+        model: MMDP,
+        horizon: float | None,
+        method: str | Method,
+        seed: int | None,
+        n_solves: int,
+    ) -> None:
+        self.method = with_single_init(method)
+        require_markov_method(type(self.method), "resampling the models needs")
+        spec, problem = check_supported(self.method, model, horizon, Mean()), model.problem
+        check_problem_size(problem, spec.planning_horizon, self.method.estimate_bytes(spec))
+        passes = n_solves * self.method.estimate_passes(problem, spec.planning_horizon)
+        backend = kernels.get_backend("auto", problem, spec.planning_horizon, n_passes=passes)
+        self.context = SolveContext(
+            model, spec.planning_horizon, backend, policy_class=spec.policy_class, seed=seed
+        )
 
-    def visited(self, actions: IntArray) -> Array:
-        """(T, S) the probability of being there."""
-        found: Array = self.context.plan.forward(actions).sum(axis=2)
-        return found
+    def visit_probs(self, actions: IntArray) -> Array:
+        """Compute the probabilities (T, S) of visiting each state under a Markov policy."""
+        result: Array = self.context.prepared.forward(actions).sum(axis=2)
+        return result
 
-    def solved(self, weights: Array, known: IntArray | None = None) -> Solved:
-        """The policy of the method if the models had these weights (M,).
+    def solve_reweighted(
+        self, weights: Array, incumbent: IntArray | None = None
+    ) -> ReweightedPolicy:
+        """Solve the problem with these weights (M,) of the models.
 
-        With a ``known`` one, CADP climbs from that too and keeps the better end, and where the
-        policy never goes it is the known one.
+        With an ``incumbent`` (T, S), CADP starts from that too and keeps the better result, and in
+        states that the policy never visits the incumbent's action is taken.
         """
-        inner = self.context.quiet(weights=weights)
-        found = self._run(self.method, inner)
-        if known is None:
-            return found
+        subcontext = self.context.subcontext(weights=weights)
+        result = self._run_method(self.method, subcontext)
+        if incumbent is None:
+            return result
         if isinstance(self.method, CADP):
-            start = MarkovPolicy.for_model(inner.model, known)
-            other = self._run(replace(self.method, init=start), inner.quiet())
-            if other.returns @ weights >= found.returns @ weights - 1e-12 * inner.stakes:
-                found = other
-        there = inner.plan.forward(found.actions).sum(axis=2) > 0
-        return found._replace(actions=np.where(there, found.actions, known))
+            init = MarkovPolicy.for_model(subcontext.model, incumbent)
+            restarted = self._run_method(replace(self.method, init=init), subcontext.subcontext())
+            if (
+                restarted.returns @ weights
+                >= result.returns @ weights - 1e-12 * subcontext.return_span
+            ):
+                result = restarted
+        is_visited = subcontext.prepared.forward(result.actions).sum(axis=2) > 0
+        return result._replace(actions=np.where(is_visited, result.actions, incumbent))
 
-    def _run(self, method: Method, context: Context) -> Solved:
-        outcome = method.run(context)
-        pass_on(outcome.status is Status.INTERRUPTED)
-        return Solved(outcome.policy, context.returns(outcome.policy))
+    def _run_method(self, method: Method, context: SolveContext) -> ReweightedPolicy:
+        """Run the method and evaluate its policy in all models."""
+        result = method.run(context)
+        raise_if_interrupted(result.status is Status.INTERRUPTED)
+        return ReweightedPolicy(result.policy, context.compute_returns(result.policy))
 
 
-@checked
-@unanswered()
-def enough_models(
+@check_arguments
+@propagate_interrupts()
+def sample_size_curve(
     model: MMDP,
     horizon: int | None = None,
     sizes: Sequence[int] | None = None,
     *,
-    test: MMDP | None = None,
-    repeats: int = 5,
+    test_model: MMDP | None = None,
+    n_repeats: int = 5,
     seed: Seed = 0,
     method: str | Method = "cadp",
 ) -> pd.DataFrame:
-    """Train and test value against the number of models the policy is computed from.
+    """Tabulate train and test values by the number of models that the policy is computed from.
 
-    For each size, ``repeats`` subsets of the models are drawn and solved, by CADP from one start
-    unless ``method`` says how many. Columns: ``models``,
+    For each size, ``n_repeats`` subsets of the models are drawn and solved, by CADP with
+    ``n_init=1`` unless ``method`` says otherwise. Columns: ``models``,
     ``train`` (mean value on the models solved), ``test`` (mean value on test models), ``gap``
     (train - test: how much the policy fits its own models), ``gap_sd`` over repeats,
     ``best_test``, the highest test value of a repeat, and ``test_sd`` over repeats. When
@@ -200,74 +215,95 @@ def enough_models(
     ``train`` is the value on the subset, plus what that policy gets on all models, minus what
     it gets on the subset.
 
-    Without ``test``, half of the models are held out for testing. ``sizes`` are by default
+    Without ``test_model``, half of the models are held out for testing. ``sizes`` are by default
     1, 2, 5, 10, 20, 50 ... up to all of them.
 
     >>> import mmdp, mmdp.measures
     >>> train, test = mmdp.domains.riverswim(seed=0)
-    >>> table = mmdp.measures.enough_models(train, 10, [2, 50], test=test, repeats=2)
+    >>> table = mmdp.measures.sample_size_curve(train, 10, [2, 50], test_model=test, n_repeats=2)
     >>> bool(table["gap"].iloc[0] > table["gap"].iloc[1])
     True
     """
-    check_whole(repeats, "repeats")
+    check_int(n_repeats, "n_repeats")
     rng = np.random.default_rng(seed)
-    drawn: npt.NDArray[np.int64] = np.arange(model.n_models)
-    held_out = None
-    if test is None:
+    train_ids: npt.NDArray[np.int64] = np.arange(model.n_models)
+    test_ids = None
+    if test_model is None:
         if model.n_models < 2:
-            raise InputError("one model cannot be split; give test= models")
-        held_out, drawn = (np.sort(x) for x in np.split(rng.permutation(drawn), [len(drawn) // 2]))
-    counts = _sizes(sizes, len(drawn))
-    redrawn = Redrawn(model, horizon, method, seed, repeats * len(counts))
-    whole = _share(model.weights, drawn)
-    full = redrawn.solved(whole)
-    tested = _tester(redrawn, full, test, held_out)
+            raise InputError(
+                "a single model cannot be split into train and test models; give test_model="
+            )
+        test_ids, train_ids = (
+            np.sort(x) for x in np.split(rng.permutation(train_ids), [len(train_ids) // 2])
+        )
+    counts = _choose_sizes(sizes, len(train_ids))
+    solver = ReweightedSolver(model, horizon, method, seed, n_repeats * len(counts))
+    train_weights = _subset_weights(model.weights, train_ids)
+    full_policy = solver.solve_reweighted(train_weights)
+    test_value = _make_tester(solver, full_policy, test_model, test_ids)
     rows = []
     for size in counts:
-        count = repeats if size < len(drawn) else 1  # all models are drawn in one way only
-        values = np.empty((count, 2))
+        # there is one subset of all models only
+        n_subsets = n_repeats if size < len(train_ids) else 1
+        values = np.empty((n_subsets, 2))
         for row in values:
-            chosen = rng.choice(drawn, size, replace=False) if size < len(drawn) else drawn
-            part = _share(model.weights, chosen)
-            found = redrawn.solved(part) if size < len(drawn) else full
-            control = float(full.returns @ whole) - float(full.returns @ part)
-            row[:] = found.returns @ part + control, tested(found)
-        gaps, on_test = values[:, 0] - values[:, 1], values[:, 1]
-        spread, rough = (x.std(ddof=1) if count > 1 else 0.0 for x in (gaps, on_test))
-        rows.append((size, *values.mean(axis=0), gaps.mean(), spread, on_test.max(), rough))
+            subset = (
+                rng.choice(train_ids, size, replace=False) if size < len(train_ids) else train_ids
+            )
+            subset_weights = _subset_weights(model.weights, subset)
+            reweighted = (
+                solver.solve_reweighted(subset_weights) if size < len(train_ids) else full_policy
+            )
+            correction = float(full_policy.returns @ train_weights) - float(
+                full_policy.returns @ subset_weights
+            )
+            row[:] = reweighted.returns @ subset_weights + correction, test_value(reweighted)
+        gaps, test_values = values[:, 0] - values[:, 1], values[:, 1]
+        gap_sd, test_sd = (x.std(ddof=1) if n_subsets > 1 else 0.0 for x in (gaps, test_values))
+        rows.append((size, *values.mean(axis=0), gaps.mean(), gap_sd, test_values.max(), test_sd))
     columns = ["models", "train", "test", "gap", "gap_sd", "best_test", "test_sd"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _share(weights: Array, chosen: npt.NDArray[np.int64]) -> Array:
-    """(M,) the weights of the chosen models, which sum to 1; 0 for the others."""
-    found = np.zeros_like(weights)
-    found[chosen] = weights[chosen] / weights[chosen].sum()
-    return found
+def _subset_weights(weights: Array, ids: npt.NDArray[np.int64]) -> Array:
+    """Normalize the weights (M,) of the chosen models to sum to 1; 0 for the others."""
+    result = np.zeros_like(weights)
+    result[ids] = weights[ids] / weights[ids].sum()
+    return result
 
 
-def _tester(
-    redrawn: Redrawn, full: Solved, test: MMDP | None, held_out: npt.NDArray[np.int64] | None
-) -> Callable[[Solved], float]:
-    """What gives the mean return on the test models, or on those that are held out."""
-    if test is None:
-        assert held_out is not None
-        share = _share(redrawn.context.model.weights, held_out)
-        return lambda found: float(found.returns @ share)
-    context = redrawn.context
-    apart = Context(test, context.horizon, context.kernel, kind=context.kind)
-    MarkovPolicy.for_model(context.model, full.actions).check(test)
-    return lambda found: apart.mean(apart.returns(found.actions))
+def _make_tester(
+    solver: ReweightedSolver,
+    full_policy: ReweightedPolicy,
+    test_model: MMDP | None,
+    test_ids: npt.NDArray[np.int64] | None,
+) -> Callable[[ReweightedPolicy], float]:
+    """Make the function that evaluates a policy on the test models, or on the held-out ones."""
+    if test_model is None:
+        assert test_ids is not None
+        test_weights = _subset_weights(solver.context.model.weights, test_ids)
+        return lambda reweighted: float(reweighted.returns @ test_weights)
+    context = solver.context
+    test_context = SolveContext(
+        test_model, context.horizon, context.backend, policy_class=context.policy_class
+    )
+    MarkovPolicy.for_model(context.model, full_policy.actions).check(test_model)
+    return lambda reweighted: test_context.compute_mean(
+        test_context.compute_returns(reweighted.actions)
+    )
 
 
-def _sizes(sizes: Sequence[int] | None, available: int) -> list[int]:
+def _choose_sizes(sizes: Sequence[int] | None, n_available: int) -> list[int]:
+    """Check the numbers of models, or choose 1, 2, 5, 10, ... up to all of them."""
     if sizes is None:
-        steps = [a * 10**b for b in range(7) for a in (1, 2, 5)]
-        return [*(x for x in steps if x < available), available]
+        candidates = [a * 10**b for b in range(7) for a in (1, 2, 5)]
+        return [*(x for x in candidates if x < n_available), n_available]
     for size in sizes:
-        check_whole(size, "a size")
-        if size > available:
-            raise InputError(f"size {size} is more than the {available} models to draw from")
+        check_int(size, "a size")
+        if size > n_available:
+            raise InputError(
+                f"size {size} is larger than the {n_available} available models; give smaller sizes"
+            )
     if not len(sizes):
-        raise InputError("sizes must hold at least one number of models")
+        raise InputError("sizes is empty; give at least one number of models")
     return [int(size) for size in sizes]

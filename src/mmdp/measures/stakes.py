@@ -1,4 +1,4 @@
-"""What is at stake: what shares of gains, losses and gaps are taken of.
+"""Value at stake: the difference of two policies, of which gains and losses are shares.
 
 The zero of returns is arbitrary (all life years lived, a budget, a stock that is there anyway), so
 a share of a value says nothing. The difference between two policies does not depend on it.
@@ -9,133 +9,183 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from mmdp.arguments import FiniteFloat, checked
+from mmdp.arguments import FiniteFloat, check_arguments
 from mmdp.model import MMDP
-from mmdp.objective import Objective, as_objective
-from mmdp.policy import Markov, MarkovPolicy, Policy, PolicyKind, StationaryPolicy
+from mmdp.objectives import Objective, as_objective
+from mmdp.policies import Markov, MarkovPolicy, Policy, PolicyClass, StationaryPolicy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate
-from mmdp.words import at_most_percent, in_unit, number, percent, shortened
+from mmdp.text import (
+    ROUNDING_RTOL,
+    format_bound_percent,
+    format_number,
+    format_percent,
+    format_with_unit,
+    shorten,
+)
 
-MOST_ACTIONS = 20  # that are tried everywhere
-SAME = 1e-12  # values that differ by less than this share are equal
+MAX_ACTIONS = 20  # number of constant policies that are tried
+REL_TOL = 1e-12  # values that differ by less than this share are equal
 
 
-class Stake(NamedTuple):
-    """By how much what counts differs between a policy and ``other``, such as ``always wait``."""
+class ValueAtStake(NamedTuple):
+    """The difference in objective value between ``policy`` and a ``reference`` policy."""
 
     amount: float
-    other: str
+    reference: str
     unit: str | None = None
+    policy: str = "this policy"
 
-    @checked
-    def share(self, amount: float) -> float:
-        """An amount as a share of what is at stake; NaN if nothing is."""
+    @check_arguments
+    def to_share(self, amount: float) -> float:
+        """Convert an amount to a share of the value at stake; NaN if that is 0."""
         return amount / self.amount if self.amount else math.nan
 
-    @checked
-    def part(self, amount: float, *, up: bool = False) -> str:
-        """That share in brackets, rounded up if it was proven; empty if nothing is at stake.
+    @check_arguments
+    def format_share(self, amount: float, *, round_up: bool = False) -> str:
+        """Format the share of the value at stake in brackets; empty if it is above 100%.
 
-        >>> Stake(50.0, "always wait").part(2.0)
-        ' (4.0% of what is at stake)'
+        If less is at stake than the amount, or nothing, a share says nothing. ``round_up`` is for
+        amounts that are proven bounds.
+
+        >>> at_stake = ValueAtStake(50.0, "always wait")
+        >>> at_stake.format_share(2.0), at_stake.format_share(90.0)
+        (' (4.0% of what is at stake)', '')
         """
-        share = (at_most_percent if up else percent)(self.share(amount))
-        return f" ({share} of what is at stake)" if self.amount and amount else ""
+        if not amount or not self.amount or self.to_share(amount) > 1 + ROUNDING_RTOL:
+            return ""
+        format_text = format_bound_percent if round_up else format_percent
+        return f" ({format_text(self.to_share(amount))} of what is at stake)"
 
     @property
-    def text(self) -> str:
-        """What is at stake, as a clause.
+    def description(self) -> str:
+        """The value at stake, as a clause.
 
-        >>> Stake(202.5, "today", "£").text
-        '£202 compared with today'
+        >>> ValueAtStake(202.5, "today", "£").description
+        '£202 between today and this policy'
         """
-        return f"{in_unit(number(self.amount, 3), self.unit)} compared with {self.other}"
+        amount_text = format_with_unit(format_number(self.amount, 3), self.unit)
+        return f"{amount_text} between {self.reference} and {self.policy}"
 
 
-@checked
-def stake(
-    policy: Policy | Solution, model: MMDP, *, objective: str | Objective | None = None,
-    compare: Mapping[str, Policy | Solution] | None = None, value: FiniteFloat | None = None,
-) -> Stake:  # fmt: skip
-    """What is at stake in choosing a policy: shares of gains, losses and gaps are taken of it.
+@check_arguments
+def value_at_stake(
+    model: MMDP,
+    policy: Policy | Solution,
+    *,
+    objective: str | Objective | None = None,
+    comparators: Mapping[str, Policy | Solution] | None = None,
+    value: FiniteFloat | None = None,
+) -> ValueAtStake:
+    """Compute the value at stake: the difference between a policy and a reference policy.
+
+    Shares of gains, losses and gaps are taken of it.
 
     Parameters
     ----------
-    policy
-        The best policy at hand.
     model
-        The models it is followed in.
+        The models that the policy is followed in.
+    policy
+        The best policy at hand. Of a solution for these models, the best policy known counts:
+        that without the restriction, if it is better.
     objective
-        What counts over the models; by default the solution's own, or the mean.
-    compare
-        Policies by name, such as what is done today. After them come the policies that always
-        take the same action, the best first. The first whose value is another one counts.
+        The objective over the models; by default the solution's own, or the mean.
+    comparators
+        Policies by name, such as current practice. After them come the policies that always
+        take the same action, the best first. The first with another value is the reference.
     value
-        What counts of the policy, if a better one is known that is not at hand.
+        Objective value of the policy, if that of a better one is known.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[52.0, 53.0]], [[55.0, 50.0]]],
     ...                 actions=["wait", "treat"])
-    >>> mmdp.measures.stake(mmdp.MarkovPolicy([[1], [1]]), two)
-    Stake(amount=4.0, other='always wait', unit=None)
+    >>> mmdp.measures.value_at_stake(two, mmdp.policies.MarkovPolicy([[1], [1]]))
+    ValueAtStake(amount=4.0, reference='always wait', unit=None, policy='this policy')
     """
     if objective is None:
         objective = policy.objective if isinstance(policy, Solution) else "mean"
-    goal, followed = as_objective(objective), getattr(policy, "policy", policy)
+    risk_measure = as_objective(objective)
+    plain_policy = policy.policy if isinstance(policy, Solution) else policy
 
-    def counts(other: Any) -> float:
-        return evaluate(other, model).value(goal)
+    def objective_value(other: Policy | Solution) -> float:
+        return evaluate(model, other).value(risk_measure)
 
-    def always() -> Iterator[Constant]:  # computed if it is asked for
-        yield from constant_policies(followed, model, objective=goal)
+    def iter_constants() -> Iterator[ConstantPolicy]:  # computed if it is asked for
+        yield from make_constant_policies(plain_policy, model, objective=risk_measure)
 
-    value = counts(followed) if value is None else value
-    for name, other in itertools.chain((compare or {}).items(), always()):
-        if amount := _difference(value, counts(other)):
-            return Stake(amount, name, model.unit)
-    return Stake(0.0, "any action", model.unit)
+    policy_value = objective_value(plain_policy)
+    if value is None:
+        value = _best_known(policy, policy_value, risk_measure)
+    best = (
+        "the best policy found" if _significant_difference(value, policy_value) else "this policy"
+    )
+    for name, other in itertools.chain((comparators or {}).items(), iter_constants()):
+        if amount := _significant_difference(value, objective_value(other)):
+            return ValueAtStake(amount, name, model.unit, best)
+    return ValueAtStake(0.0, "any action", model.unit)
 
 
-def _difference(x: float, y: float) -> float:
-    return abs(x - y) if abs(x - y) > SAME * max(abs(x), abs(y)) else 0.0
+def _best_known(policy: Policy | Solution, policy_value: float, objective: Objective) -> float:
+    """Find the value of the best policy known, if the solution is for these models."""
+    if not isinstance(policy, Solution) or policy.objective != objective:
+        return policy_value
+    is_same = math.isclose(policy.value, policy_value, rel_tol=1e-9)
+    return policy.best_value if is_same else policy_value
 
 
-class Constant(NamedTuple):
-    """A policy that takes the same action wherever there is a choice, and what it is called."""
+def _significant_difference(x: float, y: float) -> float:
+    return abs(x - y) if abs(x - y) > REL_TOL * max(abs(x), abs(y)) else 0.0
+
+
+class ConstantPolicy(NamedTuple):
+    """A named policy that takes the same action wherever there is a choice."""
 
     name: str
     policy: Policy
 
 
-def constant_policies(
-    policy: Any, model: MMDP, kind: PolicyKind = Markov(),  # noqa: B008
+def make_constant_policies(
+    policy: Policy,
+    model: MMDP,
+    policy_class: PolicyClass = Markov(),  # noqa: B008
     objective: str | Objective = "mean",
-) -> list[Constant]:  # fmt: skip
-    """Policies that always take the same action, over the horizon of ``policy``, the best first.
+) -> list[ConstantPolicy]:
+    """Make the policies that always take the same action, the best first.
 
-    Where only one action is open, or none changes anything, the first open one is taken. If fewer
-    than two actions are open wherever there is a choice, each is tried wherever it is open. If
-    there are more than 20 actions, those are tried that ``policy`` takes most.
+    They have the horizon of ``policy``. Where only one action is allowed, or none changes anything,
+    the first allowed one is taken. If fewer than two actions are allowed wherever there is a
+    choice, each is tried wherever it is allowed. If there are more than 20 actions, those are
+    tried that ``policy`` takes most.
     """
-    goal, endless = as_objective(objective), policy.horizon == math.inf
-    steps = 1 if endless else int(policy.horizon)
-    open_ = (model.problem if endless else kind.problem(model, steps)).allowed[:steps]
-    choice = model.problem.deciding()[:steps] & (open_.sum(axis=2) > 1)
-    always = np.all(open_ | ~choice[:, :, None], axis=(0, 1))
-    taken = np.ravel(getattr(policy, "actions", np.zeros(0, np.int64)))  # a belief has no table
-    used = np.bincount(taken, minlength=model.n_actions)
-    order = [int(a) for a in np.argsort(-used, kind="stable") if always[a] or always.sum() < 2]
-    found = []
-    for a in order[:MOST_ACTIONS]:
-        row = np.where(open_[:, :, a], a, open_.argmax(axis=2)).astype(np.int32)
-        table = row[0] if endless else np.broadcast_to(row, (steps, row.shape[1]))
-        label = "action " * (not model.labelled["action"]) + model.action_labels[a]
-        form = "always {}" if always[a] else "{} wherever it is allowed"
-        made = (StationaryPolicy if endless else MarkovPolicy).for_model(model, table)
-        found.append(Constant(form.format(shortened(label)), made))
-    return sorted(found, key=lambda x: -evaluate(x.policy, model).value(goal))
+    risk_measure, is_infinite = as_objective(objective), policy.horizon == math.inf
+    n_times = 1 if is_infinite else int(policy.horizon)
+    allowed = (model.problem if is_infinite else policy_class.make_problem(model, n_times)).allowed[
+        :n_times
+    ]
+    has_choice = model.problem.has_choice()[:n_times] & (allowed.sum(axis=2) > 1)
+    is_always_allowed = np.all(allowed | ~has_choice[:, :, None], axis=(0, 1))
+    # a belief policy has no table
+    policy_actions = np.ravel(getattr(policy, "actions", np.zeros(0, np.int64)))
+    action_counts = np.bincount(policy_actions, minlength=model.n_actions)
+    candidates = [
+        int(a)
+        for a in np.argsort(-action_counts, kind="stable")
+        if is_always_allowed[a] or is_always_allowed.sum() < 2
+    ]
+    constants = []
+    for a in candidates[:MAX_ACTIONS]:
+        row = np.where(allowed[:, :, a], a, allowed.argmax(axis=2)).astype(np.int32)
+        table = row[0] if is_infinite else np.broadcast_to(row, (n_times, row.shape[1]))
+        label = "action " * (not model.has_labels["action"]) + model.action_labels[a]
+        template = "always {}" if is_always_allowed[a] else "{} wherever it is allowed"
+        constant_policy = (StationaryPolicy if is_infinite else MarkovPolicy).for_model(
+            model, table
+        )
+        constants.append(ConstantPolicy(template.format(shorten(label)), constant_policy))
+    return sorted(
+        constants, key=lambda constant: -evaluate(model, constant.policy).value(risk_measure)
+    )

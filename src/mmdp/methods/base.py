@@ -1,7 +1,8 @@
-"""What a method is: a frozen dataclass of options that answers a question.
+"""The base class of methods.
 
-A method derives from :class:`Method`: it has a ``name``, ``lacks(question)``, which says what it
-cannot answer, and ``run(context)``, which returns an :class:`mmdp.search.context.Outcome`.
+A method derives from :class:`Method`: it has a ``name``, ``unsupported_reason(spec)``, which says
+why it cannot solve a problem, and ``run(context)``, which returns a
+:class:`mmdp.search.context.MethodResult`.
 """
 
 from __future__ import annotations
@@ -12,54 +13,66 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.clock import Callback, Progress, Stop
-from mmdp.kernels import PASSES, Problem
-from mmdp.methods.question import Question
-from mmdp.policy import Markov, PolicyKind, Stationary
-from mmdp.search.context import Context, Outcome
+from mmdp.kernels import DEFAULT_N_PASSES, Problem
+from mmdp.methods.spec import ProblemSpec
+from mmdp.policies import Markov, PolicyClass, Stationary
+from mmdp.search.context import MethodResult, SolveContext
 from mmdp.solution import Status
+from mmdp.timing import Callback, Progress, TimeUp
 
-__all__ = ["Callback", "Context", "Method", "Outcome", "Progress", "Question", "Stop"]
+__all__ = [
+    "Callback",
+    "Method",
+    "MethodResult",
+    "ProblemSpec",
+    "Progress",
+    "SolveContext",
+    "TimeUp",
+]
 
 Array = npt.NDArray[np.float64]
 
 
 class Method:
-    """An algorithm: derive a frozen dataclass of its options from this class.
+    """Base class of methods: an algorithm as a frozen dataclass of its options.
 
-    What it can do is asked by :meth:`lacks`; :func:`mmdp.methods.capabilities` asks all methods.
+    :meth:`unsupported_reason` says what it can solve; :func:`mmdp.methods.list_capabilities` lists
+    that for all methods.
     """
 
     name: ClassVar[str]
     title: ClassVar[str] = ""  # what it does, in one phrase
-    finds: ClassVar[PolicyKind | None] = Markov()  # the default; None: one per model
-    proves: ClassVar[Status | None] = None  # the most that it can prove about its policy
-    resumes: ClassVar[bool] = False  # whether it can go on from a policy that it found before
-    complete: ClassVar[bool] = False  # whether it also decides where no model goes
-    least_passes: ClassVar[float] = PASSES  # infinite: too many for plain numpy
+    default_class: ClassVar[PolicyClass | None] = Markov()  # the default; None: one per model
+    best_status: ClassVar[Status | None] = None  # the most that it can prove about its policy
+    can_resume: ClassVar[bool] = False  # whether it can go on from a policy that it found before
+    covers_unreachable: ClassVar[bool] = False  # whether it also decides where no model goes
+    min_passes: ClassVar[float] = DEFAULT_N_PASSES  # infinite: too many for plain numpy
 
-    def lacks(self, question: Question) -> str | None:
-        """Why it cannot answer the question, as a sentence about "it"; None if it can.
+    def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        """Return why the method cannot solve the problem, as a sentence about "it"; None if it can.
 
-        Unless a method says otherwise it maximises the mean backwards in time on ``context.plan``.
-        That is enough for models that change, and for models spread over processes.
+        Unless overridden, a method maximizes the mean backwards in time on ``context.prepared``.
+        That suffices for switching models, and for models spread over processes.
         """
-        return question.not_mean() or question.not_mask() or question.not_ending()
+        return spec.reason_if_risk() or spec.reason_if_coupled() or spec.reason_if_infinite()
 
     @classmethod
-    def default(cls, horizon: float | None) -> PolicyKind:
-        """The kind of policy to find if none is asked for."""
-        kind = cls.finds or Markov()
-        return Stationary() if horizon == math.inf and not kind.learns else kind
+    def default_class_for(cls, horizon: float | None) -> PolicyClass:
+        """Return the policy class that the method finds by default over this horizon."""
+        policy_class = cls.default_class or Markov()
+        return (
+            Stationary() if horizon == math.inf and not policy_class.uses_belief else policy_class
+        )
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: SolveContext) -> MethodResult:
+        """Solve the problem of the context and return the result."""
         raise NotImplementedError
 
-    def passes(self, problem: Problem, horizon: int) -> float:
-        """About how many passes over the problem a solve takes, for ``backend="auto"``."""
-        return self.least_passes
+    def estimate_passes(self, problem: Problem, horizon: int) -> float:
+        """Estimate the passes over the problem that a solve takes, for ``backend="auto"``."""
+        return self.min_passes
 
-    def bytes_held(self, question: Question) -> int:
-        """Bytes that a solve needs at least: values or weights by time, state and model."""
-        x = question.model.problem
-        return 8 * question.steps * x.terminal.size
+    def estimate_bytes(self, spec: ProblemSpec) -> int:
+        """Estimate the memory of a solve in bytes: values or weights by time, state and model."""
+        problem = spec.model.problem
+        return 8 * spec.planning_horizon * problem.terminal.size

@@ -1,7 +1,8 @@
-"""CADP: coordinate ascent and dynamic programming (algorithms 1 and 2 of the paper).
+"""CADP, coordinate ascent dynamic programming (Su and Petrik, UAI 2023).
 
-The search is in :mod:`mmdp.search.ascent`, the loop over sweeps in :mod:`mmdp.kernels.ascent`, and
-the passes of a sweep in plain numpy in :mod:`mmdp.kernels.numpy.passes`.
+The search is in :mod:`mmdp.search.multistart`, the loop over sweeps in
+:mod:`mmdp.kernels.ascent`, and the passes of a sweep in plain numpy in
+:mod:`mmdp.kernels.numpy.passes`.
 """
 
 from __future__ import annotations
@@ -10,180 +11,209 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from mmdp.arguments import NonNegativeFloat, checked
+from mmdp.arguments import NonNegativeFloat, check_arguments
 from mmdp.errors import InputError
-from mmdp.kernels.problem import Problem, Sweeps
-from mmdp.methods.base import Context, Method, Outcome, Question
+from mmdp.kernels.problem import Problem, SweepType
+from mmdp.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.methods.wsu import WSU
-from mmdp.policy import Memory, Planner, Stationary
-from mmdp.search import charts
-from mmdp.search.ascent import Search
-from mmdp.search.coins import tossed
-from mmdp.search.kinds import landscape_of
-from mmdp.search.landscape import Landscape
-from mmdp.search.polish import check_polish, polish
-from mmdp.search.price import priced
-from mmdp.search.starts import Count, affordable, padded
-from mmdp.search.tables import Tables
-from mmdp.search.trees import Trees, grow
+from mmdp.policies import Memory, Planner, Stationary
+from mmdp.search import controllers
+from mmdp.search.inits import InitCount, default_n_init, pad_init_names
+from mmdp.search.markov import MarkovSpace
+from mmdp.search.multistart import MultiStart
+from mmdp.search.polish import check_polish_time, polish
+from mmdp.search.randomized import solve_randomized
+from mmdp.search.restriction import add_unrestricted_value
+from mmdp.search.space import SearchSpace
+from mmdp.search.spaces import make_space
+from mmdp.search.trees import TreeSpace, grow_tree
 from mmdp.solution import Status
-from mmdp.validate import check_whole
+from mmdp.validate import check_int
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class CADP(Method):
-    """Alternate the model weights b of the current policy and a backward pass with them.
+    """Coordinate ascent dynamic programming: Algorithm 2 of Su and Petrik (2023), with multistart.
 
-    The return never falls. The result is a local maximum: changing the action in a single
-    state at a single time does not improve it.
+    A sweep computes the model weights b of the current policy forwards in time (Definition 4.1),
+    then maximizes sum_m b q backwards in time (Algorithm 1, OptimizePolicy). The return never
+    decreases (Theorem 5.1), and the result is a local optimum: no change of the action in a single
+    state and time improves it. The improving forward pass of ``"two-way"`` sweeps, multistart,
+    polishing and the other policy classes and objectives are not in the paper.
 
     Parameters
     ----------
     init
-        Where to start: ``"wsu"`` (as in the paper), ``"mvp"``, ``"random"``, ``"uniform"``,
+        Initial policy: ``"wsu"`` (as in the paper), ``"mvp"``, ``"random"``, ``"uniform"``,
         the rounded end of a short ``"mirror"`` or ``"gradient"`` ascent from the uniform policy,
-        or a :class:`mmdp.MarkovPolicy`.
-    starts
-        Number of starts; the best result is returned. In this order: ``init``, WSU, MVP, mirror,
-        gradient (as above), then in turn a single model's optimum (models drawn by weight, each
-        once) and a random policy. ``"auto"`` takes up to 16, as many as fit into about a second,
-        and at least two unless one ascent takes over ten seconds. It goes by the size of the
-        problem, not by the clock. With another ``init`` or the paper's sweeps it takes one. With
-        several, ``details`` has ``start_values``, ``starts`` (their names), ``best_start`` and
+        or a :class:`mmdp.policies.MarkovPolicy`.
+    n_init
+        Number of initial policies; the best result is returned. In this order: ``init``, WSU, MVP,
+        mirror, gradient (as above), then in turn a single model's optimum (models sampled by
+        weight, each once) and a random policy. ``"auto"`` takes up to 16, as many as fit into about
+        a second, and at least two unless one ascent takes over ten seconds. It depends on the size
+        of the problem, not on the clock. With another ``init`` or the paper's sweeps it takes one.
+        With several, ``details`` has ``init_values``, ``inits`` (their names), ``best_init`` and
         ``spread`` (min, mean, max).
     tol
-        Stop when an iteration gains no more than this share of what is at stake, the range of
-        the rewards times sum_t gamma^t; 0 continues to a local maximum.
-    max_iterations
-        Cap on the iterations of one start.
-    sweeps
+        Stop when a sweep gains no more than this share of the return span, the range of the
+        rewards times sum_t gamma^t; 0 continues to a local optimum.
+    max_iter
+        Cap on the sweeps of one ascent.
+    sweep_type
         ``"paper"``: an iteration is the forward pass for b and the improving backward pass of
         the paper. ``"two-way"``: from the second iteration on the forward pass improves the
         policy too, with q kept from the backward pass. That takes fewer iterations and may end
-        in another local maximum. q has T * S * A * M numbers: if they take over 2 GiB, the
-        paper's sweeps are used. ``details["sweeps_taken"]`` says which were.
-    polish
-        Seconds to spend at the end on leaving the local maximum: force another action in one
+        in another local optimum. q has T * S * A * M numbers: if they take over 2 GiB, the
+        paper's sweeps are used. ``details["sweep_type"]`` says which were.
+    polish_time
+        Seconds to spend at the end on leaving the local optimum: force another action in one
         state and time, run CADP around it, and release it. The result is never worse;
-        ``details["polished"]`` is the gain, often 0.
+        ``details["polish_gain"]`` is the gain, often 0.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
-    >>> mmdp.solve(two, 2, mmdp.CADP(init="mvp")).value
+    >>> mmdp.solve(two, 2, mmdp.methods.CADP(init="mvp")).value
     7.0
     """
 
     init: str | Planner = "wsu"
-    starts: Count = "auto"
+    n_init: InitCount = "auto"
     tol: NonNegativeFloat = 0.0
-    max_iterations: int = 1000
-    sweeps: Sweeps = "two-way"
-    polish: float = 0.0
+    max_iter: int = 1000
+    sweep_type: SweepType = "two-way"
+    polish_time: float = 0.0
 
     name: ClassVar[str] = "cadp"
     title: ClassVar[str] = "coordinate ascent and dynamic programming"
-    proves: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
-    resumes: ClassVar[bool] = True
+    best_status: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
+    can_resume: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.starts != "auto":
-            check_whole(self.starts, "starts")
-        check_whole(self.max_iterations, "max_iterations")
-        if self.sweeps not in ("paper", "two-way"):
-            raise InputError(f'sweeps must be "paper" or "two-way", not {self.sweeps!r}')
+        """Check the options."""
+        if self.n_init != "auto":
+            check_int(self.n_init, "n_init")
+        check_int(self.max_iter, "max_iter")
+        if self.sweep_type not in ("paper", "two-way"):
+            raise InputError(f'sweep_type must be "paper" or "two-way", not {self.sweep_type!r}')
         if not self.tol >= 0:
             raise InputError(f"tol must be at least 0, not {self.tol}")
-        check_polish(self.polish)
+        check_polish_time(self.polish_time)
 
-    def lacks(self, question: Question) -> str | None:
-        kind, goal = question.kind, question.objective
-        if kind.learns:
+    def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        """Return why CADP cannot solve the problem with these options; None if it can."""
+        policy_class, objective = spec.policy_class, spec.objective
+        if policy_class.uses_belief:
             return "its policies keep no belief"
-        if self.polish:
-            single = question.not_mean() or question.not_mask() or question.not_ending()
+        if self.polish_time:
+            reason = spec.reason_if_risk() or spec.reason_if_coupled() or spec.reason_if_infinite()
             return (
-                "polish is for the mean and single actions"
-                if single
-                else question.not_whole("polish")
+                "polish_time is for the mean and single actions"
+                if reason
+                else spec.reason_if_sharded("polish_time")
             )
-        if not goal.linear:
-            return question.not_whole(f"objective {goal}")
-        if kind.restricted or not kind.masks:
-            return question.not_whole(f"a {kind.name} policy")
+        if not objective.is_mean:
+            return spec.reason_if_sharded(f"objective {objective}")
+        if policy_class.is_restricted or not policy_class.is_action_mask:
+            return spec.reason_if_sharded(f"a {policy_class.name} policy")
         return None
 
-    def bytes_held(self, question: Question) -> int:
-        whole, steps = super().bytes_held(question), question.steps
-        if question.objective.linear:  # weights in windows, if those of all times do not fit
-            return whole * min(steps, 2 * math.isqrt(steps) + 2) // steps
-        whole *= question.model.problem.copies_by_start  # for single changes
-        drawn = question.kind.randomised and not question.endless  # by action too
-        return whole * (question.model.n_actions if drawn else 1)
+    def estimate_bytes(self, spec: ProblemSpec) -> int:
+        """Estimate the memory of a solve in bytes, with weights kept in windows of time."""
+        n_bytes, n_steps = super().estimate_bytes(spec), spec.planning_horizon
+        if spec.objective.is_mean:  # weights in windows, if those of all times do not fit
+            return n_bytes * min(n_steps, 2 * math.isqrt(n_steps) + 2) // n_steps
+        n_bytes *= spec.model.problem.n_start_copies  # for single changes
+        by_action = spec.policy_class.randomized and not spec.is_infinite_horizon  # by action too
+        return n_bytes * (spec.model.n_actions if by_action else 1)
 
-    def count(self, problem: Problem) -> Count:
-        """How many starts there are: one if more cannot help, or were not what the paper does."""
-        alone = problem.n_models == 1 or self.init != "wsu" or self.sweeps == "paper"
-        return 1 if self.starts == "auto" and alone else self.starts
+    def choose_n_init(self, problem: Problem) -> InitCount:
+        """Return the number of initial policies: 1 for one model, another init or paper sweeps."""
+        is_single = problem.n_models == 1 or self.init != "wsu" or self.sweep_type == "paper"
+        return 1 if self.n_init == "auto" and is_single else self.n_init
 
-    def passes(self, problem: Problem, horizon: int) -> float:
-        count, passes = self.count(problem), Tables.passes
-        if count == "auto":
-            count = affordable(Tables.starts, lambda name: problem.seconds(horizon, passes(name)))
-        return sum(map(passes, padded(Tables.starts, count)))
+    def estimate_passes(self, problem: Problem, horizon: int) -> float:
+        """Estimate the passes of all ascents."""
+        n_init, passes = self.choose_n_init(problem), MarkovSpace.estimate_passes
+        if n_init == "auto":
+            n_init = default_n_init(
+                MarkovSpace.init_names, lambda name: problem.estimate_seconds(horizon, passes(name))
+            )
+        named = pad_init_names(MarkovSpace.init_names, min(n_init, len(MarkovSpace.init_names)))
+        return sum(map(passes, named)) + (n_init - len(named)) * passes("other")
 
-    def run(self, context: Context) -> Outcome:
-        if isinstance(context.kind, Memory):
-            markov = self._found(context, Tables(context, self.sweeps))
-            limits: Any = {"tol": self.tol, "max_sweeps": self.max_iterations}
-            return charts.grow(context, markov, **limits) if context.kind.nodes > 1 else markov
-        landscape = landscape_of(context, self.sweeps)
-        rule = type(context.kind) is Stationary and context.kind.endless
-        if rule or not context.kind.restricted:
-            found = self._found(context, landscape)
-            return priced(context, found) if rule else found
+    def run(self, context: SolveContext) -> MethodResult:
+        """Search the policy class of the context; return the best local optimum."""
+        if isinstance(context.policy_class, Memory):
+            markov_result = self._search_space(context, MarkovSpace(context, self.sweep_type))
+            return (
+                controllers.grow_controller(
+                    context, markov_result, tol=self.tol, max_sweeps=self.max_iter
+                )
+                if context.policy_class.max_nodes > 1
+                else markov_result
+            )
+        space = make_space(context, self.sweep_type)
+        is_stationary = (
+            type(context.policy_class) is Stationary and context.policy_class.is_infinite_horizon
+        )
+        if is_stationary or not context.policy_class.is_restricted:
+            result = self._search_space(context, space)
+            return add_unrestricted_value(context, result) if is_stationary else result
 
         @functools.cache
-        def unrestricted() -> Outcome:
-            """What CADP finds without the restriction: a start, and what to compare with."""
-            inner = context.free()
-            found = self._found(inner, landscape_of(inner, self.sweeps))
-            context.details["unrestricted"] = context.worth(found.returns_known)
-            return found
+        def solve_unrestricted() -> MethodResult:
+            """Solve without the restriction, as an initial policy and for the restriction cost."""
+            subcontext = context.unrestricted_context()
+            result = self._search_space(subcontext, make_space(subcontext, self.sweep_type))
+            context.details["unrestricted_value"] = context.objective_value(result.required_returns)
+            return result
 
-        if isinstance(landscape, Trees):
-            tol = self.tol * context.stakes
-            search = Search(landscape, self.init, tol=tol, max_sweeps=self.max_iterations)
-            found = grow(search, unrestricted)
-            table = found.but(policy=found.policy.table)
-            return priced(context, table, unrestricted).but(policy=found.policy)
-        found = self._found(context, landscape, unrestricted)
-        return priced(context, found, unrestricted)
+        if isinstance(space, TreeSpace):
+            tol = self.tol * context.return_span
+            multistart = MultiStart(space, self.init, tol=tol, max_sweeps=self.max_iter)
+            result = grow_tree(multistart, solve_unrestricted)
+            table_result = result.replace(policy=result.policy.table)
+            return add_unrestricted_value(context, table_result, solve_unrestricted).replace(
+                policy=result.policy
+            )
+        result = self._search_space(context, space, solve_unrestricted)
+        return add_unrestricted_value(context, result, solve_unrestricted)
 
-    def _found(
-        self, context: Context, landscape: Landscape, free: Callable[[], Outcome] | None = None
-    ) -> Outcome:
-        """The best end of a search over the landscape; polished if that was asked for."""
-        count, finite = self.count(context.problem), not context.kind.endless
-        plain = finite and context.objective.linear and not context.kind.restricted
-        if context.problem.n_models == 1 == count and self.init == "wsu" and plain:
+    def _search_space(
+        self,
+        context: SolveContext,
+        space: SearchSpace,
+        solve_unrestricted: Callable[[], MethodResult] | None = None,
+    ) -> MethodResult:
+        """Run the multistart search in a space; randomize or polish the result if asked."""
+        n_init, is_finite = (
+            self.choose_n_init(context.problem),
+            not context.policy_class.is_infinite_horizon,
+        )
+        is_plain = (
+            is_finite and context.objective.is_mean and not context.policy_class.is_restricted
+        )
+        if context.problem.n_models == 1 == n_init and self.init == "wsu" and is_plain:
             # WSU's pass over one model is backward induction: there is nothing left to improve
-            details = {"sweeps": 1, "sweeps_taken": "none"}
-            return WSU().run(context).but(status=Status.OPTIMAL, details=details)
-        tol = self.tol * context.stakes
-        outcome = Search(landscape, self.init, count, tol, self.max_iterations, free).run()
-        if context.kind.randomised:
-            return tossed(context, outcome)
-        return self._polished(context, outcome) if self.polish else outcome
+            details = {"n_sweeps": 1, "sweep_type": "none"}
+            return WSU().run(context).replace(status=Status.OPTIMAL, details=details)
+        tol = self.tol * context.return_span
+        result = MultiStart(space, self.init, n_init, tol, self.max_iter, solve_unrestricted).run()
+        if context.policy_class.randomized:
+            return solve_randomized(context, result)
+        return self._polish_result(context, result) if self.polish_time else result
 
-    def _polished(self, context: Context, outcome: Outcome) -> Outcome:
-        before = context.mean(outcome.returns_known)
-        policy, value = polish(context, outcome.policy, seconds=self.polish)
-        details = {**outcome.details, "polished": max(value - before, 0.0)}
-        if not value > before:
-            return outcome.but(details=details)
-        trace = [*(outcome.trace or []), value]
-        returns = context.returns(policy)
-        return outcome.but(policy=policy, returns=returns, trace=trace, details=details)
+    def _polish_result(self, context: SolveContext, result: MethodResult) -> MethodResult:
+        """Polish a local optimum for ``polish_time`` seconds."""
+        old_value = context.compute_mean(result.required_returns)
+        policy, value = polish(context, result.policy, polish_time=self.polish_time)
+        details = {**result.details, "polish_gain": max(value - old_value, 0.0)}
+        if not value > old_value:
+            return result.replace(details=details)
+        trace = [*(result.trace or []), value]
+        returns = context.compute_returns(policy)
+        return result.replace(policy=policy, returns=returns, trace=trace, details=details)

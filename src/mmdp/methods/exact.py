@@ -12,54 +12,57 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from mmdp.arguments import NonNegativeFloat, checked
-from mmdp.bounds import closed
-from mmdp.bounds.ask import Ask
-from mmdp.bounds.descent import Descent
-from mmdp.bounds.portfolio import Portfolio, fine
-from mmdp.bounds.relaxation import Mask, Relaxation
-from mmdp.clock import Progress, Stopwatch, clock
+from mmdp.arguments import NonNegativeFloat, check_arguments
+from mmdp.bounds import closed_form
+from mmdp.bounds.descent import DualDescent
+from mmdp.bounds.portfolio import BoundPortfolio, to_fine_grid
+from mmdp.bounds.relaxation import LagrangianRelaxation, Mask
+from mmdp.bounds.request import BoundRequest
 from mmdp.errors import InputError
-from mmdp.kernels.problem import Array, Pairs
-from mmdp.methods.base import Context, Method, Outcome, Question
-from mmdp.methods.stationary_tree import StationaryTree
-from mmdp.methods.tree import Tree, children
-from mmdp.search.context import early
-from mmdp.search.polish import ascend_inside, check_polish, polish
-from mmdp.search.starts import Count
-from mmdp.search.tables import Tables
+from mmdp.kernels.problem import Array, ModelPairs
+from mmdp.methods.base import Method, MethodResult, ProblemSpec, SolveContext
+from mmdp.methods.branch_and_bound import BranchAndBound, split_node
+from mmdp.methods.stationary_branch_and_bound import StationaryBranchAndBound
+from mmdp.search.context import Details, get_stop_status
+from mmdp.search.inits import InitCount
+from mmdp.search.markov import MarkovSpace
+from mmdp.search.polish import ascend_within_mask, check_polish_time, polish
 from mmdp.solution import Status
-from mmdp.validate import check_whole
+from mmdp.timing import Progress, Stopwatch, solver_clock
+from mmdp.validate import check_int
 
-ROUNDS, NODE_STEPS = 4, 60  # of a node; steps of a round
-ROOT_SECONDS = 30.0  # most for the searches at the root if there is no time limit
-KEEP_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
+NODE_ROUNDS, NODE_STEPS = 4, 60  # of a node; steps of a round
+ROOT_TIME_LIMIT = 30.0  # most for the searches at the root if there is no time limit
+MAX_MULTIPLIER_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Exact(Method):
-    """Prove how good the best Markov (or deterministic stationary) policy is, and find it.
+    """Branch and bound for the best Markov (or deterministic stationary) policy, with a proof.
+
+    After Steimle, Ahluwalia et al. (2021) over a finite horizon and Ahluwalia et al. (2021) over an
+    infinite one; the bounds are those of :mod:`mmdp.bounds`.
 
     Stationary policies that draw their actions may be better than the best deterministic one.
-    Stops when the bound is within ``gap`` of the value (status OPTIMAL), at the time limit or
-    after ``max_nodes``. The solution's ``bound`` is proven in every case; ``details["root"]`` has
-    the bounds before the first node, by name.
+    Stops when the bound is within ``rel_gap`` of the value (status OPTIMAL), at the time limit or
+    after ``max_nodes``. The solution's ``bound`` is proven in every case;
+    ``details["root_bounds"]`` has the bounds before the first node, by method.
 
     Parameters
     ----------
-    gap
+    rel_gap
         Gap at which the answer counts as optimal, relative to |value| (or, if that is near
         zero, to a thousandth of the largest possible return).
-    starts
-        Starts of CADP for the first incumbent, as in :class:`mmdp.CADP`.
-    polish
-        Seconds to spend on leaving the local maximum of the first incumbent, as in
-        :class:`mmdp.CADP`. None: a tenth of the time limit, or 3 without one.
+    n_init
+        Initial policies of CADP for the first incumbent, as in :class:`mmdp.methods.CADP`.
+    polish_time
+        Seconds to spend on leaving the local optimum of the first incumbent, as in
+        :class:`mmdp.methods.CADP`. None: a tenth of the time limit, or 3 without one.
     max_nodes
         Cap on the nodes of the tree.
 
@@ -71,169 +74,211 @@ class Exact(Method):
     (7.0, 'OPTIMAL')
     """
 
-    gap: NonNegativeFloat = 1e-8
-    starts: Count = "auto"
-    polish: float | None = None
+    rel_gap: NonNegativeFloat = 1e-8
+    n_init: InitCount = "auto"
+    polish_time: float | None = None
     max_nodes: int = 100_000
 
     name: ClassVar[str] = "exact"
     title: ClassVar[str] = "branch and bound over single actions"
-    proves: ClassVar[Status | None] = Status.OPTIMAL
-    resumes: ClassVar[bool] = True
-    least_passes: ClassVar[float] = math.inf
+    best_status: ClassVar[Status | None] = Status.OPTIMAL
+    can_resume: ClassVar[bool] = True
+    min_passes: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
-        if not self.gap >= 0:
-            raise InputError(f"gap must be at least 0, not {self.gap}")
-        if self.starts != "auto":
-            check_whole(self.starts, "starts")
-        check_whole(self.max_nodes, "max_nodes")
-        if self.polish is not None:
-            check_polish(self.polish)
+        """Check the options."""
+        if not self.rel_gap >= 0:
+            raise InputError(f"rel_gap must be at least 0, not {self.rel_gap}")
+        if self.n_init != "auto":
+            check_int(self.n_init, "n_init")
+        check_int(self.max_nodes, "max_nodes")
+        if self.polish_time is not None:
+            check_polish_time(self.polish_time)
 
-    def lacks(self, question: Question) -> str | None:
-        taken_apart = question.not_still("its bounds plan for each model by itself")
-        return question.not_mean() or question.not_mask() or taken_apart or question.not_whole()
+    def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        """Return why the method cannot solve the problem; None if it can."""
+        switching_reason = spec.reason_if_switching("its bounds plan for each model by itself")
+        return (
+            spec.reason_if_risk()
+            or spec.reason_if_coupled()
+            or switching_reason
+            or spec.reason_if_sharded()
+        )
 
-    def run(self, context: Context) -> Outcome:
-        endless = context.kind.endless
-        tree: Tree = (StationaryTree if endless else TimeTree)(context, self)
+    def run(self, context: SolveContext) -> MethodResult:
+        """Run branch and bound; return the incumbent with its proven bound."""
+        is_infinite = context.policy_class.is_infinite_horizon
+        tree: BranchAndBound = (StationaryBranchAndBound if is_infinite else MarkovBranchAndBound)(
+            context, self
+        )
         status = Status.ITERATION_LIMIT
-        with context.ending() as end:
-            tree.first_bound()
-            tree.first_incumbent()
+        with context.allow_stop() as stop_state:
+            tree.compute_initial_bound()
+            tree.find_incumbent()
             tree.search()
-        if tree.proven:
+        if tree.is_closed:
             status = Status.OPTIMAL
-        elif end.stop is not None:
-            status = early(end)
-        return Outcome(context.best_policy, status, tree.nodes, details=tree.details())
+        elif stop_state.exception is not None:
+            status = get_stop_status(stop_state)
+        return MethodResult(context.best_policy, status, tree.n_nodes, details=tree.details())
 
 
-class TimeTree(Tree):
-    """Policies of time and state: a node is held with the multipliers to start from."""
+class MarkovBranchAndBound(BranchAndBound):
+    """Branch and bound over Markov policies; the warm start of a node is its multipliers."""
 
-    over: ClassVar[str] = "markov"
+    bound_scope: ClassVar[str] = "markov"
 
-    def __init__(self, context: Context, options: Exact) -> None:
-        super().__init__(context, options, closed.rounding(context.problem, context.horizon))
-        self.landscape = Tables(context)
-        limited = context.time.left < math.inf
-        ask = Ask(
-            context.plan, "best", context.time if limited else Stopwatch(ROOT_SECONDS),
-            seed=context.seed or 0, callback=self._relay,
-        )  # fmt: skip
-        self.root = Portfolio(ask, gap=options.gap, branches=True)
-        self.closed = 0
-        self.pairs: Pairs | None = None
+    def __init__(self, context: SolveContext, options: Exact) -> None:
+        super().__init__(
+            context, options, closed_form.estimate_rounding(context.problem, context.horizon)
+        )
+        self.space = MarkovSpace(context)
+        has_limit = context.stopwatch.time_left < math.inf
+        request = BoundRequest(
+            context.prepared,
+            "best",
+            context.stopwatch if has_limit else Stopwatch(ROOT_TIME_LIMIT),
+            seed=context.seed or 0,
+            callback=self._report_root_progress,
+        )
+        self.root_portfolio = BoundPortfolio(request, rel_gap=options.rel_gap, will_branch=True)
+        self.n_eliminated = 0
+        self.pairs: ModelPairs | None = None
 
     @property
     def root_bound(self) -> float:
-        return self.root.least
+        """Smallest bound of the searches at the root."""
+        return self.root_portfolio.best_bound
 
-    def details(self) -> dict[str, Any]:
-        found = self.root.found
-        every = min(x for x, optimum in found.values() if optimum == "history")
+    def details(self) -> Details:
+        """Return the details with the bounds at the root and the number of eliminated actions."""
+        root_bounds = self.root_portfolio.bounds_found
+        history_bound = min(bound for bound, scope in root_bounds.values() if scope == "history")
         return {
             **super().details(),
-            "bounds": "history" if self.bound >= every else self.over,
-            "root": {name: x for name, (x, _) in found.items()},
-            "closed": self.closed + (self.root.search.closed if self.root.search else 0),
+            "scope": "history" if self.bound >= history_bound else self.bound_scope,
+            "root_bounds": {name: bound for name, (bound, _) in root_bounds.items()},
+            "n_eliminated": self.n_eliminated
+            + (self.root_portfolio.descent.n_eliminated if self.root_portfolio.descent else 0),
         }
 
-    def first_bound(self) -> None:
-        """The closed forms."""
-        self.root.start()
-        self.oracle = self.root.least
+    def compute_initial_bound(self) -> None:
+        """Compute the closed-form bounds."""
+        self.root_portfolio.compute_closed_forms()
+        self.oracle_bound = self.root_portfolio.best_bound
 
-    def first_incumbent(self) -> None:
-        super().first_incumbent()
-        seconds = self._share(0.1) if self.options.polish is None else self.options.polish
-        if seconds:
-            polish(self.context, self.context.best_policy, seconds=seconds)
+    def find_incumbent(self) -> None:
+        """Find the first incumbent by CADP, and polish it."""
+        super().find_incumbent()
+        polish_time = (
+            self._time_share(0.1) if self.options.polish_time is None else self.options.polish_time
+        )
+        if polish_time:
+            polish(self.context, self.context.best_policy, polish_time=polish_time)
 
     def search(self) -> None:
-        """The searches for a bound at the root; nodes from where these become slow."""
-        root = self.root
-        root.policy, root.target = self.context.best_policy, self.value
-        root.best()
-        if self.proven:
+        """Search for a bound at the root, and branch once that becomes slow."""
+        portfolio = self.root_portfolio
+        portfolio.incumbent_policy, portfolio.incumbent_value = self.context.best_policy, self.value
+        portfolio.run_best()
+        if self.is_closed:
             return
-        if root.tournament is not None:
-            self.pairs = fine(root.tournament.matching().pairs)
-        mask, held = self.context.problem.allowed, None
-        if root.search is not None:
-            mask, held = root.search.relaxation.open, root.search.best_y
-        self.push(root.least, mask, held)
+        if portfolio.pair_evaluator is not None:
+            self.pairs = to_fine_grid(portfolio.pair_evaluator.make_matching().pairs)
+        mask, warm_start = self.context.problem.allowed, None
+        if portfolio.descent is not None:
+            mask, warm_start = (
+                portfolio.descent.relaxation.allowed_actions,
+                portfolio.descent.best_y,
+            )
+        self.push_node(portfolio.best_bound, mask, warm_start)
         super().search()
 
-    def push(self, bound: float, mask: Mask, held: Array | None) -> None:
-        if held is not None and held.nbytes * (len(self.heap) + 1) > KEEP_BYTES:
-            held = None
-        super().push(bound, mask, held)
+    def push_node(self, bound: float, mask: Mask, warm_start: Array | None) -> None:
+        """Add a node; drop its multipliers if those of all nodes take too much memory."""
+        if (
+            warm_start is not None
+            and warm_start.nbytes * (len(self.heap) + 1) > MAX_MULTIPLIER_BYTES
+        ):
+            warm_start = None
+        super().push_node(bound, mask, warm_start)
 
-    def expand(self, bound: float, mask: Mask, held: Array | None) -> None:
-        """Bound the node; close it, or split it at one (t, s)."""
-        plan, deadline = self.context.plan.but(allowed=mask), self.context.time.deadline
-        x = Relaxation(plan, self.pairs, deadline=deadline)
-        search = Descent(x, self.value)
-        if held is not None:
-            search.y[:] = held
-        for _ in range(ROUNDS):
-            before = search.bound if search.steps else bound
-            search.run(
-                max_steps=NODE_STEPS, enough=self.value, deadline=deadline,
-                watch=partial(self.report, bound, search),
-            )  # fmt: skip
-            self.report(bound, search)
-            if self.working - self.value <= self.tolerance:
-                self.dropped = max(self.dropped, self.working)
+    def expand_node(self, bound: float, mask: Mask, warm_start: Array | None) -> None:
+        """Bound a node by dual descent; prune it, or split it at one (t, s)."""
+        prepared, deadline = (
+            self.context.prepared.replace(allowed=mask),
+            self.context.stopwatch.deadline,
+        )
+        relaxation = LagrangianRelaxation(prepared, self.pairs, deadline=deadline)
+        descent = DualDescent(relaxation, self.value)
+        if warm_start is not None:
+            descent.y[:] = warm_start
+        for _ in range(NODE_ROUNDS):
+            old_bound = descent.bound if descent.n_steps else bound
+            descent.run(
+                max_steps=NODE_STEPS,
+                target=self.value,
+                deadline=deadline,
+                callback=partial(self.update_node_bound, bound, descent),
+            )
+            self.update_node_bound(bound, descent)
+            if self.node_bound - self.value <= self.tolerance:
+                self.pruned_bound = max(self.pruned_bound, self.node_bound)
                 return
-            closed = search.close_actions(self._probe_until())
-            self.closed += closed
-            self.incumbent_inside(x.open)
-            search.target = max(search.target, self.value)
-            if not closed and before - search.bound < 0.1 * (before - self.value):
+            n_eliminated = descent.eliminate_actions(self._probe_deadline())
+            self.n_eliminated += n_eliminated
+            self.ascend_within_node(relaxation.allowed_actions)
+            descent.incumbent_value = max(descent.incumbent_value, self.value)
+            if not n_eliminated and old_bound - descent.bound < 0.1 * (old_bound - self.value):
                 break
-        self.branch(x, search.best_y, min(bound, search.bound))
+        self.branch_node(relaxation, descent.best_y, min(bound, descent.bound))
 
-    def branch(self, x: Relaxation, y: Array, bound: float) -> None:
-        """One child for every open action of the (t, s) where the groups disagree most."""
-        x.value(y)
-        taken, still = x.u.sum(axis=3), x.open
-        split = (still.sum(axis=2) > 1) & (x.reach.hi.max(axis=2) > 0)
-        score = np.where(split, x.scale[:, None] * (taken.sum(axis=2) - taken.max(axis=2)), -1.0)
-        if not split.any():
+    def branch_node(
+        self, relaxation: LagrangianRelaxation, multipliers: Array, bound: float
+    ) -> None:
+        """Split at the (t, s) where the groups disagree most, into one child for each action."""
+        relaxation.evaluate(multipliers)
+        action_use, allowed = relaxation.occupancy.sum(axis=3), relaxation.allowed_actions
+        can_split = (allowed.sum(axis=2) > 1) & (relaxation.reach.hi.max(axis=2) > 0)
+        score = np.where(
+            can_split,
+            relaxation.discount_powers[:, None] * (action_use.sum(axis=2) - action_use.max(axis=2)),
+            -1.0,
+        )
+        if not can_split.any():
             # one policy is left, and its value is known
-            actions = still.argmax(axis=2).astype(np.int32)
-            ascend_inside(self.context, still, actions)
+            actions = allowed.argmax(axis=2).astype(np.int32)
+            ascend_within_mask(self.context, allowed, actions)
             return
         t, s = np.unravel_index(int(score.argmax()), score.shape)
-        for child in children(still, (int(t), int(s))):
-            self.push(bound, child, y.copy())
+        for child in split_node(allowed, (int(t), int(s))):
+            self.push_node(bound, child, multipliers.copy())
 
-    def incumbent_inside(self, mask: Mask) -> None:
-        """CADP restricted to the node, from the incumbent moved into it."""
-        best = self.context.best_policy
+    def ascend_within_node(self, mask: Mask) -> None:
+        """Run CADP within the node, from the incumbent projected to it."""
+        incumbent = self.context.best_policy
         actions = np.where(
-            np.take_along_axis(mask, best[:, :, None].astype(np.int64), 2)[:, :, 0],
-            best, mask.argmax(axis=2),
-        ).astype(np.int32)  # fmt: skip
-        ascend_inside(self.context, mask, actions)
+            np.take_along_axis(mask, incumbent[:, :, None].astype(np.int64), 2)[:, :, 0],
+            incumbent,
+            mask.argmax(axis=2),
+        ).astype(np.int32)
+        ascend_within_mask(self.context, mask, actions)
 
-    def _relay(self, progress: Progress) -> None:
-        """Progress at the root; there is none to report before the first policy."""
+    def _report_root_progress(self, progress: Progress) -> None:
+        """Report progress at the root, once there is an incumbent."""
         if self.context.best_policy is not None:
-            self.context.tell(self.bound, self.nodes)
+            self.context.report_bound(self.bound, self.n_nodes)
 
-    def report(self, bound: float, search: Descent) -> None:
-        self.working = min(bound, search.bound)
-        self.context.tell(self.bound, self.nodes)
+    def update_node_bound(self, bound: float, descent: DualDescent) -> None:
+        """Update the bound of the current node and report it."""
+        self.node_bound = min(bound, descent.bound)
+        self.context.report_bound(self.bound, self.n_nodes)
 
-    def _share(self, share: float) -> float:
-        """Seconds: a share of the time that is left, or of half a minute without a limit."""
-        left = self.context.time.left
-        return share * (ROOT_SECONDS if left == math.inf else max(left, 0.0))
+    def _time_share(self, fraction: float) -> float:
+        """Return a share of time left, or of ROOT_TIME_LIMIT without a time limit, in seconds."""
+        time_left = self.context.stopwatch.time_left
+        return fraction * (ROOT_TIME_LIMIT if time_left == math.inf else max(time_left, 0.0))
 
-    def _probe_until(self) -> float:
-        return clock() + max(0.05 * self.context.time.seconds, self._share(0.02))
+    def _probe_deadline(self) -> float:
+        """Return the clock time until which actions are probed."""
+        return solver_clock() + max(0.05 * self.context.stopwatch.elapsed, self._time_share(0.02))

@@ -1,4 +1,4 @@
-"""First-order ascent on the return; the steps are in :mod:`mmdp.search.gradient`."""
+"""Gradient methods: natural policy gradient and mirror ascent, with exact line search."""
 
 from __future__ import annotations
 
@@ -6,77 +6,90 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
-from mmdp.arguments import NonNegativeFloat, checked
-from mmdp.clock import ending
+from mmdp.arguments import NonNegativeFloat, check_arguments
 from mmdp.errors import InputError
-from mmdp.kernels.problem import Table
-from mmdp.methods.base import Context, Method, Outcome
-from mmdp.policy import Planner
+from mmdp.kernels.problem import PolicyTable
+from mmdp.methods.base import Method, MethodResult, SolveContext
+from mmdp.policies import Planner
 from mmdp.search import gradient
-from mmdp.search.context import early
-from mmdp.search.starts import first
-from mmdp.search.tables import Tables
+from mmdp.search.context import get_stop_status
+from mmdp.search.inits import make_first_init
+from mmdp.search.markov import MarkovSpace
 from mmdp.solution import Status
-from mmdp.validate import check_whole
+from mmdp.timing import allow_stop
+from mmdp.validate import check_int
 
 
 @dataclass(frozen=True)
-class _Ascent(Method):
-    """Options shared by the gradient methods.
+class _GradientMethod(Method):
+    """Base class of the gradient methods, with their options.
 
     Parameters
     ----------
     init
         ``"uniform"``, ``"wsu"``, ``"mvp"``, ``"random"`` or a policy; a deterministic start
         is mixed with a little of the uniform policy so that every action can grow.
-    max_iterations
+    max_iter
         Cap on accepted steps.
     tol
         Stop when the stationarity measure sum_{t,s} gamma^t max_a (G - sum_a pi G) is at most
-        this share of what is at stake, the range of the rewards times sum_t gamma^t.
-    round
+        this share of the return span, the range of the rewards times sum_t gamma^t.
+    deterministic
         Return a deterministic policy; its return is never lower.
     """
 
     init: str | Planner = "uniform"
-    max_iterations: int = 200
+    max_iter: int = 200
     tol: NonNegativeFloat = 1e-6
-    round: bool = True
+    deterministic: bool = True
 
-    resumes: ClassVar[bool] = True
-    least_passes: ClassVar[float] = 600  # about three per step of the line search
+    can_resume: ClassVar[bool] = True
+    min_passes: ClassVar[float] = 600  # about three per step of the line search
 
     def __post_init__(self) -> None:
-        check_whole(self.max_iterations, "max_iterations")
+        check_int(self.max_iter, "max_iter")
         if not self.tol >= 0:
             raise InputError(f"tol must be at least 0, not {self.tol}")
 
-    def run(self, context: Context) -> Outcome:
-        start = first(Tables(context), self.init, context.seed or 0).point
-        table: Table = context.wsu()[0] if start is None else start
-        point = gradient.Iterate.at(context, gradient.start_logits(context, table))
+    def run(self, context: SolveContext) -> MethodResult:
+        """Ascend from the initial policy, then round to a deterministic policy if asked."""
+        init = make_first_init(MarkovSpace(context), self.init, context.seed or 0).candidate
+        table: PolicyTable = context.solve_wsu()[0] if init is None else init
+        iterate = gradient.GradientIterate.from_logits(
+            context, gradient.table_to_logits(context, table)
+        )
         direction = gradient.DIRECTIONS[self.name]
-        points, most = gradient.climb(context, point, direction, self.tol), self.max_iterations
-        with ending() as end:
-            for point in islice(points, most + 1):
-                context.record(point.policy, point.value)
-        steps = context.iterations
-        status = Status.ITERATION_LIMIT if steps == most else Status.COMPLETED
+        iterates, max_iter = (
+            gradient.iter_gradient_ascent(context, iterate, direction, self.tol),
+            self.max_iter,
+        )
+        with allow_stop() as stop_state:
+            for iterate in islice(iterates, max_iter + 1):
+                context.record(iterate.policy, iterate.value)
+        n_steps = context.n_iterations
+        status = Status.ITERATION_LIMIT if n_steps == max_iter else Status.COMPLETED
         details = {
-            "stationarity": point.stationarity(gradient.discounts_of(context)),
-            "randomised_value": point.value,
+            "stationarity": iterate.compute_stationarity(gradient.make_discount_powers(context)),
+            "randomized_value": iterate.value,
         }
-        table = point.policy
-        if self.round:
-            table, returns = context.weighted(point.b)
-            details["rounded_value"] = context.mean(returns)
-        return Outcome(table, early(end) if end.stop else status, steps, details=details)
+        table = iterate.policy
+        if self.deterministic:
+            table, returns = context.maximize_weighted(iterate.b)
+            details["rounded_value"] = context.compute_mean(returns)
+        return MethodResult(
+            table,
+            get_stop_status(stop_state) if stop_state.exception else status,
+            n_steps,
+            details=details,
+        )
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
-class Gradient(_Ascent):
-    """Natural policy gradient: pi proportional to pi * exp(eta * A), A the mean advantage.
+class NaturalGradient(_GradientMethod):
+    """Natural policy gradient (Kakade 2001): pi proportional to pi * exp(eta * A).
+
+    A is the mean advantage, from the gradient of Theorem 4.1 of Su and Petrik (2023).
 
     A_t(s, a) = G_t(s, a) / b_t(s) - sum_a pi G / b, b_t(s) = sum_m b_{t,m}(s).
 
@@ -90,10 +103,12 @@ class Gradient(_Ascent):
     title: ClassVar[str] = "natural policy gradient, exact line search"
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
-class Mirror(_Ascent):
-    """Mirror ascent with the entropy map: pi proportional to pi * exp(eta * d rho / d pi).
+class MirrorAscent(_GradientMethod):
+    """Mirror ascent (Beck and Teboulle 2003): pi proportional to pi * exp(eta * d rho / d pi).
+
+    The gradient is that of Theorem 4.1 of Su and Petrik (2023).
 
     Without dividing by the state's probability it moves slowly in rarely visited states.
 

@@ -1,33 +1,33 @@
-"""MILP: the occupancy program with a binary policy, solved by HiGHS."""
+"""MILP: the occupancy program with a binary policy, solved by HiGHS (Steimle et al. 2021)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from mmdp.arguments import NonNegativeFloat, checked
-from mmdp.bounds import closed, lp, tails
-from mmdp.bounds.relaxation import open_actions, reach_bounds
+from mmdp.arguments import NonNegativeFloat, check_arguments
+from mmdp.bounds import closed_form, lp, tails
+from mmdp.bounds.relaxation import Mask, compute_reach_bounds, expand_allowed
 from mmdp.errors import InputError, Remedy
-from mmdp.kernels.problem import Reach, Table
-from mmdp.methods.base import Context, Method, Outcome, Question, Stop
+from mmdp.kernels.problem import Array, PolicyTable, VisitBounds
+from mmdp.methods.base import Method, MethodResult, ProblemSpec, SolveContext, TimeUp
 from mmdp.methods.cadp import CADP
-from mmdp.search.context import early
+from mmdp.search.context import Details, get_stop_status
 from mmdp.solution import Status
 
-LIMIT = 400_000  # most variables
-SURE = 1e-4  # share of the stakes: a solver that is less accurate proves no optimum
-ENDS = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}  # how HiGHS ended
-MARGIN = 1e-3  # share of the stakes by which policies may be worse than CADP's
+MAX_VARIABLES = 400_000  # most variables
+MAX_SLACK_SHARE = 1e-4  # share of the stakes: a solver that is less accurate proves no optimum
+STOP_STATUSES = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}  # how HiGHS ended
+VALUE_MARGIN = 1e-3  # share of the stakes by which policies may be worse than CADP's
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class MILP(Method):
-    """Mixed-integer program in occupancy form; CADP gives the value to beat.
+    """Mixed-integer program for the best Markov policy (Steimle et al. 2021), solved by HiGHS.
 
     The policy is never worse than CADP's, its value that of an exact evaluation, and the answer
     counts as optimal only if the bound meets that value. For the mean no Markov policy is better
@@ -35,10 +35,10 @@ class MILP(Method):
 
     Parameters
     ----------
-    gap
+    rel_gap
         Relative gap at which HiGHS stops and the answer counts as optimal, as for
-        :class:`mmdp.Exact`.
-    tight
+        :class:`mmdp.methods.Exact`.
+    use_reach_bounds
         Whether L and B are the reach bounds; otherwise they are 0 and the weight of the model
         (the plain program, for comparison).
 
@@ -49,121 +49,169 @@ class MILP(Method):
     7.0
     """
 
-    gap: NonNegativeFloat = 1e-6
-    tight: bool = True
+    rel_gap: NonNegativeFloat = 1e-6
+    use_reach_bounds: bool = True
 
     name: ClassVar[str] = "milp"
     title: ClassVar[str] = "a mixed-integer program, solved by HiGHS"
-    proves: ClassVar[Status | None] = Status.OPTIMAL
+    best_status: ClassVar[Status | None] = Status.OPTIMAL
 
     def __post_init__(self) -> None:
-        if not self.gap >= 0:
-            raise InputError(f"gap must be at least 0, not {self.gap}")
+        if not self.rel_gap >= 0:
+            raise InputError(f"rel_gap must be at least 0, not {self.rel_gap}")
 
-    def lacks(self, question: Question) -> str | None:
-        taken_apart = question.not_still("its bounds plan for each model by itself")
-        if question.objective.kind not in tails.KINDS:
-            return f"its program has the mean and lower tails, not {question.objective}"
-        ends = question.not_mask() or question.not_ending()
-        return ends or taken_apart or question.not_whole()
+    def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        """Return why the method cannot solve the problem; None if it can."""
+        switching_reason = spec.reason_if_switching("its bounds plan for each model by itself")
+        if spec.objective.key not in tails.LP_OBJECTIVES:
+            return f"its program has the mean and lower tails, not {spec.objective}"
+        reason = spec.reason_if_coupled() or spec.reason_if_infinite()
+        return reason or switching_reason or spec.reason_if_sharded()
 
-    def run(self, context: Context) -> Outcome:
-        x = context.problem
-        size = lp.variables(x, context.horizon)
-        if size > LIMIT:
+    def run(self, context: SolveContext) -> MethodResult:
+        """Solve the program from CADP's policy; return the best policy with its proven bound."""
+        problem = context.problem
+        n_variables = lp.count_variables(problem, context.horizon)
+        if n_variables > MAX_VARIABLES:
             raise InputError(
-                f"the program would have {size:,} variables (at most {LIMIT:,}; exact has no "
-                "limit)",
-                [Remedy("method", "exact", do="use")],
+                f"the program would have {n_variables:,} variables (at most {MAX_VARIABLES:,}; "
+                "exact has no limit)",
+                [Remedy("method", "exact", verb="use")],
             )
-        outer = self._outer(context)
-        details: dict[str, Any] = {"bound": outer, "bounds": "history"}
-        details |= {"nodes": 0, "variables": size}
-        with context.ending() as end:
+        closed_form_bound = self._compute_closed_form_bound(context)
+        details: Details = {"bound": closed_form_bound, "scope": "history"}
+        details |= {"n_nodes": 0, "n_variables": n_variables}
+        with context.allow_stop() as stop_state:
             CADP().run(context)
-            tail, answer = self._solve(context, outer)
-        if end.stop is not None:
-            return Outcome(context.best_policy, early(end), 0, details=details)
-        if answer.x is not None:
-            actions = _policy(tail.program, answer.x, open_actions(x, context.horizon))
-            value = context.worth(context.returns(actions))
+            tail_lp, lp_result = self._solve_lp(context, closed_form_bound)
+        if stop_state.exception is not None:
+            return MethodResult(
+                context.best_policy, get_stop_status(stop_state), 0, details=details
+            )
+        if lp_result.x is not None:
+            actions = _extract_policy(
+                tail_lp.occupancy_lp, lp_result.x, expand_allowed(problem, context.horizon)
+            )
+            value = context.objective_value(context.compute_returns(actions))
             if value > context.best_value:
                 context.trace.append(value)
-                context.keep(actions, value)
-        error = x.roundings(context.horizon)
-        most = tail.constant - answer.bound + 2 * tail.moved(error)
-        if math.isfinite(most) and most < outer:
+                context.keep_best(actions, value)
+        rounding_error = problem.rounding_errors(context.horizon)
+        lp_bound = (
+            tail_lp.objective_offset
+            - lp_result.bound
+            + 2 * tail_lp.bound_value_error(rounding_error)
+        )
+        if math.isfinite(lp_bound) and lp_bound < closed_form_bound:
             # the mean is linear in each decision: drawing an action gains nothing
-            over = "markov" if tail.share == 1 else "deterministic markov"
-            details |= {"bound": most, "bounds": over}
-        returns = context.returns(context.best_policy)
-        details["bound"] = max(details["bound"], context.worth(returns + error))
-        details |= {"nodes": answer.nodes, "variables": len(tail.integral)}
-        status = ENDS.get(answer.status, Status.COMPLETED)
-        if details["bound"] - context.best_value <= self._near(context, outer, answer.slack):
+            scope = "markov" if tail_lp.mean_share == 1 else "deterministic markov"
+            details |= {"bound": lp_bound, "scope": scope}
+        returns = context.compute_returns(context.best_policy)
+        details["bound"] = max(details["bound"], context.objective_value(returns + rounding_error))
+        details |= {"n_nodes": lp_result.n_nodes, "n_variables": len(tail_lp.is_integral)}
+        status = STOP_STATUSES.get(lp_result.status, Status.COMPLETED)
+        if details["bound"] - context.best_value <= self._gap_tolerance(
+            context, closed_form_bound, lp_result.tolerance_error
+        ):
             status = Status.OPTIMAL
-        return Outcome(context.best_policy, status, answer.nodes, details=details)
+        return MethodResult(context.best_policy, status, lp_result.n_nodes, details=details)
 
-    def _near(self, context: Context, outer: float, slack: float) -> float:
-        """How close the bound must come: as elsewhere, or as close as HiGHS is accurate."""
-        value, returns = context.best_value, context.returns(context.best_policy)
-        closing, stakes = closed.Closing(context.problem, context.horizon), outer - value
-        near = closing(self.gap, value, outer, lambda error: context.worth(returns + error))
-        return max(near, min(self.gap * stakes + slack, SURE * stakes))
+    def _gap_tolerance(
+        self, context: SolveContext, closed_form_bound: float, slack: float
+    ) -> float:
+        """Compute the absolute gap at which the policy counts as optimal, given slack of HiGHS."""
+        value, returns = context.best_value, context.compute_returns(context.best_policy)
+        gap_tolerance, max_gain = (
+            closed_form.GapTolerance(context.problem, context.horizon),
+            closed_form_bound - value,
+        )
+        tolerance = gap_tolerance(
+            self.rel_gap,
+            value,
+            closed_form_bound,
+            lambda error: context.objective_value(returns + error),
+        )
+        return max(tolerance, min(self.rel_gap * max_gain + slack, MAX_SLACK_SHARE * max_gain))
 
-    def _outer(self, context: Context) -> float:
-        """A bound in closed form: the better of Oracle and QMDP, or F of the models' own optima."""
-        x, T = context.problem, context.horizon
-        if context.objective.linear:
-            return closed.first_bound(context.plan)[1]
-        return context.worth(context.own() + x.roundings(T))
+    def _compute_closed_form_bound(self, context: SolveContext) -> float:
+        """Compute the smaller of Oracle and QMDP, or F of the models' own optima."""
+        problem, horizon = context.problem, context.horizon
+        if context.objective.is_mean:
+            return closed_form.compute_first_bound(context.prepared)[1]
+        return context.objective_value(context.oracle_returns() + problem.rounding_errors(horizon))
 
-    def _tail(self, context: Context, reach: Reach, outer: float) -> tails.Tail:
-        """The program over the policies that are not worse than CADP's, and a few more."""
-        x, F = context.problem, context.objective
-        losing = context.plan.but(rewards=-x.r, terminal=-x.terminal)
-        least = -losing.returns(losing.backward("own").first)
-        most = context.plan.returns(context.plan.backward("own").first)  # over the open actions
-        least, most = (F.counted(rho, context.own) for rho in (least, most))
-        value = context.best_value - MARGIN * (outer - context.best_value)
-        cap = tails.caps(F, x.weights, most, least, value)
-        return tails.Tail(lp.build(context.plan, reach, cap), F, x.weights, most, cap)
+    def _make_tail_lp(
+        self, context: SolveContext, reach: VisitBounds, closed_form_bound: float
+    ) -> tails.TailLP:
+        """Build the program over policies that are at most slightly worse than CADP's."""
+        problem, objective = context.problem, context.objective
+        negated = context.prepared.replace(rewards=-problem.r, terminal=-problem.terminal)
+        min_returns = -negated.compute_returns(negated.backward("per_model").first_values)
+        max_returns = context.prepared.compute_returns(
+            context.prepared.backward("per_model").first_values
+        )  # over the open actions
+        min_returns, max_returns = (
+            objective.relative_returns(returns, context.oracle_returns)
+            for returns in (min_returns, max_returns)
+        )
+        min_value = context.best_value - VALUE_MARGIN * (closed_form_bound - context.best_value)
+        caps = tails.compute_loss_caps(
+            objective, problem.weights, max_returns, min_returns, min_value
+        )
+        return tails.TailLP(
+            lp.build_lp(context.prepared, reach, caps),
+            objective,
+            problem.weights,
+            max_returns,
+            caps,
+        )
 
-    def _solve(self, context: Context, outer: float) -> tuple[tails.Tail, lp.Answer]:
-        x, best = context.problem, context.best_policy
-        if self.tight:
-            reach = reach_bounds(context.plan, deadline=context.time.deadline)
+    def _solve_lp(
+        self, context: SolveContext, closed_form_bound: float
+    ) -> tuple[tails.TailLP, lp.LPResult]:
+        """Build and solve the program, with the incumbent as initial solution."""
+        problem, incumbent = context.problem, context.best_policy
+        if self.use_reach_bounds:
+            reach = compute_reach_bounds(context.prepared, deadline=context.stopwatch.deadline)
         else:
-            shape = (context.horizon, x.n_states, x.n_models)
-            reach = Reach(np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
+            shape = (context.horizon, problem.n_states, problem.n_models)
+            reach = VisitBounds(np.zeros(shape), np.broadcast_to(problem.weights, shape).copy())
         context.check_time()
-        tail = self._tail(context, reach, outer)
+        tail_lp = self._make_tail_lp(context, reach, closed_form_bound)
         context.check_time()
-        b = context.plan.forward(best)
-        rho = context.objective.counted(context.returns(best), context.own)
-        answer = lp.minimise(
-            *tail.rows(), integral=tail.integral, gap=self.gap, time_limit=context.time.left,
-            watch=_watch(context, tail.constant), start=tail.point(best, b, rho),
-        )  # fmt: skip
-        return tail, answer
+        model_weights = context.prepared.forward(incumbent)
+        returns = context.objective.relative_returns(
+            context.compute_returns(incumbent), context.oracle_returns
+        )
+        lp_result = lp.minimize(
+            *tail_lp.to_arrays(),
+            is_integral=tail_lp.is_integral,
+            rel_gap=self.rel_gap,
+            time_limit=context.stopwatch.time_left,
+            callback=_make_callback(context, tail_lp.objective_offset),
+            initial_solution=tail_lp.policy_to_variables(incumbent, model_weights, returns),
+        )
+        return tail_lp, lp_result
 
 
-def _watch(context: Context, constant: float) -> lp.Watch:
-    """Progress while HiGHS runs; what it found itself is evaluated at the end."""
+def _make_callback(context: SolveContext, constant: float) -> lp.MipCallback:
+    """Make the callback that reports the bound of HiGHS and stops it at the time limit."""
 
-    def watch(bound: float, nodes: int) -> bool:
+    def report_progress(bound: float, n_nodes: int) -> bool:
         try:
-            context.tell(constant - bound, nodes)
-        except Stop:
+            context.report_bound(constant - bound, n_nodes)
+        except TimeUp:
             return False
         return True
 
-    return watch
+    return report_progress
 
 
-def _policy(program: lp.Program, solution: Any, mask: Any) -> Table:
-    """(T, S) actions; the lowest allowed action where the program puts no weight."""
-    chance = np.where(program.pi >= 0, solution[np.maximum(program.pi, 0)], -1.0)
-    chance = np.where(mask, chance, -2.0)
-    actions: Table = chance.argmax(axis=2).astype(np.int32)
+def _extract_policy(program: lp.OccupancyLP, solution: Array, mask: Mask) -> PolicyTable:
+    """Extract the actions (T, S) of a solution; the lowest allowed one where it has no weight."""
+    probs = np.where(
+        program.policy_columns >= 0, solution[np.maximum(program.policy_columns, 0)], -1.0
+    )
+    probs = np.where(mask, probs, -2.0)
+    actions: PolicyTable = probs.argmax(axis=2).astype(np.int32)
     return actions

@@ -1,4 +1,4 @@
-"""MixTS: Thompson sampling over the models, adapted to seen states (the paper's appendix)."""
+"""MixTS: Thompson sampling over the models (Hong et al. 2022), adapted to observed states."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from mmdp.arguments import PositiveFloat, checked
+from mmdp.arguments import PositiveFloat, check_arguments
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.kernels.planner import SAMPLED, PlannerTables
-from mmdp.kernels.rewards import blocks
-from mmdp.methods.base import Context, Method, Outcome, Question
-from mmdp.methods.belief import Planning, passes_of
+from mmdp.kernels.rewards import iter_blocks
+from mmdp.methods.base import Method, MethodResult, ProblemSpec, SolveContext
+from mmdp.methods.belief import BeliefMethod, estimate_planning_passes
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
-class MixTS(Planning):
-    """Draw a model from the belief and act by its optimal policy (Hong et al. 2022).
+class MixTS(BeliefMethod):
+    """Thompson sampling over models (Hong et al. 2022), as in Algorithm 3 of Su and Petrik (2023).
+
+    Samples a model from the belief and follows its optimal policy. The published adaptation is
+    ``likelihood="reward", carry_belief=True``.
 
     Parameters
     ----------
@@ -29,31 +32,32 @@ class MixTS(Planning):
     likelihood
         What the belief learns from: ``"transition"`` (the next state), ``"reward"`` (as in the
         published adaptation) or ``"both"``.
-    carry
+    carry_belief
         Keep the belief from one simulated episode to the next, as the published adaptation
         does; otherwise every episode starts from the prior.
     reward_sd
         Standard deviation of the reward around r_m(s, a) in the reward likelihood; by default
         the spread of r(s, a) between the models.
-    episodes, baseline
-        As in :class:`mmdp.QMDP`.
+    n_episodes, baseline
+        As in :class:`mmdp.methods.QMDP`.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
-    >>> mmdp.solve(one, 4, mmdp.MixTS(resample="step"), seed=0).value
+    >>> mmdp.solve(one, 4, mmdp.methods.MixTS(resample="step"), seed=0).value
     12.0
     """
 
     resample: Literal["episode", "step"] = "episode"
     likelihood: Literal["transition", "reward", "both"] = "transition"
-    carry: bool = False
+    carry_belief: bool = False
     reward_sd: PositiveFloat | None = None
 
     name: ClassVar[str] = "mixts"
     title: ClassVar[str] = "Thompson sampling over the models"
-    draws: ClassVar[bool] = True
+    uses_sampled_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        """Check the options."""
         if self.resample not in ("episode", "step"):
             raise InputError(f'resample must be "episode" or "step", not {self.resample!r}')
         if self.likelihood not in ("transition", "reward", "both"):
@@ -63,28 +67,34 @@ class MixTS(Planning):
         if self.reward_sd is not None and not self.reward_sd > 0:
             raise InputError(f"reward_sd must be positive, not {self.reward_sd}")
 
-    def bytes_held(self, question: Question) -> int:
-        return Method.bytes_held(self, question)
+    def estimate_bytes(self, spec: ProblemSpec) -> int:
+        return Method.estimate_bytes(self, spec)
 
-    def passes(self, problem: Problem, horizon: int) -> float:
-        return passes_of(problem, self.episodes, carry=self.carry)
+    def estimate_passes(self, problem: Problem, horizon: int) -> float:
+        return estimate_planning_passes(problem, self.n_episodes, carry_belief=self.carry_belief)
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: SolveContext) -> MethodResult:
+        """Compute the optimal actions of every model and the reward likelihood."""
         problem, is_complete = context.problem, True
-        if context.kind.endless:
+        if context.policy_class.is_infinite_horizon:
             optima = context.model_optima
-            own, is_complete = optima.actions.T[None], optima.is_complete
+            oracle_actions, is_complete = optima.actions.T[None], optima.is_complete
         else:
-            own = context.plan.backward("own", keep=("actions",)).actions
+            oracle_actions = context.prepared.backward("per_model", keep=("actions",)).actions
         reward_sd = 0.0
         if self.likelihood != "transition":
-            open_ = problem.allowed[0]
-            found = [r.var(axis=-1)[:, open_[states]] for states, r in blocks(problem.r)]
-            spread = float(np.sqrt(np.concatenate(found, axis=1).mean()))
+            allowed = problem.allowed[0]
+            variances = [r.var(axis=-1)[:, allowed[states]] for states, r in iter_blocks(problem.r)]
+            spread = float(np.sqrt(np.concatenate(variances, axis=1).mean()))
             reward_sd = self.reward_sd or spread or 1.0
-        made = PlannerTables(
-            SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,
-            reward_sd=reward_sd, use_transitions=self.likelihood != "reward",
-        )  # fmt: skip
-        baseline = self.baseline_outcome(context)
-        return self.planned(context, made, baseline, is_complete=is_complete)
+        tables = PlannerTables(
+            SAMPLED,
+            problem,
+            model_actions=oracle_actions,
+            resamples_each_step=self.resample == "step",
+            carries_belief=self.carry_belief,
+            reward_sd=reward_sd,
+            uses_transitions=self.likelihood != "reward",
+        )
+        baseline = self.solve_baseline(context)
+        return self.make_planner_result(context, tables, baseline, is_complete=is_complete)

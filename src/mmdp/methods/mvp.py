@@ -1,21 +1,23 @@
-"""MVP, the mean value problem: solve the MDP of averaged transitions and rewards."""
+"""MVP, the mean value problem (Steimle et al. 2021): solve the MDP of the mean model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.kernels.endless import Endless
-from mmdp.kernels.problem import Table
-from mmdp.methods.base import Context, Outcome, Question
+from mmdp.kernels.infinite import InfiniteHorizon
+from mmdp.kernels.problem import PolicyTable
+from mmdp.methods.base import MethodResult, ProblemSpec, SolveContext
 from mmdp.methods.wsu import WSU
-from mmdp.search.tables import mvp_actions
+from mmdp.search.markov import compute_mvp_actions
 from mmdp.solution import Status
 
 
 @dataclass(frozen=True)
 class MVP(WSU):
-    """The optimal policy of the average model (see :meth:`mmdp.MMDP.mean_model`).
+    """Mean value problem (Steimle et al. 2021): the optimal policy of the mean model.
+
+    See :meth:`mmdp.MMDP.mean_model`.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
@@ -26,16 +28,21 @@ class MVP(WSU):
     name: ClassVar[str] = "mvp"
     title: ClassVar[str] = "the optimal policy of the average model"
 
-    def lacks(self, question: Question) -> str | None:
-        return question.not_mean() or question.not_mask()
+    def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        return spec.reason_if_risk() or spec.reason_if_coupled()
 
-    def found(self, context: Context) -> Outcome:
+    def find_policy(self, context: SolveContext) -> MethodResult:
+        """Solve the mean model and evaluate its policy on every model."""
         status = Status.COMPLETED
-        if context.kind.endless:
-            mean = context.model.mean_model().problem.restricted(context.problem.allowed)
-            optimum = Endless.of(mean, context.time.check).own()
-            actions: Table = optimum.actions[0]
+        if context.policy_class.is_infinite_horizon:
+            mean_problem = context.model.mean_model().problem.restrict_actions(
+                context.problem.allowed
+            )
+            optimum = InfiniteHorizon.from_problem(
+                mean_problem, context.stopwatch.raise_if_expired
+            ).compute_model_optima()
+            actions: PolicyTable = optimum.actions[0]
             status = status if optimum.is_complete else Status.TIME_LIMIT
         else:
-            actions = mvp_actions(context)
-        return Outcome(actions, status, 1, returns=context.returns(actions))
+            actions = compute_mvp_actions(context)
+        return MethodResult(actions, status, 1, returns=context.compute_returns(actions))

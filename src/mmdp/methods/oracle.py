@@ -1,4 +1,4 @@
-"""Oracle: each model solved on its own, as if the true model were known."""
+"""Oracle: each model solved on its own, as if the true model were known (wait and see)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from mmdp.arguments import checked
-from mmdp.methods.base import Context, Method, Outcome, Question
-from mmdp.policy import PolicyKind
+from mmdp.arguments import check_arguments
+from mmdp.methods.base import Method, MethodResult, ProblemSpec, SolveContext
+from mmdp.policies import PolicyClass
 from mmdp.solution import Status
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Oracle(Method):
-    """Per-model optimal policies and values; no single policy can do better on average.
+    """Optimal policy and value of each model (Oracle of Su and Petrik 2023; wait and see).
+
+    No single policy has a higher mean return.
 
     Parameters
     ----------
@@ -34,29 +36,33 @@ class Oracle(Method):
 
     name: ClassVar[str] = "oracle"
     title: ClassVar[str] = "each model solved on its own, as a bound"
-    finds: ClassVar[PolicyKind | None] = None
-    proves: ClassVar[Status | None] = Status.OPTIMAL
+    default_class: ClassVar[PolicyClass | None] = None
+    best_status: ClassVar[Status | None] = Status.OPTIMAL
 
-    def lacks(self, question: Question) -> str | None:
-        apart = question.not_whole() if question.endless else None
-        return question.not_mean() or question.not_mask() or apart
+    def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        sharded_reason = spec.reason_if_sharded() if spec.is_infinite_horizon else None
+        return spec.reason_if_risk() or spec.reason_if_coupled() or sharded_reason
 
-    def bytes_held(self, question: Question) -> int:
-        return super().bytes_held(question) // 2 * self.keep_policies
+    def estimate_bytes(self, spec: ProblemSpec) -> int:
+        return super().estimate_bytes(spec) // 2 * self.keep_policies
 
-    def run(self, context: Context) -> Outcome:
-        if context.kind.endless:
-            own = context.model_optima
-            policies = own.actions[None] if self.keep_policies else None
-            status, values = Status.OPTIMAL, own.values
-            if not own.is_complete:  # these values are not those of the policies
-                status, values = Status.TIME_LIMIT, context.endless.values(own.actions)
-            returns = context.problem.returns(values.T)
-            return Outcome(None, status, 1, policies=policies, returns=returns)
+    def run(self, context: SolveContext) -> MethodResult:
+        """Solve every model on its own."""
+        if context.policy_class.is_infinite_horizon:
+            optima = context.model_optima
+            policies = optima.actions[None] if self.keep_policies else None
+            status, values = Status.OPTIMAL, optima.values
+            if not optima.is_complete:  # these values are not those of the policies
+                status, values = (
+                    Status.TIME_LIMIT,
+                    context.infinite_horizon.compute_values(optima.actions),
+                )
+            returns = context.problem.compute_returns(values.T)
+            return MethodResult(None, status, 1, model_policies=policies, returns=returns)
         keep = ("actions",) if self.keep_policies else ()
-        found = context.plan.backward("own", keep=keep)
-        returns = context.problem.returns(found.first)
+        backward_pass = context.prepared.backward("per_model", keep=keep)
+        returns = context.problem.compute_returns(backward_pass.first_values)
         policies = None
-        if found.actions is not None:
-            policies = np.moveaxis(found.actions, 2, 1)
-        return Outcome(None, Status.OPTIMAL, 1, policies=policies, returns=returns)
+        if backward_pass.actions is not None:
+            policies = np.moveaxis(backward_pass.actions, 2, 1)
+        return MethodResult(None, Status.OPTIMAL, 1, model_policies=policies, returns=returns)

@@ -1,22 +1,22 @@
-"""QMDP: act as if the model became known after the next step."""
+"""QMDP: act as if the model became known after the next step (Littman et al. 1995)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.arguments import checked
+from mmdp.arguments import check_arguments
 from mmdp.kernels.planner import VALUES, PlannerTables
-from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import Planning, q_of_optima
+from mmdp.methods.base import MethodResult, SolveContext
+from mmdp.methods.belief import BeliefMethod, compute_oracle_q
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
-class QMDP(Planning):
-    """argmax_a sum_m beta_m q*_{t,m}(s, a) with the exact belief beta (Littman et al. 1995).
+class QMDP(BeliefMethod):
+    """QMDP (Littman et al. 1995): argmax_a sum_m beta_m q*_{t,m}(s, a) with the exact belief beta.
 
-    ``episodes`` per model are simulated for the value that ``solve`` reports; ``baseline`` is
+    ``n_episodes`` per model are simulated for the value that ``solve`` reports; ``baseline`` is
     the CADP policy of the same models if it is known already (a control variate).
 
     >>> import mmdp
@@ -28,8 +28,9 @@ class QMDP(Planning):
     name: ClassVar[str] = "qmdp"
     title: ClassVar[str] = "as if the model were known after one step"
 
-    def run(self, context: Context) -> Outcome:
-        q, is_complete = q_of_optima(context)
-        made = PlannerTables(VALUES, context.problem, q=q)
-        baseline = self.baseline_outcome(context)
-        return self.planned(context, made, baseline, is_complete=is_complete)
+    def run(self, context: SolveContext) -> MethodResult:
+        """Compute q* of every model."""
+        q, is_complete = compute_oracle_q(context)
+        tables = PlannerTables(VALUES, context.problem, q=q)
+        baseline = self.solve_baseline(context)
+        return self.make_planner_result(context, tables, baseline, is_complete=is_complete)

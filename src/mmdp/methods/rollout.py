@@ -1,24 +1,24 @@
-"""Belief rollout: one step of policy improvement on CADP with the exact belief."""
+"""Rollout (Bertsekas and Castañon 1999): one policy improvement on CADP with the exact belief."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.arguments import checked
+from mmdp.arguments import check_arguments
 from mmdp.kernels.planner import VALUES, PlannerTables
-from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import Planning, q_of_policy
+from mmdp.methods.base import MethodResult, SolveContext
+from mmdp.methods.belief import BeliefMethod, compute_policy_q
 from mmdp.solution import Status
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
-class Rollout(Planning):
-    """argmax_a sum_m beta_m q^pi_{t,m}(s, a) with pi from CADP.
+class Rollout(BeliefMethod):
+    """Rollout (Bertsekas and Castañon 1999): argmax_a sum_m beta_m q^pi_{t,m}(s, a), pi from CADP.
 
     A policy improvement step on the belief MDP: on its own models it is never worse than CADP.
-    ``episodes`` and ``baseline``: as in :class:`mmdp.QMDP`. If ``baseline`` is not
+    ``n_episodes`` and ``baseline``: as in :class:`mmdp.methods.QMDP`. If ``baseline`` is not
     CADP's policy, it is improved instead.
 
     >>> import mmdp
@@ -30,8 +30,11 @@ class Rollout(Planning):
     name: ClassVar[str] = "rollout"
     title: ClassVar[str] = "one improvement of CADP by the exact belief"
 
-    def run(self, context: Context) -> Outcome:
-        baseline = self.baseline_outcome(context)
-        made = PlannerTables(VALUES, context.problem, q=q_of_policy(context, baseline.policy))
+    def run(self, context: SolveContext) -> MethodResult:
+        """Compute q of CADP's policy in every model."""
+        baseline = self.solve_baseline(context)
+        tables = PlannerTables(
+            VALUES, context.problem, q=compute_policy_q(context, baseline.policy)
+        )
         is_complete = baseline.status is not Status.TIME_LIMIT
-        return self.planned(context, made, baseline, is_complete=is_complete)
+        return self.make_planner_result(context, tables, baseline, is_complete=is_complete)

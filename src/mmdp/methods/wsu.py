@@ -1,17 +1,19 @@
-"""WSU, weight-select-update (Steimle et al.): one pass with the initial model weights."""
+"""WSU, weight-select-update (Steimle et al. 2021): one backward pass with the initial weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.methods.base import Context, Method, Outcome, Question
+from mmdp.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.solution import Status
 
 
 @dataclass(frozen=True)
 class WSU(Method):
-    """Maximise sum_m lambda_m q_{t,m}(s, a) backwards in time (eq. wsu-optimal-action).
+    """Weight-select-update (Steimle et al. 2021): maximize sum_m lambda_m q_{t,m}(s, a) backwards.
+
+    Equation (7) of Su and Petrik (2023).
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
@@ -21,17 +23,18 @@ class WSU(Method):
 
     name: ClassVar[str] = "wsu"
     title: ClassVar[str] = "one backward pass with the initial weights"
-    complete: ClassVar[bool] = True
+    covers_unreachable: ClassVar[bool] = True
 
-    def bytes_held(self, question: Question) -> int:
-        return 4 * question.steps * question.model.n_states
+    def estimate_bytes(self, spec: ProblemSpec) -> int:
+        return 4 * spec.planning_horizon * spec.model.n_states
 
-    def found(self, context: Context) -> Outcome:
-        """The actions (T, S) and their returns."""
-        actions, returns = context.wsu()
-        return Outcome(actions, Status.COMPLETED, 1, returns=returns)
+    def find_policy(self, context: SolveContext) -> MethodResult:
+        """Compute the actions (T, S) and their returns."""
+        actions, returns = context.solve_wsu()
+        return MethodResult(actions, Status.COMPLETED, 1, returns=returns)
 
-    def run(self, context: Context) -> Outcome:
-        outcome = self.found(context)
-        context.record(outcome.policy, context.mean(outcome.returns_known), last=True)
-        return outcome
+    def run(self, context: SolveContext) -> MethodResult:
+        """Compute the policy and record it."""
+        result = self.find_policy(context)
+        context.record(result.policy, context.compute_mean(result.required_returns), is_last=True)
+        return result

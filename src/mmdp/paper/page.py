@@ -1,4 +1,4 @@
-"""What the job writes: results.csv, the pictures and one self-contained page."""
+"""Output of the experiment: results.csv, the figures and one self-contained page."""
 
 from __future__ import annotations
 
@@ -6,178 +6,211 @@ import base64
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mmdp import plots
-from mmdp.io import write_all
-from mmdp.pages import render
-from mmdp.paper.cases import COMPARABLE, METHODS
-from mmdp.paper.figures import Table
-from mmdp.paper.run import Cell, Results
-from mmdp.words import duration, truncated
+from mmdp.io import write_all_atomic
+from mmdp.pages import render_page
+from mmdp.paper.cases import COMPARABLE_METHODS, PAPER_METHODS
+from mmdp.paper.printed import TableName
+from mmdp.paper.run import PaperCell, PaperResults
+from mmdp.text import format_duration, format_truncated
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NOTHING = 1e-4  # what a log scale shows instead of 0
-EXACT = 1e-9  # relative error below which a figure counts as exact
-PAIRS = (("Oracle", "CADP"), ("CADP", "WSU"), ("CADP", "MVP"))  # methods that are compared
+LOG_FLOOR = 1e-4  # shown instead of 0 on a log scale
+EXACT_TOL = 1e-9  # relative error below which a figure counts as exact
+METHOD_PAIRS = (("Oracle", "CADP"), ("CADP", "WSU"), ("CADP", "MVP"))  # methods that are compared
 
 
-def write(results: Results, out: Path) -> list[Path]:
-    """Write results.csv, the PNGs and paper.html into ``out``; all of them or none."""
+def write_results(results: PaperResults, out_dir: Path) -> list[Path]:
+    """Write results.csv, the PNGs and paper.html into ``out_dir``; all of them or none."""
     pictures = {
-        "figure.png": plots.png(_figure(results)[0]),
-        "regret.png": plots.png(_regret(results)),
-        "queries.png": plots.png(_queries(results)),
+        "figure.png": plots.to_png(_plot_ascent(results)[0]),
+        "regret.png": plots.to_png(_plot_regret(results)),
+        "queries.png": plots.to_png(_plot_queries(results)),
     }
-    files: dict[Path, Any] = {out / name: content for name, content in pictures.items()}
-    files[out / "results.csv"] = results.frame().to_csv(index=False)
-    files[out / "paper.html"] = _page(results, pictures)
-    out.mkdir(parents=True, exist_ok=True)
-    write_all(files)
+    files: dict[Path, str | bytes] = {out_dir / name: content for name, content in pictures.items()}
+    files[out_dir / "results.csv"] = results.to_frame().to_csv(index=False)
+    files[out_dir / "paper.html"] = _render_results(results, pictures)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    write_all_atomic(files)
     return list(files)
 
 
-def _figure(results: Results) -> list[Axes]:
-    """Left: returns as in the paper. Right: how far each start is from the best end."""
+def _plot_ascent(results: PaperResults) -> list[Axes]:
+    """Plot CADP's return by iteration (left) and its distance to the best result (right)."""
     left, right = plots.new_axes(2, width=9.5)
-    plots.traces(results.figure, left, ylabel="mean return over the training models")
+    plots.value_traces(results.ascent_values, left, ylabel="mean return over the training models")
     left.set_title("CADP by iteration on POPS, T = 50", loc="left")
-    best = max(y[-1] for y in results.figure.values())
-    missing = {name: [max(best - v, NOTHING) for v in y] for name, y in results.figure.items()}
-    plots.traces(missing, right, ylabel="return still missing (log scale)")
+    best = max(values[-1] for values in results.ascent_values.values())
+    gaps = {
+        name: [max(best - v, LOG_FLOOR) for v in values]
+        for name, values in results.ascent_values.items()
+    }
+    plots.value_traces(gaps, right, ylabel="return still missing (log scale)")
     right.set_yscale("log")
-    right.set_ylim(bottom=NOTHING / 2)  # so that starts that have arrived are drawn at the bottom
-    right.set_title("The same, below the best end", loc="left")
+    right.set_ylim(bottom=LOG_FLOOR / 2)  # so that runs that have converged are drawn at the bottom
+    right.set_title("The same, below the best result", loc="left")
     return [left, right]
 
 
-def _regret(results: Results) -> Axes:
+def _plot_regret(results: PaperResults) -> Axes:
+    """Plot Bayes regret by horizon on the two-model example."""
     import pandas as pd
 
     names = {"cadp": "CADP (Markov)", "mixts": "MixTS, resampled each step", "pomcp": "POMCP"}
-    frame = pd.DataFrame(results.regret)
+    frame = pd.DataFrame(results.regret_rows)
     frame["method"] = frame["method"].map(names)
-    axis = plots.errors_by(
-        frame, "horizon", "regret", error="stderr", by="method",
-        xlabel="horizon T", ylabel="Bayes regret against Oracle",
-    )  # fmt: skip
+    axis = plots.error_bars(
+        frame,
+        "horizon",
+        "regret",
+        error="stderr",
+        group_by="method",
+        xlabel="horizon T",
+        ylabel="Bayes regret against Oracle",
+    )
     axis.set_title("Two models: a Markov policy pays for ever", loc="left")
     return axis
 
 
-def _queries(results: Results) -> Axes:
+def _plot_queries(results: PaperResults) -> Axes:
+    """Plot POMCP's return above CADP by the number of tree queries."""
     import pandas as pd
 
-    axis = plots.errors_by(
-        pd.DataFrame(results.queries), "queries", "difference", error="stderr", log=True,
-        xlabel="tree queries per decision", ylabel="return above CADP",
-    )  # fmt: skip
+    axis = plots.error_bars(
+        pd.DataFrame(results.query_rows),
+        "queries",
+        "difference",
+        error="stderr",
+        log=True,
+        xlabel="tree queries per decision",
+        ylabel="return above CADP",
+    )
     axis.axhline(0, color="black", linewidth=0.8)
     axis.set_title("POMCP on RS, T = 50 (100 test models)", loc="left")
     return axis
 
 
 # ------------------------------------------------------------------ the tables
-def columns_of(results: Results) -> list[tuple[str, int]]:
-    """(domain, horizon) of the tables' columns, in the paper's order."""
-    return list(dict.fromkeys((c.domain, c.horizon) for c in results.cells))
+def list_columns(results: PaperResults) -> list[tuple[str, int]]:
+    """List the columns (domain, horizon) of the tables, in the paper's order."""
+    return list(dict.fromkeys((cell.domain, cell.horizon) for cell in results.cells))
 
 
-def by_key(results: Results) -> dict[tuple[str, int, str], Cell]:
-    return {(c.domain, c.horizon, c.method): c for c in results.cells}
+def index_cells(results: PaperResults) -> dict[tuple[str, int, str], PaperCell]:
+    """Index the cells by (domain, horizon, method)."""
+    return {(cell.domain, cell.horizon, cell.method): cell for cell in results.cells}
 
 
-def terminal_tables(results: Results) -> list[tuple[str, list[str], list[list[str]]]]:
-    """(title, columns, rows) of the tables for a terminal of 80 columns.
+def format_terminal_tables(results: PaperResults) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Format the tables as (title, columns, rows) for a terminal of 80 columns.
 
-    ``204 =`` is ours and the paper's; otherwise the paper's follows ours in brackets.
+    ``204 =`` is our figure and the paper's; otherwise the paper's follows ours in brackets.
     """
-    cells, columns = by_key(results), columns_of(results)
-    digits = "ours (paper); = the paper's digits"
-    kinds: dict[str, Callable[[Cell], str]] = {
-        f"Mean return over the test models: {digits}": lambda c: _pair(c, "mean_return"),
-        f"Standard deviation of returns: {digits}, * misprint": lambda c: _pair(c, "sd_return"),
-        "Time to compute a policy": lambda c: duration(c.seconds),
+    cells, columns = index_cells(results), list_columns(results)
+    legend = "ours (paper); = the paper's digits"
+    formatters: dict[str, Callable[[PaperCell], str]] = {
+        f"Mean return over the test models: {legend}": lambda cell: _format_pair(
+            cell, "mean_return"
+        ),
+        f"Standard deviation of returns: {legend}, * misprint": lambda cell: _format_pair(
+            cell, "sd_return"
+        ),
+        "Time to compute a policy": lambda cell: format_duration(cell.seconds),
     }
     tables = []
-    for title, shown in kinds.items():
+    for title, format_cell in formatters.items():
         for i in range(0, len(columns), 5):  # five columns fit a terminal
             group = columns[i : i + 5]
-            rows = [[name, *(shown(cells[(*at, name)]) for at in group)] for name in METHODS]
+            rows = [
+                [name, *(format_cell(cells[(*column, name)]) for column in group)]
+                for name in PAPER_METHODS
+            ]
             tables.append((title, ["", *(f"{d} T={t}" for d, t in group)], rows))
     return tables
 
 
-def _pair(c: Cell, table: Table) -> str:
-    ours = truncated(c.ours(table), c.unit) + "k" * (c.unit == 1000)
-    if c.equals(table):
+def _format_pair(cell: PaperCell, table: TableName) -> str:
+    """Format our figure of a cell, with the paper's."""
+    ours = format_truncated(cell.our_value(table), cell.unit) + "k" * (cell.unit == 1000)
+    if cell.matches_paper(table):
         return f"{ours} ="
-    return ours if c.printed(table) is None else f"{ours} ({as_printed(c, table)})"
+    return ours if cell.printed_value(table) is None else f"{ours} ({format_printed(cell, table)})"
 
 
-def as_printed(c: Cell, table: Table) -> str:
-    """The paper's figure as it prints it; a star on a misprint."""
-    letter, star = "k" * (c.unit == 1000), "*" * c.misprinted(table)
-    return f"{truncated(c.printed(table), c.unit)}{letter}{star}"
+def format_printed(cell: PaperCell, table: TableName) -> str:
+    """Format the paper's figure as it is printed; a star marks a misprint."""
+    unit_suffix, star = "k" * (cell.unit == 1000), "*" * cell.is_misprint(table)
+    return f"{format_truncated(cell.printed_value(table), cell.unit)}{unit_suffix}{star}"
 
 
-class Difference(NamedTuple):
-    """A method's mean return above another's on the same test models: ours and the paper's."""
+class PairedDifference(NamedTuple):
+    """The difference of two methods' mean returns on the same test models: ours and printed."""
 
     ours: float
     printed: float | None
 
 
-def differences(results: Results) -> dict[tuple[str, int, str], Difference]:
-    """Paired differences of mean returns, by domain, horizon and the names of the two methods."""
-    cells, found = by_key(results), {}
-    for at, (more, less) in itertools.product(columns_of(results), PAIRS):
-        pair = cells[(*at, more)], cells[(*at, less)]
-        high, low = (c.printed("mean_return") for c in pair)
-        printed = None if high is None or low is None else high - low
-        found[(*at, f"{more} − {less}")] = Difference(pair[0].mean - pair[1].mean, printed)
-    return found
+def compute_differences(results: PaperResults) -> dict[tuple[str, int, str], PairedDifference]:
+    """Compute paired differences of mean returns by domain, horizon and pair of methods."""
+    cells, paired = index_cells(results), {}
+    for column, (first, second) in itertools.product(list_columns(results), METHOD_PAIRS):
+        pair = cells[(*column, first)], cells[(*column, second)]
+        first_printed, second_printed = (cell.printed_value("mean_return") for cell in pair)
+        printed = (
+            None
+            if first_printed is None or second_printed is None
+            else first_printed - second_printed
+        )
+        paired[(*column, f"{first} − {second}")] = PairedDifference(
+            pair[0].mean - pair[1].mean, printed
+        )
+    return paired
 
 
 # ------------------------------------------------------------------ the page
 SOURCES = {
-    "published": "the published models", "generated": "models drawn by us",
+    "published": "the published models",
+    "generated": "models sampled by us",
     "file": "models from the data folder",
-}  # fmt: skip
+}
 
 
-def _page(results: Results, pictures: dict[str, bytes]) -> str:
+def _render_results(results: PaperResults, pictures: dict[str, bytes]) -> str:
+    """Render the page with tables and figures as HTML."""
     cells = results.cells
     domains = {
-        what: list(dict.fromkeys(c.domain for c in cells if c.source == source))
-        for source, what in SOURCES.items()
+        description: list(dict.fromkeys(cell.domain for cell in cells if cell.source == source))
+        for source, description in SOURCES.items()
     }
-    thirds = [y[min(3, len(y) - 1)] for y in results.figure.values()]
-    return render(
+    third_values = [values[min(3, len(values) - 1)] for values in results.ascent_values.values()]
+    return render_page(
         "paper/page.html.j2",
-        methods=METHODS,
-        columns=columns_of(results),
-        cells=by_key(results),
-        pairs=[f"{more} − {less}" for more, less in PAIRS],
-        differences=differences(results),
-        error_of=error_of,
-        as_printed=as_printed,
-        sources={what: names for what, names in domains.items() if names},
+        methods=PAPER_METHODS,
+        columns=list_columns(results),
+        cells=index_cells(results),
+        pairs=[f"{first} − {second}" for first, second in METHOD_PAIRS],
+        differences=compute_differences(results),
+        error_of=compute_error_bar,
+        as_printed=format_printed,
+        sources={description: names for description, names in domains.items() if names},
         compared=[
-            c.equals("mean_return") for c in cells
-            if c.source == "published" and c.method in COMPARABLE
+            cell.matches_paper("mean_return")
+            for cell in cells
+            if cell.source == "published" and cell.method in COMPARABLE_METHODS
         ],
-        misprinted=any(c.misprinted("sd_return") for c in cells),
-        generated=any(c.source == "generated" for c in cells),
-        seconds=sum(c.seconds for c in cells),
+        misprinted=any(cell.is_misprint("sd_return") for cell in cells),
+        generated=any(cell.source == "generated" for cell in cells),
+        seconds=sum(cell.seconds for cell in cells),
         pictures={name: base64.b64encode(data).decode() for name, data in pictures.items()},
-        spread=max(thirds) - min(thirds),
-        ends={name: y[-1] for name, y in results.figure.items()},
-    )  # fmt: skip
+        spread=max(third_values) - min(third_values),
+        ends={name: values[-1] for name, values in results.ascent_values.items()},
+    )
 
 
-def error_of(c: Cell) -> float | None:
-    """Two standard errors of a simulated mean; None if the mean is exact."""
-    return 2 * c.stderr if c.stderr > EXACT * max(1.0, abs(c.mean)) else None
+def compute_error_bar(cell: PaperCell) -> float | None:
+    """Compute two standard errors of a simulated mean; None if the mean is exact."""
+    return 2 * cell.stderr if cell.stderr > EXACT_TOL * max(1.0, abs(cell.mean)) else None

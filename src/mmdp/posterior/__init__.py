@@ -1,25 +1,35 @@
-"""Models from data: logged transitions, or draws of uncertain parameters.
+"""Models from data: logged transitions, or samples of uncertain parameters.
 
-:func:`fit` draws models from the Dirichlet posterior of a table of logged transitions, given a
-:class:`Prior` and :class:`Rewards`.
-:func:`from_draws` turns draws of parameters (from a probabilistic sensitivity analysis or a
-Bayesian posterior) into models by a function of yours, and keeps the parameters.
-:func:`weights_by_step` has the weights of models after each of some observed steps, and
-:func:`predictive_probabilities` how likely each step was.
-:func:`never_seen` has what the log of fitted models lacks, and :func:`coverage` how often ranges
-over such models cover the truth.
+:func:`fit` samples models from the Dirichlet posterior of a table of logged transitions, given a
+:class:`Prior` and a :class:`RewardSpec`.
+:func:`from_samples` converts parameter samples (of a probabilistic sensitivity analysis or a
+Bayesian posterior) to models by a user function, and keeps the parameters.
+:func:`weights_by_step` computes the model weights after each observed step, and
+:func:`predictive_probabilities` the probability of each step.
+:func:`find_unseen_pairs` lists the state-action pairs that the log of fitted models lacks, and
+:func:`coverage` counts how often ranges over such models cover the true return.
 """
 
-from mmdp.posterior.check import coverage, never_seen
+from mmdp.posterior.check import coverage, find_unseen_pairs
 from mmdp.posterior.dirichlet import Fit, fit, fit_folder
-from mmdp.posterior.draws import effective_models, from_draws, weights_from_log_likelihood
 from mmdp.posterior.prior import Prior
-from mmdp.posterior.rewards import Rewards
-from mmdp.posterior.tunnels import without_tunnels
+from mmdp.posterior.rewards import RewardSpec
+from mmdp.posterior.samples import effective_sample_size, from_samples, weights_from_log_likelihood
+from mmdp.posterior.tunnels import tunnel_groups
 from mmdp.posterior.update import predictive_probabilities, weights_by_step
 
 __all__ = [
-    "Fit", "Prior", "Rewards", "coverage", "effective_models", "fit", "fit_folder", "from_draws",
-    "never_seen", "predictive_probabilities", "weights_by_step",
-    "weights_from_log_likelihood", "without_tunnels",
-]  # fmt: skip
+    "Fit",
+    "Prior",
+    "RewardSpec",
+    "coverage",
+    "effective_sample_size",
+    "find_unseen_pairs",
+    "fit",
+    "fit_folder",
+    "from_samples",
+    "predictive_probabilities",
+    "tunnel_groups",
+    "weights_by_step",
+    "weights_from_log_likelihood",
+]

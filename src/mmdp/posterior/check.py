@@ -1,4 +1,4 @@
-"""What the log of fitted models lacks, and how often ranges over such models cover the truth."""
+"""Checks of fitted models: pairs that the log lacks, and coverage of the true return."""
 
 from __future__ import annotations
 
@@ -6,150 +6,192 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mmdp.arguments import PositiveInt, Read, Seed, checked
-from mmdp.domains._common import generators
+from mmdp.arguments import PositiveInt, Seed, Unchecked, check_arguments
+from mmdp.domains._common import spawn_generators
 from mmdp.errors import InputError
-from mmdp.io.labels import Ints, Names
-from mmdp.io.reading import Source
+from mmdp.io.labels import ColumnLabels, IntArray
+from mmdp.io.reading import TableSource
 from mmdp.model import MMDP, Evidence
-from mmdp.policy.planner import Planner
-from mmdp.posterior.counts import Counts
-from mmdp.posterior.dirichlet import Share, draw
-from mmdp.posterior.log import Log
-from mmdp.posterior.prior import Prior, Rows
-from mmdp.posterior.rewards import RewardLaw
+from mmdp.policies.planner import Planner
+from mmdp.posterior.counts import TransitionCounts
+from mmdp.posterior.dirichlet import ModelBatch, sample_models
+from mmdp.posterior.log import TransitionLog
+from mmdp.posterior.prior import DirichletRows, Prior
+from mmdp.posterior.rewards import RewardPosterior
 from mmdp.solution import Solution
 from mmdp.solve import evaluate
 
-TAILS = (0.05, 0.95)
+QUANTILES = (0.05, 0.95)
 
 
 class Coverage(NamedTuple):
-    """In how many of the simulated logs the range has the true return."""
+    """Number of simulated logs whose range covers the true return, and number of logs."""
 
-    covered: int
-    logs: int
+    n_covered: int
+    n_logs: int
 
 
-@checked
-def never_seen(model: MMDP) -> tuple[tuple[str, str], ...]:
-    """The (state, action) pairs that the log of fitted models lacks; none of other models.
+@check_arguments
+def find_unseen_pairs(model: MMDP) -> tuple[tuple[str, str], ...]:
+    """List the (state, action) pairs that the log of fitted models lacks; none for other models.
 
     >>> import mmdp
     >>> log = {"state": ["up", "down"], "action": ["run", "fix"], "next_state": ["up", "up"],
     ...        "reward": [1.0, 0.0]}
-    >>> mmdp.posterior.never_seen(mmdp.fit(log, models=2).train)
+    >>> mmdp.posterior.find_unseen_pairs(mmdp.fit(log, n_models=2).train)
     (('up', 'fix'), ('down', 'run'))
     """
     if model.evidence is None:
         return ()
-    never = _counts(model, model.evidence).visits.reshape(model.n_states, -1) == 0
-    never[list(model.evidence.prior["absorbing"])] = False
-    return tuple((model.state_labels[s], model.action_labels[a]) for s, a in np.argwhere(never))
+    is_unseen = _make_counts(model, model.evidence).pair_counts.reshape(model.n_states, -1) == 0
+    is_unseen[list(model.evidence.prior["absorbing"])] = False
+    return tuple((model.state_labels[s], model.action_labels[a]) for s, a in np.argwhere(is_unseen))
 
 
-def can_simulate(model: MMDP) -> bool:
-    """Whether logs like that of the models can be simulated and fitted again."""
-    evidence, x = model.evidence, model.problem
-    if evidence is None or model.horizon is not None or x.part is not None:
+def can_simulate_logs(model: MMDP) -> bool:
+    """Whether logs like that of the model can be simulated and fitted again."""
+    evidence, problem = model.evidence, model.problem
+    if evidence is None or model.horizon is not None or problem.shard is not None:
         return False
-    return x.drift is None and all(value is not None for value in evidence.prior.values())
+    return problem.model_transitions is None and all(
+        value is not None for value in evidence.prior.values()
+    )
 
 
-@checked
+@check_arguments
 def coverage(
-    model: MMDP, policy: Read[Planner | Solution], *, logs: PositiveInt = 20,
-    models: PositiveInt = 100, seed: Seed = 0,
-) -> Coverage:  # fmt: skip
-    """Count the simulated logs from which the 90% range of returns has the true return.
+    model: MMDP,
+    policy: Unchecked[Planner | Solution],
+    *,
+    n_logs: PositiveInt = 20,
+    n_models: PositiveInt = 100,
+    seed: Seed = 0,
+) -> Coverage:
+    """Count the simulated logs whose 90% range of returns covers the true return.
 
     A posterior predictive check. Every log comes from a model of the posterior, and has as many
-    transitions from each state and action as the log of ``model``. ``models`` are fitted to it
-    with the same prior, and the range is that of the returns of the policy in nine tenths of them.
-    Rewards are taken as known. What the log never shows is in no simulated log either.
+    transitions from each state and action as the log of ``model``. ``n_models`` are fitted to it
+    with the same prior, and the range holds the returns of the policy in nine tenths of them.
+    Rewards are taken as known. Pairs that the log lacks are in no simulated log either.
 
     >>> import mmdp
     >>> log = {"state": [0] * 5, "action": [0, 0, 0, 1, 1], "next_state": [1, 1, 2, 1, 2],
     ...        "reward": [1.0, 1.0, 0.0, 1.0, 0.0], "terminated": [True] * 5}
     >>> for support in ("all", "seen"):
-    ...     model = mmdp.fit(log, models=50, support=support, initial={0: 1.0}).train
+    ...     model = mmdp.fit(log, n_models=50, support=support, initial={0: 1.0}).train
     ...     print(mmdp.posterior.coverage(model, mmdp.solve(model, 1)))
-    Coverage(covered=17, logs=20)
-    Coverage(covered=13, logs=20)
+    Coverage(n_covered=17, n_logs=20)
+    Coverage(n_covered=13, n_logs=20)
     """
-    if not can_simulate(model):
-        raise InputError("coverage is for models of fit that stay as they are, in one process")
-    refit, rng = _Refit(model), generators(seed, 1)[0]
-    truth = refit.draw(refit.rows, logs, rng)
-    covered = 0
-    for m, value in enumerate(evaluate(policy, truth).returns.tolist()):
-        rows = refit.prior.rows(refit.simulate(truth, m, rng), refit.log)
-        returns = evaluate(policy, refit.draw(rows, models, rng)).returns
-        low, high = np.quantile(returns, TAILS)
+    if not can_simulate_logs(model):
+        raise InputError(
+            "coverage() needs models made by fit(), which do not switch, in one process"
+        )
+    refitter, rng = _Refitter(model), spawn_generators(seed, 1)[0]
+    true_models = refitter.sample_models(refitter.posterior_rows, n_logs, rng)
+    n_covered = 0
+    for m, value in enumerate(evaluate(true_models, policy).returns.tolist()):
+        posterior_rows = refitter.prior.make_rows(
+            refitter.simulate_counts(true_models, m, rng), refitter.log
+        )
+        returns = evaluate(refitter.sample_models(posterior_rows, n_models, rng), policy).returns
+        low, high = np.quantile(returns, QUANTILES)
         rounding = 1e-9 * np.abs(returns).max()
-        covered += bool(low - rounding <= value <= high + rounding)
-    return Coverage(covered, logs)
+        n_covered += bool(low - rounding <= value <= high + rounding)
+    return Coverage(n_covered, n_logs)
 
 
-class _Refit:
-    """How models are drawn again: the counts of their log, the prior and the rewards."""
+class _Refitter:
+    """Refits of models: the counts of their log, the prior and the mean rewards."""
 
     def __init__(self, model: MMDP) -> None:
         assert model.evidence is not None
-        self.model, self.counts = model, _counts(model, model.evidence)
-        self.prior, self.log = Prior(**model.evidence.prior), _names_only(model)
-        self.rows = self.prior.rows(self.counts, self.log)
+        self.model, self.counts = model, _make_counts(model, model.evidence)
+        self.prior, self.log = Prior(**model.evidence.prior), _make_empty_log(model)
+        self.posterior_rows = self.prior.make_rows(self.counts, self.log)
 
-    def draw(self, rows: Rows, count: int, rng: np.random.Generator) -> MMDP:
-        x = self.model
+    def sample_models(
+        self, posterior_rows: DirichletRows, n_models: int, rng: np.random.Generator
+    ) -> MMDP:
+        """Sample models from the posterior, with mean rewards."""
+        model = self.model
         fields: dict[str, Any] = {
-            "states": x.state_labels if x.labelled["state"] else None,
-            "actions": x.action_labels if x.labelled["action"] else None,
-            "initial": np.atleast_2d(x.initial).mean(axis=0), "discount": x.discount,
-            "terminal": x.terminal.mean(axis=0),
-        }  # fmt: skip
-        return draw(rows, self._law(rows), self.counts, Share.of(None, count), rng, fields)
+            "states": model.state_labels if model.has_labels["state"] else None,
+            "actions": model.action_labels if model.has_labels["action"] else None,
+            "initial": np.atleast_2d(model.initial).mean(axis=0),
+            "discount": model.discount,
+            "terminal": model.terminal.mean(axis=0),
+        }
+        return sample_models(
+            posterior_rows,
+            self._make_mean_rewards(posterior_rows),
+            self.counts,
+            ModelBatch.from_shard(None, n_models),
+            rng,
+            fields,
+        )
 
-    def _law(self, rows: Rows) -> RewardLaw:
-        """The mean rewards of the models."""
-        x, shape = self.model.problem, (self.model.n_states, self.model.n_actions)
-        per_next = self.model.pattern_rewards
-        if per_next is None:
-            return RewardLaw(shape, rows.still, values=np.asarray(x.r)[0].mean(axis=-1).reshape(-1))
-        keys, earned = _keys(self.model), per_next[0].mean(axis=-1)
-        place = np.minimum(np.searchsorted(keys, rows.keys), len(keys) - 1)
-        values = np.where(keys[place] == rows.keys, earned[place], 0.0)
-        return RewardLaw(shape, rows.still[rows.keys // shape[0]], by_next=True, values=values)
+    def _make_mean_rewards(self, posterior_rows: DirichletRows) -> RewardPosterior:
+        """Make the mean rewards of the models, on the sparsity pattern of the posterior."""
+        problem, shape = self.model.problem, (self.model.n_states, self.model.n_actions)
+        next_rewards = self.model.pattern_rewards
+        if next_rewards is None:
+            return RewardPosterior(
+                shape,
+                posterior_rows.is_absorbing,
+                values=np.asarray(problem.r)[0].mean(axis=-1).reshape(-1),
+            )
+        keys, mean_rewards = _compute_keys(self.model), next_rewards[0].mean(axis=-1)
+        positions = np.minimum(np.searchsorted(keys, posterior_rows.keys), len(keys) - 1)
+        values = np.where(keys[positions] == posterior_rows.keys, mean_rewards[positions], 0.0)
+        return RewardPosterior(
+            shape,
+            posterior_rows.is_absorbing[posterior_rows.keys // shape[0]],
+            is_by_next_state=True,
+            values=values,
+        )
 
-    def simulate(self, truth: MMDP, m: int, rng: np.random.Generator) -> Counts:
-        """As many transitions from each pair as in the log, in model ``m`` of ``truth``."""
-        table, visits = truth.problem.storage.table(), self.counts.visits
-        p, rows = table.p[0][:, m], np.flatnonzero(visits)
-        length = np.diff(table.indptr)[rows]
+    def simulate_counts(
+        self, true_models: MMDP, m: int, rng: np.random.Generator
+    ) -> TransitionCounts:
+        """Simulate as many transitions from each pair as the log has, in model m."""
+        table, pair_counts = true_models.problem.storage.to_table(), self.counts.pair_counts
+        p, rows = table.p[0][:, m], np.flatnonzero(pair_counts)
+        row_lengths = np.diff(table.indptr)[rows]
         # the entries of a row stand at the end of a line: multinomial gives the rest to the last
-        entry = table.indptr[rows + 1][:, None] - np.arange(length.max(), 0, -1)
-        inside = entry >= table.indptr[rows][:, None]
-        chances = np.where(inside, p[entry], 0.0)
-        counts = rng.multinomial(visits[rows], chances / chances.sum(axis=1, keepdims=True))
-        keys, counts = _keys(truth)[entry[inside]], counts[inside]
+        entry_ids = table.indptr[rows + 1][:, None] - np.arange(row_lengths.max(), 0, -1)
+        is_entry = entry_ids >= table.indptr[rows][:, None]
+        probs = np.where(is_entry, p[entry_ids], 0.0)
+        counts = rng.multinomial(pair_counts[rows], probs / probs.sum(axis=1, keepdims=True))
+        keys, counts = _compute_keys(true_models)[entry_ids[is_entry]], counts[is_entry]
         return self.counts._replace(keys=keys[counts > 0], counts=counts[counts > 0])
 
 
-def _counts(model: MMDP, evidence: Evidence) -> Counts:
-    rows = evidence.keys // model.n_states
-    visits = np.bincount(rows, evidence.counts, model.n_states * model.n_actions)
-    return Counts(
-        model.n_states, model.n_actions, evidence.keys, evidence.counts, visits.astype(np.int64)
+def _make_counts(model: MMDP, evidence: Evidence) -> TransitionCounts:
+    """Make the transition counts of the log that a model was fitted to."""
+    rows = evidence.flat_indices // model.n_states
+    pair_counts = np.bincount(rows, evidence.counts, model.n_states * model.n_actions)
+    return TransitionCounts(
+        model.n_states,
+        model.n_actions,
+        evidence.flat_indices,
+        evidence.counts,
+        pair_counts.astype(np.int64),
     )
 
 
-def _keys(model: MMDP) -> Ints:
-    table = model.problem.storage.table()
-    return np.asarray(table.rows() * model.n_states + table.indices, np.int64)
+def _compute_keys(model: MMDP) -> IntArray:
+    table = model.problem.storage.to_table()
+    return np.asarray(table.get_entry_rows() * model.n_states + table.indices, np.int64)
 
 
-def _names_only(model: MMDP) -> Log:
-    """A log without rows."""
-    none: Ints = np.empty(0, np.int64)
-    states, actions = Names("state", model.n_states, None), Names("action", model.n_actions, None)
-    return Log(none, none, none, None, None, None, None, states, actions, Source("log"))
+def _make_empty_log(model: MMDP) -> TransitionLog:
+    """Make a log without rows, with the sizes of a model."""
+    empty: IntArray = np.empty(0, np.int64)
+    states, actions = (
+        ColumnLabels("state", model.n_states, None),
+        ColumnLabels("action", model.n_actions, None),
+    )
+    return TransitionLog(
+        empty, empty, empty, None, None, None, None, states, actions, TableSource("log")
+    )

@@ -1,4 +1,4 @@
-"""A table of logged transitions as ids: columns by role, labels, errors that name the line."""
+"""Logs of transitions, read as ids: columns by role, labels, errors that name the line."""
 
 from __future__ import annotations
 
@@ -13,43 +13,52 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError, Remedy
-from mmdp.io.columns import PAPER
+from mmdp.io.columns import PAPER_COLUMNS
 from mmdp.io.frames import as_frame
-from mmdp.io.labels import Coded, Ints, Labels, Names, are_whole, coded, labels_of
+from mmdp.io.labels import (
+    CodedColumn,
+    ColumnLabels,
+    IntArray,
+    Labels,
+    collect_labels,
+    encode_column,
+)
 from mmdp.io.parquet import ParquetColumns
-from mmdp.io.reading import Source, header, numbers, read_fitting
+from mmdp.io.reading import TableSource, parse_floats, read_csv_with_fallback, read_header
 from mmdp.io.writing import as_path
-from mmdp.support import Array
-from mmdp.validate import ordered
-from mmdp.words import by_count, counted, suggested
+from mmdp.text import choose_verb_form, did_you_mean, pluralize
+from mmdp.transitions import Array
+from mmdp.validate import are_ids, parse_labels
 
-REQUIRED = ("state", "action", "next_state")
-ROLES = (*REQUIRED, "count", "reward", "episode", "time", "terminated", "truncated")
-OTHER_NAMES = {"step": "time"}  # accepted if the role has no column of its own name
-FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
-TERMINATED = "terminated"  # the state of its own after a state that ends some episodes only
-MISSING = ("", "NA", "NaN", "nan", "<NA>")  # how a missing value is written in text
+REQUIRED_ROLES = ("state", "action", "next_state")
+ROLES = (*REQUIRED_ROLES, "count", "reward", "episode", "time", "terminated", "truncated")
+ROLE_ALIASES = {"step": "time"}  # accepted if the role has no column of its own name
+BOOL_TEXTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+TERMINATED_LABEL = (
+    "terminated"  # added state, entered when a state that ends only some episodes ends one
+)
+MISSING_TEXTS = ("", "NA", "NaN", "nan", "<NA>")  # texts of missing values
 
 
 @dataclass(frozen=True)
-class Log:
-    """Logged transitions as ids, each seen ``count`` times (None: once).
+class TransitionLog:
+    """Logged transitions as ids, each with its number in ``counts`` (None: once).
 
-    ``first`` are the states that episodes start in, if known. ``terminated`` are the rows that end
-    their episode, if known, and ``ends`` the states in which nothing follows.
+    ``initial_states`` are the first states of episodes, if known. ``is_terminated`` marks the rows
+    that end their episode, if known, and ``terminal_states`` are the states that end episodes.
     """
 
-    state: Ints
-    action: Ints
-    next_state: Ints
-    count: Ints | None
+    state: IntArray
+    action: IntArray
+    next_state: IntArray
+    counts: IntArray | None
     reward: Array | None
-    first: Ints | None
-    terminated: npt.NDArray[np.bool_] | None
-    states: Names
-    actions: Names
-    source: Source
-    ends: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    initial_states: IntArray | None
+    is_terminated: npt.NDArray[np.bool_] | None
+    states: ColumnLabels
+    actions: ColumnLabels
+    source: TableSource
+    terminal_states: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -57,34 +66,35 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """Logged transitions of a known model in the order in which they were seen, by ids."""
+class LoggedSteps:
+    """Logged transitions of a known model in the order of time, by ids."""
 
-    state: Ints
-    action: Ints
-    next_state: Ints
-    episode: Ints
-    time: Ints  # the number of the decision
-    row: Ints  # where it is in the log
-    source: Source
+    state: IntArray
+    action: IntArray
+    next_state: IntArray
+    episode: IntArray
+    time: IntArray  # the number of the decision
+    rows: IntArray  # row of the log
+    source: TableSource
 
     @property
-    def episodes(self) -> int:
+    def n_episodes(self) -> int:
+        """Number of episodes."""
         return len(np.unique(self.episode))
 
     @property
-    def jumps(self) -> Ints:
-        """The steps that begin elsewhere than the one just before them ended."""
+    def discontinuities(self) -> IntArray:
+        """Ids of the steps whose state is not the next state of the step just before."""
         order = np.argsort(self.episode, kind="stable")
-        last, now = order[:-1], order[1:]
-        next_one = (self.episode[now] == self.episode[last]) & (
-            self.time[now] == self.time[last] + 1
+        previous, current = order[:-1], order[1:]
+        is_next = (self.episode[current] == self.episode[previous]) & (
+            self.time[current] == self.time[previous] + 1
         )
-        return now[next_one & (self.state[now] != self.next_state[last])]
+        return current[is_next & (self.state[current] != self.next_state[previous])]
 
     @property
-    def times(self) -> Ints:
-        """(n + 1,) before the first step and after each."""
+    def weight_times(self) -> IntArray:
+        """Times (n + 1,) of the weights before the first step and after each."""
         return np.append(self.time[:1], self.time + 1)
 
 
@@ -93,164 +103,221 @@ def read_log(
     columns: Mapping[str, str] | None = None,
     states: int | Iterable[object] | None = None,
     actions: int | Iterable[object] | None = None,
-) -> Log:
+) -> TransitionLog:
     """Read a log from a path, a DataFrame or a mapping of columns."""
-    read = _read(log, columns, states, actions)[0]
-    return read if read.terminated is None else _with_ends(read, read.terminated)
+    parsed = _parse_log(log, columns, states, actions)[0]
+    return (
+        parsed
+        if parsed.is_terminated is None
+        else _split_terminal_states(parsed, parsed.is_terminated)
+    )
 
 
-def _with_ends(log: Log, terminated: npt.NDArray[np.bool_]) -> Log:
-    """The log with its last states; one that ends some episodes only gets a copy that ends all."""
-    moves = log.state != log.next_state  # rows may go on in a last state
-    ends = np.unique(log.next_state[terminated])
-    goes_on = np.isin(ends, log.state[moves]) | np.isin(ends, log.next_state[moves & ~terminated])
-    if not goes_on.any():
-        return replace(log, ends=ends)
-    labels, size = log.states.labels, log.states.size
-    names = Names("state", size + 1, None if labels is None else (*labels, TERMINATED))
-    split = terminated & np.isin(log.next_state, ends[goes_on])
-    some = ", ".join(log.states.of(int(s)) for s in ends[goes_on][:5])
+def _split_terminal_states(
+    log: TransitionLog, is_terminated: npt.NDArray[np.bool_]
+) -> TransitionLog:
+    """Find the terminal states; split a state that ends only some episodes into two."""
+    is_move = log.state != log.next_state  # rows may stay in a terminal state
+    terminal_states = np.unique(log.next_state[is_terminated])
+    continues = np.isin(terminal_states, log.state[is_move]) | np.isin(
+        terminal_states, log.next_state[is_move & ~is_terminated]
+    )
+    if not continues.any():
+        return replace(log, terminal_states=terminal_states)
+    labels, n_states = log.states.labels, log.states.size
+    state_labels = ColumnLabels(
+        "state", n_states + 1, None if labels is None else (*labels, TERMINATED_LABEL)
+    )
+    is_split = is_terminated & np.isin(log.next_state, terminal_states[continues])
+    examples = ", ".join(log.states.format_id(int(s)) for s in terminal_states[continues][:5])
     note = (
-        f"{by_count(int(goes_on.sum()), 'a state ends', 'states end')} some episodes and not "
-        f"others ({some}{' ...' if goes_on.sum() > 5 else ''}): what ends there goes to a state of "
-        f"its own, {names.of(size)}"
+        f"{choose_verb_form(int(continues.sum()), 'a state ends', 'states end')} some episodes and "
+        f"not others ({examples}{' ...' if continues.sum() > 5 else ''}): episodes that end there "
+        f"go to a state of their own, {state_labels.format_id(n_states)}"
     )
     return replace(
-        log, states=names, next_state=np.where(split, size, log.next_state),
-        ends=np.append(ends[~goes_on], size), notes=[*log.notes, note],
-    )  # fmt: skip
+        log,
+        states=state_labels,
+        next_state=np.where(is_split, n_states, log.next_state),
+        terminal_states=np.append(terminal_states[~continues], n_states),
+        notes=[*log.notes, note],
+    )
 
 
 def read_steps(
     log: Any, states: int | Iterable[object], actions: int | Iterable[object]
-) -> Steps:  # fmt: skip
-    """Read a log of known states and actions, whose ids count from 0.
+) -> LoggedSteps:
+    """Read a log with the states and actions of a model, sorted by time; ids count from 0.
 
-    It is put in the order of its times. Without whole numbers as times, decisions are counted.
+    Times that are not whole numbers are replaced by the number of the decision.
     """
     try:
-        found, table = _read(log, None, states, actions, base=0)
+        parsed, table = _parse_log(log, None, states, actions, base=0)
     except InputError as error:  # its arguments are those of fit
-        raise InputError(error.problem, [x for x in error.remedies if isinstance(x, str)]) from None
-    n, source = len(found), found.source
-    if found.count is not None:
-        source.fail("has counts; here a row is one step: repeat it, or drop the column 'count'")
-    episode = coded(table["episode"]).codes if "episode" in table else np.zeros(n, np.int64)
-    seen = _times(table["time"], source) if "time" in table else np.arange(n) + 0.5
-    source.refuse(
-        pd.DataFrame({"episode": episode, "time": seen}).duplicated(),
-        "another step has this time, and nothing is counted twice",
-        ["drop it", "name several sites in a column 'episode'"],
+        raise InputError(error.message, [x for x in error.remedies if isinstance(x, str)]) from None
+    n, source = len(parsed), parsed.source
+    if parsed.counts is not None:
+        source.fail(
+            "has a column 'count', but a row must be one step; repeat rows, or drop the column"
+        )
+    episode = encode_column(table["episode"]).codes if "episode" in table else np.zeros(n, np.int64)
+    raw_times = _parse_times(table["time"], source) if "time" in table else np.arange(n) + 0.5
+    source.fail_where(
+        pd.DataFrame({"episode": episode, "time": raw_times}).duplicated(),
+        "another step has this time",
+        ["drop it", "number the episodes in a column 'episode'"],
     )
-    order = np.argsort(seen, kind="stable")
-    time: Ints = seen[order].astype(np.int64)
-    if (time != seen[order]).any():
+    order = np.argsort(raw_times, kind="stable")
+    time: IntArray = raw_times[order].astype(np.int64)
+    if (time != raw_times[order]).any():
         time = np.asarray(pd.Series(time).groupby(episode[order]).cumcount(), np.int64)
-    return Steps(
-        found.state[order], found.action[order], found.next_state[order],
-        episode[order].astype(np.int64), time, order, source,
-    )  # fmt: skip
+    return LoggedSteps(
+        parsed.state[order],
+        parsed.action[order],
+        parsed.next_state[order],
+        episode[order].astype(np.int64),
+        time,
+        order,
+        source,
+    )
 
 
-def _read(
-    log: Any, columns: Mapping[str, str] | None, states: int | Iterable[object] | None,
-    actions: int | Iterable[object] | None, base: int | None = None,
-) -> tuple[Log, dict[str, pd.Series]]:  # fmt: skip
-    """The log and its columns; ``base``: what ids count from, None to find out."""
-    table, source, notes = _columns(log, columns or {})
+def _parse_log(
+    log: Any,
+    columns: Mapping[str, str] | None,
+    states: int | Iterable[object] | None,
+    actions: int | Iterable[object] | None,
+    base: int | None = None,
+) -> tuple[TransitionLog, dict[str, pd.Series]]:
+    """Parse a log and its columns; ids count from ``base`` (None: 0 or 1, by the log)."""
+    table, source, notes = _read_columns(log, columns or {})
     if not len(table["state"]):
         source.fail("no rows; a log has one row per transition")
-    wanted = {"state": _wanted(states, "states"), "action": _wanted(actions, "actions")}
-    coded = {role: _coded(table[role], role, source, wanted) for role in REQUIRED}
-    base = _base(coded.values()) if base is None else base
+    expected = {
+        "state": _check_expected(states, "states"),
+        "action": _check_expected(actions, "actions"),
+    }
+    coded_columns = {
+        role: _encode_role(table[role], role, source, expected) for role in REQUIRED_ROLES
+    }
+    base = _find_id_base(coded_columns.values()) if base is None else base
     if base:
         notes.append("the ids of this log count from 1")
-    names, (state, next_state) = _ids("state", ("state", "next_state"), coded, wanted, source, base)
-    notes += _fractions(names)
-    of_actions, (action,) = _ids("action", ("action",), coded, wanted, source, base)
-    del coded
+    state_labels, (state, next_state) = _encode_axis(
+        "state", ("state", "next_state"), coded_columns, expected, source, base
+    )
+    notes += _make_fraction_notes(state_labels)
+    action_labels, (action,) = _encode_axis(
+        "action", ("action",), coded_columns, expected, source, base
+    )
+    del coded_columns
     reward = None
     if "reward" in table:
-        reward = numbers(table["reward"], "reward", source)
-        source.refuse(~np.isfinite(reward), "reward is missing; fill it in or drop the row")
-    first = _first_states(table, state, source)
-    ended = _flags(table["terminated"], "terminated", source) if "terminated" in table else None
-    count = _seen(table["count"], source) if "count" in table else None
-    if count is not None:
-        if first is not None:
-            source.fail("has counts and episodes; a row of an episode is one transition: drop one")
-        seen = count > 0
-        state, action, next_state, count = (x[seen] for x in (state, action, next_state, count))
-        reward = None if reward is None else reward[seen]
-        ended = None if ended is None else ended[seen]
-    read = Log(
-        state, action, next_state, count, reward, first, ended, names, of_actions, source,
-        notes=notes,
-    )  # fmt: skip
-    return read, table
-
-
-def _flags(column: pd.Series, role: str, source: Source) -> npt.NDArray[np.bool_]:
-    part = coded(column)
-    known = [FLAGS.get(x.strip().lower(), np.nan) for x in part.texts or ()]
-    found = np.array([*known, np.nan])[part.codes]
-    source.refuse(
-        np.isnan(found), lambda i: f"{role} is {column.iloc[i]!r}; write true or false (1 or 0)"
+        reward = parse_floats(table["reward"], "reward", source)
+        source.fail_where(~np.isfinite(reward), "reward is missing; fill it in or drop the row")
+    initial_states = _find_initial_states(table, state, source)
+    is_terminated = (
+        _parse_flags(table["terminated"], "terminated", source) if "terminated" in table else None
     )
-    return found == 1
+    if is_terminated is not None:
+        _refuse_after_end(table, is_terminated, state, next_state, source)
+    counts = _parse_counts(table["count"], source) if "count" in table else None
+    if counts is not None:
+        if initial_states is not None:
+            source.fail(
+                "has columns 'count' and 'episode'; a row of an episode is one transition: drop one"
+            )
+        is_seen = counts > 0
+        state, action, next_state, counts = (
+            x[is_seen] for x in (state, action, next_state, counts)
+        )
+        reward = None if reward is None else reward[is_seen]
+        is_terminated = None if is_terminated is None else is_terminated[is_seen]
+    parsed = TransitionLog(
+        state,
+        action,
+        next_state,
+        counts,
+        reward,
+        initial_states,
+        is_terminated,
+        state_labels,
+        action_labels,
+        source,
+        notes=notes,
+    )
+    return parsed, table
 
 
-def _fractions(states: Names) -> list[str]:
-    """A note if states are numbers with fractions: measurements, which hardly ever come again."""
+def _parse_flags(column: pd.Series, role: str, source: TableSource) -> npt.NDArray[np.bool_]:
+    """Parse a column of true or false (1 or 0)."""
+    coded_column = encode_column(column)
+    category_flags = [
+        BOOL_TEXTS.get(x.strip().lower(), np.nan) for x in coded_column.categories or ()
+    ]
+    flags = np.array([*category_flags, np.nan])[coded_column.codes]
+    source.fail_where(
+        np.isnan(flags), lambda i: f"{role} is {column.iloc[i]!r}; write true or false (1 or 0)"
+    )
+    return flags == 1
+
+
+def _make_fraction_notes(states: ColumnLabels) -> list[str]:
+    """Make a note if states are numbers with fractions, which rarely occur twice."""
     try:
-        numbers = np.array([float(x) for x in states.labels or ()])
+        values = np.array([float(x) for x in states.labels or ()])
     except ValueError:
         return []
-    if (numbers == np.floor(numbers)).all():
+    if (values == np.floor(values)).all():
         return []
-    return [f"states have fractions, and each of the {len(numbers)} numbers is a state; round "
-            "measurements to fewer values"]  # fmt: skip
+    return [
+        f"states have fractions, and each of the {len(values)} numbers is a state; round "
+        "measurements to fewer values"
+    ]
 
 
-def _seen(column: pd.Series, source: Source) -> Ints:
-    """How often the transition of each row was seen."""
-    given = numbers(column, "count", source)
-    wrong = ~((given >= 0) & (given == np.floor(given)) & (given < 2**53))
-    source.refuse(wrong, lambda i: f"count is {given[i]:g}, not a whole number from 0 on")
-    if not given.any():
-        source.fail("every count is 0; a table of counts has at least one transition")
-    return given.astype(np.int64)
+def _parse_counts(column: pd.Series, source: TableSource) -> IntArray:
+    """Parse the number of transitions that each row stands for."""
+    counts = parse_floats(column, "count", source)
+    is_wrong = ~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**53))
+    source.fail_where(
+        is_wrong, lambda i: f"count is {counts[i]:g}, not a whole number >= 0; correct it"
+    )
+    if not counts.any():
+        source.fail("every count is 0; give at least one transition")
+    return counts.astype(np.int64)
 
 
 # ---------------------------------------------------------------------- columns by role
-def _columns(
-    log: Any, renamed: Mapping[str, str]
-) -> tuple[dict[str, pd.Series], Source, list[str]]:
-    """The columns that play a role, where they come from, and notes about the others."""
+def _read_columns(
+    log: Any, column_names: Mapping[str, str]
+) -> tuple[dict[str, pd.Series], TableSource, list[str]]:
+    """Read the columns by role, their source, and notes about unused columns."""
     if isinstance(log, (str, os.PathLike)):
         path = as_path(log)
         if not path.is_file():
             raise InputError(f"{path}: no such file; check the path")
-        source = Source(path)
+        source = TableSource(path)
         if path.suffix.lower() == ".csv":
-            frame, roles, notes = _read_csv(path, renamed)
+            frame, roles, notes = _read_csv_log(path, column_names)
         elif path.suffix.lower() == ".parquet":
             file = ParquetColumns(path)
-            roles, notes = _roles(file.names, renamed, source)
-            return {role: file.read(name) for name, role in roles.items()}, source, notes
+            roles, notes = _assign_roles(file.column_names, column_names, source)
+            return {role: file.read_column(name) for name, role in roles.items()}, source, notes
         else:
             raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
     else:
-        source, frame = Source("log"), as_frame(log)
+        source, frame = TableSource("log"), as_frame(log)
         if not isinstance(frame, (pd.DataFrame, Mapping)):
             raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
-        roles, notes = _roles([str(x) for x in frame], renamed, source)
+        roles, notes = _assign_roles([str(x) for x in frame], column_names, source)
         if isinstance(frame, Mapping):
-            frame = _as_table({name: frame[name] for name in roles}, source)
+            frame = _make_frame({name: frame[name] for name in roles}, source)
     return {role: frame[name] for name, role in roles.items()}, source, notes
 
 
-def _as_table(columns: Mapping[str, Any], source: Source) -> pd.DataFrame:
+def _make_frame(columns: Mapping[str, Any], source: TableSource) -> pd.DataFrame:
+    """Make a table of columns, and refuse columns of different sizes."""
     try:
         return pd.DataFrame(columns)
     except (TypeError, ValueError):  # two axes, or unequal lengths
@@ -261,199 +328,272 @@ def _as_table(columns: Mapping[str, Any], source: Source) -> pd.DataFrame:
         )
 
 
-def _read_csv(
-    path: Path, renamed: Mapping[str, str]
+def _read_csv_log(
+    path: Path, column_names: Mapping[str, str]
 ) -> tuple[pd.DataFrame, dict[str, str], list[str]]:
-    """Text as categories: each label is held once, and a row costs a few bytes."""
-    names = header(path)
-    roles, notes = _roles(names, renamed, Source(path))
-    category: dict[str, Any] = dict.fromkeys(names, "category")
-    reward = {name: np.float64 for name, role in roles.items() if role == "reward"}
-    time = {name: np.float64 for name, role in roles.items() if role == "time"}
+    """Read a CSV with text as categories, which takes a few bytes per row."""
+    names = read_header(path)
+    roles, notes = _assign_roles(names, column_names, TableSource(path))
+    category_dtypes: dict[str, Any] = dict.fromkeys(names, "category")
+    reward_dtypes = {name: np.float64 for name, role in roles.items() if role == "reward"}
+    time_dtypes = {name: np.float64 for name, role in roles.items() if role == "time"}
     # a time may be a date, and a reward not a number
-    types = (category | reward | time, category | reward, category | dict.fromkeys(reward, str))
-    return read_fitting(path, names, *types), roles, notes
+    dtype_options = (
+        category_dtypes | reward_dtypes | time_dtypes,
+        category_dtypes | reward_dtypes,
+        category_dtypes | dict.fromkeys(reward_dtypes, str),
+    )
+    return read_csv_with_fallback(path, names, *dtype_options), roles, notes
 
 
-def _roles(
-    names: Sequence[str], renamed: Mapping[str, str], source: Source
+def _assign_roles(
+    names: Sequence[str], column_names: Mapping[str, str], source: TableSource
 ) -> tuple[dict[str, str], list[str]]:
-    """Column name to role. Another column is left out, unless it looks like a misspelt role."""
-    for role, name in renamed.items():
+    """Assign roles to column names; refuse missing roles and names that look misspelled."""
+    for role, name in column_names.items():
         if role not in ROLES:
-            raise InputError(f"columns= names no role {suggested(role, ROLES)}; use {list(ROLES)}")
+            raise InputError(
+                f"columns= has an unknown role {did_you_mean(role, ROLES)}; use {list(ROLES)}"
+            )
         if name not in names:
-            source.fail(f"no column {suggested(name, names)}, which columns= names for {role}")
-    known = {role: role for role in ROLES} | {k: v for k, v in PAPER.items() if v in ROLES}
-    known |= {k: v for k, v in OTHER_NAMES.items() if not {v, f"id{v}"} & set(names)}
-    known = {name: role for name, role in known.items() if role not in renamed}
-    known |= {name: role for role, name in renamed.items()}
+            source.fail(f"no column {did_you_mean(name, names)}, which columns= names for {role}")
+    role_by_name = {role: role for role in ROLES} | {
+        k: v for k, v in PAPER_COLUMNS.items() if v in ROLES
+    }
+    role_by_name |= {k: v for k, v in ROLE_ALIASES.items() if not {v, f"id{v}"} & set(names)}
+    role_by_name = {name: role for name, role in role_by_name.items() if role not in column_names}
+    role_by_name |= {name: role for role, name in column_names.items()}
     roles: dict[str, str] = {}
     for name in names:
-        if name not in known:
+        if name not in role_by_name:
             continue
-        if known[name] in roles.values():
-            source.fail(f"column {name!r} gives {known[name]} a second time; keep one of them")
-        roles[name] = known[name]
-    absent = [role for role in ROLES if role not in (*roles.values(), "count")]  # not "country"
-    others = [name for name in names if name not in roles]
-    misspelt = [name for name in others if "did you mean" in suggested(name, absent)]
-    lacking = [role for role in absent if role in REQUIRED]
-    if misspelt or lacking:
-        problems = [f"unknown column {suggested(name, absent)}" for name in misspelt]
-        problems += [f"no column {role!r}" for role in lacking]
+        if role_by_name[name] in roles.values():
+            source.fail(
+                f"column {name!r} gives {role_by_name[name]} a second time; keep one of them"
+            )
+        roles[name] = role_by_name[name]
+    missing_roles = [
+        role for role in ROLES if role not in (*roles.values(), "count")
+    ]  # not "country"
+    unused = [name for name in names if name not in roles]
+    misspelled = [name for name in unused if "did you mean" in did_you_mean(name, missing_roles)]
+    missing_required = [role for role in missing_roles if role in REQUIRED_ROLES]
+    if misspelled or missing_required:
+        problems = [f"unknown column {did_you_mean(name, missing_roles)}" for name in misspelled]
+        problems += [f"no column {role!r}" for role in missing_required]
         source.fail(
             f"{'; '.join(problems)}; a log has state,action,next_state and may have "
             "count,reward,episode,time (or step),terminated",
-            remedies=[Remedy("columns", {"ROLE": "NAME"}, do="name others with")],
+            remedies=[Remedy("columns", {"ROLE": "NAME"}, verb="name others with")],
         )
-    notes = [f"columns not used: {', '.join(others)}"] if others else []
+    notes = [f"columns not used: {', '.join(unused)}"] if unused else []
     return roles, notes
 
 
 # ---------------------------------------------------------------------- ids
-def _wanted(given: int | Iterable[object] | None, what: str) -> int | Labels | None:
-    if given is None or isinstance(given, (int, np.integer)):
-        if given is not None and given < 1:
-            raise InputError(f"{what} must be at least 1 or a list of labels, not {given}")
-        return None if given is None else int(given)
-    if isinstance(given, str):
-        raise InputError(f"{what} must be a number or a list of labels, not {given!r}")
-    labels = ordered(given, what[:-1]) or ()
+def _check_expected(expected: int | Iterable[object] | None, argument: str) -> int | Labels | None:
+    """Parse the argument states= or actions=: a number, labels or None."""
+    if expected is None or isinstance(expected, (int, np.integer)):
+        if expected is not None and expected < 1:
+            raise InputError(f"{argument} must be at least 1 or a list of labels, not {expected}")
+        return None if expected is None else int(expected)
+    if isinstance(expected, str):
+        raise InputError(f"{argument} must be a number or a list of labels, not {expected!r}")
+    labels = parse_labels(expected, argument[:-1]) or ()
     if not labels or len(set(labels)) < len(labels):
-        raise InputError(f"{what} must be a list of labels that differ; one is given twice or none")
+        raise InputError(
+            f"{argument} must be a list of different labels; remove duplicates, give at least one"
+        )
     return labels
 
 
-def _coded(column: pd.Series, role: str, source: Source, wanted: Mapping[str, Any]) -> Coded:
-    """Codes of a column; a missing value is an error that names its line."""
-    kind = "action" if role == "action" else "state"
+def _encode_role(
+    column: pd.Series, role: str, source: TableSource, expected: Mapping[str, Any]
+) -> CodedColumn:
+    """Encode a column as ids or categories; a missing value is an error that names its line."""
+    axis = "action" if role == "action" else "state"
     dtype = column.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "iu":
         array = column.to_numpy()
         if array.min() >= 0 and array.max() < 4 * len(array) + 1000:
-            return Coded(array, None)
+            return CodedColumn(array, None)
     elif isinstance(dtype, np.dtype) and dtype.kind == "f":
         array = column.to_numpy()
-        _refuse_missing(~np.isfinite(array), role, source)
+        _check_not_missing(~np.isfinite(array), role, source)
         if (array == np.floor(array)).all() and array.min() >= 0 and array.max() < 4e9:
-            return _coded(pd.Series(array.astype(np.int64)), role, source, wanted)
+            return _encode_role(pd.Series(array.astype(np.int64)), role, source, expected)
     elif isinstance(column.iloc[0], (list, np.ndarray)):
         source.fail(f"{role} is a list; give one label or id, such as '3,7' for [3, 7]", 0)
-    part = coded(column)
-    labels = wanted[kind] if isinstance(wanted[kind], tuple) else ()
-    _refuse_missing(part.blank(set(MISSING) - set(labels)), role, source)
-    if isinstance(source.place, Path) and source.place.suffix.lower() == ".csv":
-        return Coded(part.codes, [x.strip() for x in part.texts or ()])
-    return part
+    coded_column = encode_column(column)
+    labels = expected[axis] if isinstance(expected[axis], tuple) else ()
+    _check_not_missing(coded_column.is_blank(set(MISSING_TEXTS) - set(labels)), role, source)
+    if isinstance(source.location, Path) and source.location.suffix.lower() == ".csv":
+        return CodedColumn(coded_column.codes, [x.strip() for x in coded_column.categories or ()])
+    return coded_column
 
 
-def _refuse_missing(missing: npt.NDArray[np.bool_], role: str, source: Source) -> None:
-    count = counted(int(missing.sum()), "row")
-    source.refuse(missing, f"{role} is missing ({count} like it); fill it in or drop the row")
+def _check_not_missing(is_missing: npt.NDArray[np.bool_], role: str, source: TableSource) -> None:
+    """Refuse missing values of a role, with the line of the first."""
+    count_text = pluralize(int(is_missing.sum()), "row")
+    source.fail_where(
+        is_missing, f"{role} is missing ({count_text} like it); fill it in or drop the row"
+    )
 
 
-def _base(columns: Iterable[Coded]) -> int:
-    """1 if the ids count from 1: no column of them has a 0, and each kind has a 1."""
-    state, action, after = columns
-    kinds = [x for x in ((state, after), (action,)) if all(part.whole for part in x)]
-    lowest = [min(int(part.numbers().min()) for part in parts) for parts in kinds]
-    return int(bool(lowest) and set(lowest) == {1})
+def _find_id_base(columns: Iterable[CodedColumn]) -> int:
+    """Find the lowest id: 1 if no column of ids has a 0 and each axis has a 1, else 0."""
+    state, action, next_state = columns
+    id_groups = [x for x in ((state, next_state), (action,)) if all(column.has_ids for column in x)]
+    min_ids = [min(int(column.parse_ids().min()) for column in group) for group in id_groups]
+    return int(bool(min_ids) and set(min_ids) == {1})
 
 
-def _ids(
-    kind: str,
+def _encode_axis(
+    axis: str,
     roles: Sequence[str],
-    coded: Mapping[str, Coded],
-    wanted: Mapping[str, int | Labels | None],
-    source: Source,
+    coded_columns: Mapping[str, CodedColumn],
+    expected: Mapping[str, int | Labels | None],
+    source: TableSource,
     base: int,
-) -> tuple[Names, list[Ints]]:
-    """The ids of the columns of a kind, and what they stand for; those of the log have a base."""
-    parts, given = [coded[role] for role in roles], wanted[kind]
-    whole = all(part.whole for part in parts)
-    if isinstance(given, tuple) and whole and not are_whole(given):
-        names = Names(kind, len(given), given)  # the log has ids, the list names them
-        return names, _numbered(parts, roles, names, source, base)
-    if isinstance(given, tuple):
-        names = Names(kind, len(given), given)
-        return names, [_looked_up(x, r, names, source) for x, r in zip(parts, roles, strict=True)]
-    if given is not None and not whole:
-        labels = labels_of(parts)
+) -> tuple[ColumnLabels, list[IntArray]]:
+    """Convert the columns of an axis (state or action) to ids from 0, with their labels."""
+    axis_columns, expected_labels = [coded_columns[role] for role in roles], expected[axis]
+    has_ids = all(column.has_ids for column in axis_columns)
+    if isinstance(expected_labels, tuple) and has_ids and not are_ids(expected_labels):
+        label_index = ColumnLabels(
+            axis, len(expected_labels), expected_labels
+        )  # the log has ids, the list names them
+        return label_index, _check_numbered(axis_columns, roles, label_index, source, base)
+    if isinstance(expected_labels, tuple):
+        label_index = ColumnLabels(axis, len(expected_labels), expected_labels)
+        return label_index, [
+            _find_label_ids(x, r, label_index, source)
+            for x, r in zip(axis_columns, roles, strict=True)
+        ]
+    if expected_labels is not None and not has_ids:
+        labels = collect_labels(axis_columns)
         source.fail(
-            f"{kind}s have labels, so their number is not enough",
-            remedies=[Remedy(f"{kind}s", [*labels[:3], "..."], do="name them all with")],
+            f"{axis}s have labels, so their number is not enough",
+            remedies=[Remedy(f"{axis}s", [*labels[:3], "..."], verb="name them all with")],
         )
-    if whole:
-        top = max(int(part.numbers().max()) for part in parts)
-        size = top + 1 - base if given is None else given
-        names = Names(kind, size, tuple(str(i + 1) for i in range(size)) if base else None)
-        return names, _numbered(parts, roles, names, source, base)
-    labels = labels_of(parts)
-    names = Names(kind, len(labels), labels)
-    return names, [_looked_up(x, r, names, source) for x, r in zip(parts, roles, strict=True)]
+    if has_ids:
+        max_id = max(int(column.parse_ids().max()) for column in axis_columns)
+        size = max_id + 1 - base if expected_labels is None else expected_labels
+        label_index = ColumnLabels(
+            axis, size, tuple(str(i + 1) for i in range(size)) if base else None
+        )
+        return label_index, _check_numbered(axis_columns, roles, label_index, source, base)
+    labels = collect_labels(axis_columns)
+    label_index = ColumnLabels(axis, len(labels), labels)
+    return label_index, [
+        _find_label_ids(x, r, label_index, source) for x, r in zip(axis_columns, roles, strict=True)
+    ]
 
 
-def _numbered(
-    parts: Sequence[Coded], roles: Sequence[str], names: Names, source: Source, base: int
-) -> list[Ints]:
-    ids = [part.numbers() - base for part in parts]
+def _check_numbered(
+    columns: Sequence[CodedColumn],
+    roles: Sequence[str],
+    label_index: ColumnLabels,
+    source: TableSource,
+    base: int,
+) -> list[IntArray]:
+    """Parse columns of ids that count from ``base``, and refuse ids beyond the axis."""
+    ids = [column.parse_ids() - base for column in columns]
     for array, role in zip(ids, roles, strict=True):
-        if int(array.max()) >= names.size:
-            row = int(np.argmax(array >= names.size))
-            least = max(int(x.max()) for x in ids) + 1
+        if int(array.max()) >= label_index.size:
+            row = int(np.argmax(array >= label_index.size))
+            min_size = max(int(x.max()) for x in ids) + 1
             source.fail(
                 f"{role} is {array[row] + base}, which is not one of the "
-                f"{counted(names.size, names.kind)} {base}..{names.size - 1 + base}",
+                f"{pluralize(label_index.size, label_index.axis_name)} "
+                f"{base}..{label_index.size - 1 + base}",
                 row,
-                ["correct it", Remedy(f"{names.kind}s", least, do="say")],
+                ["correct it", Remedy(f"{label_index.axis_name}s", min_size, verb="say")],
             )
     return ids
 
 
-def _looked_up(part: Coded, role: str, names: Names, source: Source) -> Ints:
-    labels = names.labels or ()
-    found = part.ids(labels)
-    if found.min() < 0:
-        row = int(np.argmax(found < 0))
+def _find_label_ids(
+    column: CodedColumn, role: str, label_index: ColumnLabels, source: TableSource
+) -> IntArray:
+    """Find the ids of a column of labels, and refuse labels that are not given."""
+    labels = label_index.labels or ()
+    ids = column.find_ids(labels)
+    if ids.min() < 0:
+        row = int(np.argmax(ids < 0))
         source.fail(
-            f"{role} {suggested(part.text(row), labels)} is not among the "
-            f"{counted(names.size, names.kind)} given",
+            f"{role} {did_you_mean(column.get_text(row), labels)} is not among the "
+            f"{pluralize(label_index.size, label_index.axis_name)} given",
             row,
-            ["correct it", Remedy(f"{names.kind}s", [*labels, part.text(row)], do="add it:")],
+            [
+                "correct it",
+                Remedy(
+                    f"{label_index.axis_name}s", [*labels, column.get_text(row)], verb="add it:"
+                ),
+            ],
         )
-    return found
+    return ids
 
 
-def _first_states(table: Mapping[str, pd.Series], state: Ints, source: Source) -> Ints | None:
-    """The state that each episode starts in: its earliest row by time, else by place."""
+def _find_initial_states(
+    table: Mapping[str, pd.Series], state: IntArray, source: TableSource
+) -> IntArray | None:
+    """Find the initial state of each episode: its earliest row by time, else by position."""
     if "episode" not in table:
         return None
-    episode = coded(table["episode"])
-    _refuse_missing(episode.blank(MISSING), "episode", source)
+    episode = encode_column(table["episode"])
+    _check_not_missing(episode.is_blank(MISSING_TEXTS), "episode", source)
     rows = np.arange(len(episode.codes) - 1, -1, -1)
     if "time" in table:
-        times = _times(table["time"], source)
+        times = _parse_times(table["time"], source)
         rows = rows[np.argsort(-times[::-1], kind="stable")]
-    first = np.full(int(episode.codes.max()) + 1, -1, dtype=np.int64)
-    first[episode.codes[rows]] = rows  # the last one written is the earliest
-    return state[first[first >= 0]]
+    first_rows = np.full(int(episode.codes.max()) + 1, -1, dtype=np.int64)
+    first_rows[episode.codes[rows]] = rows  # the last one written is the earliest
+    return state[first_rows[first_rows >= 0]]
 
 
-def _times(column: pd.Series, source: Source) -> Array:
-    """Times as numbers that keep their order; dates are accepted."""
+def _refuse_after_end(
+    table: Mapping[str, pd.Series],
+    is_terminated: npt.NDArray[np.bool_],
+    state: IntArray,
+    next_state: IntArray,
+    source: TableSource,
+) -> None:
+    """Refuse rows of an episode after its end, except stays in the terminal state."""
+    if "episode" not in table:
+        return
+    episode = encode_column(table["episode"]).codes
+    time = _parse_times(table["time"], source) if "time" in table else np.arange(len(episode))
+    order = np.lexsort((time, episode))
+    n_ends = pd.Series(is_terminated[order].astype(np.int64))
+    is_over = (n_ends.groupby(episode[order]).cumsum() - n_ends).to_numpy() > 0
+    is_stay = (state == next_state)[order] & (state[order] == np.roll(next_state[order], 1))
+    is_after_end = np.empty(len(order), dtype=bool)
+    is_after_end[order] = is_over & ~is_stay
+    source.fail_where(
+        is_after_end,
+        "an earlier row has terminated this episode",
+        [
+            "mark only the last row of an episode as terminated",
+            "start a new episode in the next row",
+        ],
+    )
+
+
+def _parse_times(column: pd.Series, source: TableSource) -> Array:
+    """Parse times as numbers that keep their order; ISO dates are accepted."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
         times = column.to_numpy(np.float64)
     else:
-        part = coded(column)
-        texts = pd.Series(part.texts)
+        coded_column = encode_column(column)
+        texts = pd.Series(coded_column.categories)
         numeric = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64)
         if np.isnan(numeric).any():
             dates = pd.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
             origin = dates.min()
             seconds = ((dates - origin) / pd.Timedelta(seconds=1)).to_numpy(np.float64)
             numeric = seconds + 0.5  # the order of decisions, not their numbers
-        times = np.append(numeric, np.nan)[part.codes]
-    wrong = "missing or not a number or an ISO date; correct it"
-    source.refuse(~np.isfinite(times), lambda i: f"time is {column.iloc[i]!r}, {wrong}")
+        times = np.append(numeric, np.nan)[coded_column.codes]
+    problem = "missing or not a number or an ISO date; correct it"
+    source.fail_where(~np.isfinite(times), lambda i: f"time is {column.iloc[i]!r}, {problem}")
     return times

@@ -1,14 +1,14 @@
 // Two policies side by side: where they stand, their return in every model, and their maps.
 (() => {
   if (!at("compare-data")) return;
-  const { rows, along, start, names, models, figures, differ, wins, ...raw } =
+  const { rows, nFrontier, initialPair, names, models, figures, shareDiffering, shareBetter, ...raw } =
     JSON.parse(at("compare-data").textContent);
   const UNREACHED = 0x8000;
-  const place = raw.place.map((text) => unpack(text, Uint16Array));
+  const actionIds = raw.actionIds.map((text) => unpack(text, Uint16Array));
   const returns = raw.returns.map((text) => unpack(text, Float32Array));
-  const safety = at("safety"), oneOf = at("one"), otherOf = at("other"), summary = at("summary");
+  const safety = at("safety"), oneOf = at("one"), otherOf = at("other"), summary = at("pair-summary");
   const rank = new Map(rows.map((s, k) => [s, k]));
-  let [other, one] = start; // one is compared with the other
+  let [other, one] = initialPair; // one is compared with the other
   let glimpse = null; // a policy that is only pointed at
 
   // ---------------------------------------------------------------- words
@@ -24,8 +24,8 @@
     if (i === j) return `${names[i]}: average ${number(x.mean)}, worst tenth ${number(x.tail)}, worst model ${number(x.worst)}.`;
     let text = `${names[i]}, compared with ${names[j]}: ${change("average", x.mean, y.mean)}; `
       + `${change("worst tenth", x.tail, y.tail)}; ${change("worst model", x.worst, y.worst)}. `
-      + `It returns more in ${percent(wins[i][j])} of the models and less in ${percent(wins[j][i])}; `
-      + `${percent(differ[i][j])} of its decisions differ.`;
+      + `It returns more in ${percent(shareBetter[i][j])} of the models and less in ${percent(shareBetter[j][i])}; `
+      + `${percent(shareDiffering[i][j])} of its decisions differ.`;
     if (x.test_mean !== undefined) {
       text += ` On held-out models: ${change("average", x.test_mean, y.test_mean)}; `
         + `${change("worst tenth", x.test_tail, y.test_tail)}.`;
@@ -71,8 +71,8 @@
     svg: at("plane"),
     draw() {
       const { svg } = this, wide = svg.parentNode.clientWidth, high = 270;
-      const counted = new Set([...Array(along + 1).keys(), one, other, shown()]);
-      const near = figures.filter((_, i) => along === 0 || counted.has(i));
+      const counted = new Set([...Array(nFrontier + 1).keys(), one, other, shown()]);
+      const near = figures.filter((_, i) => nFrontier === 0 || counted.has(i));
       const y = scale(near.map((p) => p.tail), high - 40, 26);
       const left = frame(svg, wide, high, y, "average of the worst tenth");
       const x = scale(near.map((p) => p.mean), left, wide - 8);
@@ -82,11 +82,11 @@
       }
       add(svg, "text", { x: (left + wide) / 2, y: high - 4, class: "name", "text-anchor": "middle" },
         "average of all models");
-      const path = figures.slice(0, along).map((p) => `${x.of(p.mean)},${y.of(p.tail)}`).join(" ");
-      if (along) add(svg, "polyline", { points: path, class: "along" });
+      const path = figures.slice(0, nFrontier).map((p) => `${x.of(p.mean)},${y.of(p.tail)}`).join(" ");
+      if (nFrontier) add(svg, "polyline", { points: path, class: "along" });
       const seen = figures.map((p, i) => i).filter((i) => x.inside(figures[i].mean) && y.inside(figures[i].tail));
       for (const i of seen) {
-        const kind = i === shown() ? "one" : i === other ? "other" : i < along ? "safer" : "rest";
+        const kind = i === shown() ? "one" : i === other ? "other" : i < nFrontier ? "safer" : "rest";
         const dot = add(svg, "circle", {
           cx: x.of(figures[i].mean), cy: y.of(figures[i].tail),
           r: i === shown() ? 8 : i === other ? 10 : 6, class: kind,
@@ -142,12 +142,12 @@
   each.svg.addEventListener("pointerleave", hideTip);
 
   // ---------------------------------------------------------------- the two maps
-  const cellOf = (i, t, s) => place[i][t * rows.length + rank.get(s)];
+  const cellOf = (i, t, s) => actionIds[i][t * rows.length + rank.get(s)];
   const actionOf = (i, t, s) => cellOf(i, t, s) & ~UNREACHED;
   function words(t, s) {
     const a = actionOf(shown(), t, s), b = actionOf(other, t, s);
-    const name = (k) => `${actions[used[k]]} (${marks[k]})`;
-    const head = `${Clock} ${times[t]}, state ${states[s]}: `;
+    const name = (k) => `${actions[usedActions[k]]} (${marks[k]})`;
+    const head = `${TimeName} ${times[t]}, state ${states[s]}: `;
     if (a === b) return `${head}${name(a)} with both.`;
     return `${head}${name(a)} with ${names[shown()]}, ${name(b)} with ${names[other]}.`;
   }
@@ -155,7 +155,7 @@
   function mapOf(host, policy) {
     return new PolicyMap(host, {
       rows, words, said: at("compared"), tallest: 320, narrowest: 3, marked: differs,
-      place: (t, s) => actionOf(policy(), t, s),
+      actionId: (t, s) => actionOf(policy(), t, s),
       reached: (t, s) => !(cellOf(policy(), t, s) & UNREACHED),
       moved: (cell) => pair.forEach((map) => { map.pointed = cell; map.draw(); }),
     });
@@ -168,7 +168,7 @@
     for (const part of [plane, each, ...pair]) part.draw();
     at("one-name").textContent = names[shown()];
     at("other-name").textContent = names[other];
-    const both = [...new Set([...place[shown()], ...place[other]].map((x) => x & ~UNREACHED))];
+    const both = [...new Set([...actionIds[shown()], ...actionIds[other]].map((x) => x & ~UNREACHED))];
     actionLegend(at("compare-legend"), new Set(both));
     entry(at("compare-legend"), null, pair[0].faint ? "pale: they do the same" : "framed: they differ");
   }
@@ -183,7 +183,7 @@
     oneOf.value = one;
     otherOf.value = other;
     summary.textContent = sentence(one, other);
-    if (safety && one < along) {
+    if (safety && one < nFrontier) {
       safety.value = one;
       safety.setAttribute("aria-valuetext", sentence(one, other));
     }

@@ -1,165 +1,230 @@
-"""Policies side by side: the table and what ``compare.js`` draws."""
+"""Comparison of policies: the table of the page and the data of ``compare.js``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.measures.safety import Frontier
-from mmdp.objective import CVaR, Mean
-from mmdp.policy import MarkovPolicy
-from mmdp.report.desk import Desk
-from mmdp.report.findings import Rival, difference
-from mmdp.report.heatmap import HeatMap, packed
-from mmdp.words import NOISE, apart
+from mmdp.measures.risk import RiskFrontier
+from mmdp.objectives import CVaR, Mean
+from mmdp.policies import MarkovPolicy, require_markov
+from mmdp.report.context import ReportContext
+from mmdp.report.findings import Alternative, SectionResults, compute_difference
+from mmdp.report.heatmap import HeatMap, encode_array
+from mmdp.text import ROUNDING_RTOL, format_distinct
 
-TAIL = 0.1
-AVERAGE = "best on average"
-MOST_MODELS = 1000  # in the picture of the returns
-UNREACHED = 0x8000  # a bit above those of the place of the action
+TAIL_SHARE = 0.1
+BEST_ON_AVERAGE = "best on average"
+MAX_DRAWN_MODELS = 1000  # in the figure of the returns
+UNREACHED_BIT = 0x8000  # set beside the id of the action where no model gets
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
-    """The policies of a page, from the best on average over safer to simpler and other ones.
+class PolicyComparison:
+    """The policies of a page in order: risk frontier, this policy, simpler and other ones.
 
-    ``rivals`` has all: the first ``along`` are points of the frontier, each once, then this one if
-    it is none of them, the simpler and the others. ``used``: the actions that some of them take;
-    ``start``: the two that are shown first, this one and one that was named, the safest or another.
+    The first ``n_frontier`` of ``alternatives`` are points of the frontier, then this policy if it
+    is none of them. ``used_actions``: actions that some policy takes; ``initial_pair``: indices of
+    the two policies that are compared first.
     """
 
-    desk: Desk
-    rivals: list[Rival]
-    along: int
-    used: npt.NDArray[np.int64]
-    start: tuple[int, int]
+    context: ReportContext
+    alternatives: list[Alternative]
+    n_frontier: int
+    used_actions: npt.NDArray[np.int64]
+    initial_pair: tuple[int, int]
 
-    def gained(self, rival: Rival) -> tuple[float, float]:
-        """How much more a policy has than this one, on average and in the worst tenth."""
-        here = self.desk.evaluation
-        return difference(Mean(), rival.found, here), difference(CVaR(TAIL), rival.found, here)
+    def compute_gains(self, alternative: Alternative) -> tuple[float, float]:
+        """Compute the gain of a policy over this one: on average and in the worst tenth."""
+        evaluation = self.context.evaluation
+        return compute_difference(Mean(), alternative.evaluation, evaluation), compute_difference(
+            CVaR(TAIL_SHARE), alternative.evaluation, evaluation
+        )
 
     @property
     def columns(self) -> list[list[str]]:
-        """Figures of all policies: average, worst tenth and worst model, then held-out ones."""
-        every = [x.found for x in self.rivals]
-        found = [[x.mean for x in every], [x.cvar(TAIL) for x in every], [x.worst for x in every]]
-        tested = [x.held_out for x in self.rivals if x.held_out is not None]
-        if tested:
-            found += [[x.mean for x in tested], [x.cvar(TAIL) for x in tested]]
-        return [apart(column, 5) for column in found]
+        """Formatted returns by column: mean, worst tenth, worst model, then on test models."""
+        evaluations = [x.evaluation for x in self.alternatives]
+        columns_of_values = [
+            [x.mean for x in evaluations],
+            [x.cvar(TAIL_SHARE) for x in evaluations],
+            [x.worst for x in evaluations],
+        ]
+        test_evaluations = [
+            x.test_evaluation for x in self.alternatives if x.test_evaluation is not None
+        ]
+        if test_evaluations:
+            columns_of_values += [
+                [x.mean for x in test_evaluations],
+                [x.cvar(TAIL_SHARE) for x in test_evaluations],
+            ]
+        return [format_distinct(column, 5) for column in columns_of_values]
 
     @property
-    def safest(self) -> Rival:
-        """The policy whose worst tenth is best; of two, the one that is better on average."""
-        tails = np.array([x.found.cvar(TAIL) for x in self.rivals])
-        near = np.flatnonzero(tails >= tails.max() - NOISE * np.abs(tails).max())
-        return max((self.rivals[i] for i in near), key=lambda x: x.found.mean)
+    def safest_alternative(self) -> Alternative:
+        """The policy with the best worst tenth; among equals, the one with the best mean."""
+        tail_means = np.array([x.evaluation.cvar(TAIL_SHARE) for x in self.alternatives])
+        best_ids = np.flatnonzero(
+            tail_means >= tail_means.max() - ROUNDING_RTOL * np.abs(tail_means).max()
+        )
+        return max((self.alternatives[i] for i in best_ids), key=lambda x: x.evaluation.mean)
 
-    def data(self, heat_map: HeatMap) -> dict[str, Any]:
-        """What the script draws: the rows of the heat map's table in words."""
-        model, shown = self.desk.model, heat_map.rows
-        order = {s: i for i, s in enumerate(heat_map.states)}
-        visits = [self.desk.visited(x.policy) for x in self.rivals]
-        kept = _kept(model.n_models)
-        place = [np.searchsorted(self.used, x.policy.actions) for x in self.rivals]
+    def to_script_data(self, heat_map: HeatMap) -> dict[str, object]:
+        """Make the JSON data of ``compare.js``, for the states in the heat map's table."""
+        model, shown_states = self.context.model, heat_map.table_states
+        position_of_state = {s: i for i, s in enumerate(heat_map.states)}
+        visit_probs = [self.context.compute_visit_probs(x.policy) for x in self.alternatives]
+        drawn_models = _choose_models(model.n_models)
+        action_positions = [
+            np.searchsorted(self.used_actions, x.policy.actions) for x in self.alternatives
+        ]
         return {
-            "rows": [order[s] for s in shown],
-            "along": self.along,
-            "start": self.start,
-            "names": [" ".join(x.name.split()) for x in self.rivals],
-            "models": [" ".join(model.model_labels[m].split()) for m in kept],
-            "figures": [_figures(x) for x in self.rivals],
-            "returns": [packed(x.found.returns[kept], "<f4") for x in self.rivals],
-            "place": [
-                packed((x | np.where(v > 0, 0, UNREACHED))[:, shown], "<u2")
-                for x, v in zip(place, visits, strict=True)
+            "rows": [position_of_state[s] for s in shown_states],
+            "nFrontier": self.n_frontier,
+            "initialPair": self.initial_pair,
+            "names": [" ".join(x.name.split()) for x in self.alternatives],
+            "models": [" ".join(model.model_labels[m].split()) for m in drawn_models],
+            "figures": [_summarize_returns(x) for x in self.alternatives],
+            "returns": [
+                encode_array(x.evaluation.returns[drawn_models], "<f4") for x in self.alternatives
             ],
-            "differ": [
-                [_differ(x, y, v) for y in self.rivals]
-                for x, v in zip(self.rivals, visits, strict=True)
+            "actionIds": [
+                encode_array((x | np.where(v > 0, 0, UNREACHED_BIT))[:, shown_states], "<u2")
+                for x, v in zip(action_positions, visit_probs, strict=True)
             ],
-            "wins": [[_wins(x, y) for y in self.rivals] for x in self.rivals],
+            "shareDiffering": [
+                [_compute_disagreement(x, y, v) for y in self.alternatives]
+                for x, v in zip(self.alternatives, visit_probs, strict=True)
+            ],
+            "shareBetter": [
+                [_compute_win_weight(x, y) for y in self.alternatives] for x in self.alternatives
+            ],
         }
 
 
-def compared(desk: Desk, found: Mapping[str, Any]) -> Comparison:
-    """The policies that the sections found, side by side."""
-    this, safer = desk.policy, found["frontier"]
-    along = [] if safer is None else [_named(x, this) for x in _along(safer)]
-    here = Rival("this policy", this, desk.evaluation, desk.held_out)
-    rule = found["rule"]
-    others = [found["answer"].short if rule is None else rule.rival, *(found["simpler"] or ())]
+def compare_policies(context: ReportContext, results: SectionResults) -> PolicyComparison:
+    """Collect the policies of all sections for the comparison on the page."""
+    policy, frontier = context.policy, results["frontier"]
+    frontier_alternatives = (
+        []
+        if frontier is None
+        else [_mark_this_policy(x, policy) for x in _merge_frontier_points(frontier)]
+    )
+    this_alternative = Alternative(
+        "this policy", policy, context.evaluation, context.test_evaluation
+    )
+    small_tree = results["small_tree"]
+    others = [
+        results["summary"].phased_alternative if small_tree is None else small_tree.alternative,
+        *(results["simpler"] or ()),
+    ]
     others += [
-        Rival(row.name, row.policy, row.found, row.held_out)
-        for row in found["methods"].rows
+        Alternative(row.name, row.policy, row.evaluation, row.test_evaluation)
+        for row in results["methods"].rows
         if row.policy is not None
     ]
-    known = any(x.policy == this for x in along)
-    rivals = [*along, *([] if known else [here]), *(x for x in others if x.policy != this)]
-    states = desk.model.deciding
-    used = np.unique(np.concatenate([x.policy.actions[:, states] for x in rivals]))
-    return Comparison(desk, rivals, len(along), used, _start(desk, rivals, along))
+    is_on_frontier = any(x.policy == policy for x in frontier_alternatives)
+    alternatives = [
+        *frontier_alternatives,
+        *([] if is_on_frontier else [this_alternative]),
+        *(x for x in others if x.policy != policy),
+    ]
+    has_choice = context.model.has_choice
+    used_actions = np.unique(
+        np.concatenate([x.policy.actions[:, has_choice] for x in alternatives])
+    )
+    return PolicyComparison(
+        context,
+        alternatives,
+        len(frontier_alternatives),
+        used_actions,
+        _choose_initial_pair(context, alternatives, frontier_alternatives),
+    )
 
 
-def _named(rival: Rival, this: MarkovPolicy) -> Rival:
-    return replace(rival, name=f"this policy ({rival.name})") if rival.policy == this else rival
+def _mark_this_policy(alternative: Alternative, policy: MarkovPolicy) -> Alternative:
+    """Add "this policy" to the name of an alternative that is the page's own policy."""
+    return (
+        replace(alternative, name=f"this policy ({alternative.name})")
+        if alternative.policy == policy
+        else alternative
+    )
 
 
-def _start(desk: Desk, rivals: list[Rival], along: list[Rival]) -> tuple[int, int]:
-    place = [x.policy == desk.policy for x in rivals].index(True)
-    named = [i for i, x in enumerate(rivals) if x.name in desk.named]
-    if named:
-        return named[0], place
-    if not along:
-        return place, min(place + 1, len(rivals) - 1)
-    safest = int(np.argmax([x.found.cvar(TAIL) for x in along]))
-    return place, safest if safest != place else 0
+def _choose_initial_pair(
+    context: ReportContext,
+    alternatives: list[Alternative],
+    frontier_alternatives: list[Alternative],
+) -> tuple[int, int]:
+    """Choose the indices of the two policies that the page compares first."""
+    this_index = [x.policy == context.policy for x in alternatives].index(True)
+    comparator_ids = [i for i, x in enumerate(alternatives) if x.name in context.comparators]
+    if comparator_ids:
+        return comparator_ids[0], this_index
+    if not frontier_alternatives:
+        return this_index, min(this_index + 1, len(alternatives) - 1)
+    safest_index = int(np.argmax([x.evaluation.cvar(TAIL_SHARE) for x in frontier_alternatives]))
+    return this_index, safest_index if safest_index != this_index else 0
 
 
-def _along(found: Frontier) -> list[Rival]:
-    """Points of a frontier with other returns than the one before; it stands for those after."""
-    points: list[Rival] = []
-    for i, point in enumerate(found.points):
-        share = f"{100 * getattr(point.objective, 'alpha', 1.0):g}%"
-        if points and np.allclose(points[-1].found.returns, point.returns, rtol=1e-9):
-            name = points[-1].name.split(" to ")[0]
-            if name != AVERAGE:
-                points[-1] = replace(points[-1], name=f"{name} to {share}")
+def _merge_frontier_points(frontier: RiskFrontier) -> list[Alternative]:
+    """Merge neighboring points of a risk frontier that have the same returns."""
+    alternatives: list[Alternative] = []
+    for i, point in enumerate(frontier.solutions):
+        share_text = f"{100 * getattr(point.objective, 'alpha', 1.0):g}%"
+        if alternatives and np.allclose(
+            alternatives[-1].evaluation.returns, point.returns, rtol=1e-9
+        ):
+            name = alternatives[-1].name.split(" to ")[0]
+            if name != BEST_ON_AVERAGE:
+                alternatives[-1] = replace(alternatives[-1], name=f"{name} to {share_text}")
             continue
-        tested = found.tests[i] if found.tests else None
-        name = f"best for the worst {share}" if points else AVERAGE
-        points.append(Rival(name, point.policy, point.evaluation, tested))
-    return points
+        test_evaluation = frontier.test_evaluations[i] if frontier.test_evaluations else None
+        name = f"best for the worst {share_text}" if alternatives else BEST_ON_AVERAGE
+        policy = require_markov(point.policy, "a report shows")
+        alternatives.append(Alternative(name, policy, point.evaluation, test_evaluation))
+    return alternatives
 
 
-def _kept(count: int) -> npt.NDArray[np.int64]:
-    """The models that are drawn: all, or some of them evenly spread."""
-    return np.unique(np.linspace(0, count - 1, min(count, MOST_MODELS)).round().astype(np.int64))
+def _choose_models(n_models: int) -> npt.NDArray[np.int64]:
+    """Choose the models whose returns are drawn: all, or some evenly spaced."""
+    return np.unique(
+        np.linspace(0, n_models - 1, min(n_models, MAX_DRAWN_MODELS)).round().astype(np.int64)
+    )
 
 
-def _figures(rival: Rival) -> dict[str, float]:
-    found, tested = rival.found, rival.held_out
-    shown = {"mean": found.mean, "tail": found.cvar(TAIL), "worst": found.worst}
-    if tested is not None:
-        shown |= {"test_mean": tested.mean, "test_tail": tested.cvar(TAIL)}
-    return {name: float(x) for name, x in shown.items()}
+def _summarize_returns(alternative: Alternative) -> dict[str, float]:
+    """Compute mean, mean of the worst tenth and minimum of a policy's returns, by name."""
+    evaluation, test_evaluation = alternative.evaluation, alternative.test_evaluation
+    summary = {
+        "mean": evaluation.mean,
+        "tail": evaluation.cvar(TAIL_SHARE),
+        "worst": evaluation.worst,
+    }
+    if test_evaluation is not None:
+        summary |= {
+            "test_mean": test_evaluation.mean,
+            "test_tail": test_evaluation.cvar(TAIL_SHARE),
+        }
+    return {name: float(x) for name, x in summary.items()}
 
 
-def _differ(one: Rival, other: Rival, visited: npt.NDArray[np.float64]) -> float:
-    """Share of the decisions that come up with one policy that the other takes differently."""
-    if one.policy.deterministic and other.policy.deterministic:
-        differs = 1.0 * (one.policy.actions != other.policy.actions)
+def _compute_disagreement(
+    alternative: Alternative, other: Alternative, visit_probs: npt.NDArray[np.float64]
+) -> float:
+    """Compute the share of one policy's decisions that another takes differently."""
+    if alternative.policy.is_deterministic and other.policy.is_deterministic:
+        disagreement = 1.0 * (alternative.policy.actions != other.policy.actions)
     else:  # the least share of decisions that cannot be the same, however the dice fall
-        differs = np.abs(one.policy.probabilities - other.policy.probabilities).sum(axis=2) / 2
-    return float((visited * differs).sum() / visited.sum())
+        disagreement = (
+            np.abs(alternative.policy.probabilities - other.policy.probabilities).sum(axis=2) / 2
+        )
+    return float((visit_probs * disagreement).sum() / visit_probs.sum())
 
 
-def _wins(one: Rival, other: Rival) -> float:
-    """Weight of the models in which one policy returns clearly more than the other."""
-    x, y = one.found, other.found
+def _compute_win_weight(alternative: Alternative, other: Alternative) -> float:
+    """Compute the weight of the models in which one policy returns clearly more."""
+    x, y = alternative.evaluation, other.evaluation
     return float(x.weights[x.returns > y.returns + 1e-9 * np.abs(y.returns)].sum())

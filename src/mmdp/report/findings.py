@@ -1,698 +1,1014 @@
-"""What the sections of a page compute: a function for each, and what it finds as plain figures."""
+"""Results of the sections of a page: one function and one plain result type for each."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.draw.curves import informed
+from mmdp.draw.curves import effective_size_by_time
 from mmdp.economics import WillingnessToPay, willingness_to_pay
-from mmdp.economics.comparators import twin
+from mmdp.economics.comparators import find_duplicate
 from mmdp.errors import InputError
 from mmdp.measures import (
-    Frontier,
+    RiskFrontier,
     Stability,
-    enough_models,
     evpi,
-    frontier,
-    information_table,
+    risk_frontier,
+    sample_size_curve,
+    voi_table,
 )
-from mmdp.measures.choices import Freedom, freedom
-from mmdp.measures.information import FEW
-from mmdp.measures.memory import value_and_policy
-from mmdp.measures.robustness import one_start, stability_of
-from mmdp.measures.simplicity import Rule, one_rule, own_rules
-from mmdp.measures.stakes import Stake
+from mmdp.measures.information import MAX_GROUPS
+from mmdp.measures.memory import solve_by_nodes
+from mmdp.measures.near_optimal import NearOptimalActions, near_optimal_actions
+from mmdp.measures.robustness import stability_from_solution, with_single_init
+from mmdp.measures.simplicity import PhasedPolicy, compute_stationary_oracle, fit_stationary
+from mmdp.measures.stakes import ValueAtStake
+from mmdp.measures.tables import PolicyCells
 from mmdp.methods import CADP
 from mmdp.model import MMDP
-from mmdp.objective import Objective
-from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
+from mmdp.objectives import Objective
+from mmdp.policies import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
 from mmdp.posterior.check import Coverage, coverage
-from mmdp.report.desk import Desk, titled
-from mmdp.report.rule import Sentence, in_words, usual_actions
+from mmdp.report.context import ReportContext, format_title
+from mmdp.report.rule_text import PhaseSentence, describe_rule, find_frequent_actions
 from mmdp.simulate import simulate
-from mmdp.solution import PROVEN, Evaluation, Solution, Status, tossing_text
-from mmdp.solve import read_method, solve
-from mmdp.words import NOISE, counted, in_unit, number
+from mmdp.solution import OPTIMALITY_GAP, Evaluation, Solution, Status, describe_randomization
+from mmdp.solve import as_method, solve
+from mmdp.text import ROUNDING_RTOL, format_number, format_with_unit, pluralize
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = npt.NDArray[np.float64]
 
-RESAMPLES = 20
-LOGS, REFITTED = 20, 100  # simulated logs, and the models fitted to each
-PROVING = 5  # seconds at most for the bound on policies with memory
-NODES = 3  # of memory, if nobody says how many
-LEAVES = (8, 4, 2)  # the most that the small rule may have, the first that takes SOON seconds
-SOON = 10.0
-WITHIN = 0.01  # what it may give up, as a share of what is at stake
-FEWEST = 5  # models in a subset
-QUICK = 0.005  # seconds of a pass up to which subsets of the models are drawn ten times, not three
-AROUND = 3  # passes for what goes with an ascent: returns here and on test models, visits
+N_RESAMPLES = 20
+N_LOGS, N_REFITTED_MODELS = 20, 100  # simulated logs, and the models fitted to each
+BOUND_TIME_LIMIT = 5  # seconds at most for the bound on policies with memory
+DEFAULT_MAX_NODES = 3  # of a finite-state controller
+LEAF_LIMITS = (8, 4, 2)  # of the small tree: the first whose search is estimated to be short
+MAX_TREE_SECONDS = 10.0
+STAKE_TOLERANCE = 0.01  # that it may give up, as a share of the value at stake
+MIN_SUBSET_SIZE = 5  # models in a subset
+FAST_PASS_SECONDS = (
+    0.005  # seconds of a pass up to which subsets of the models are drawn ten times, not three
+)
+EXTRA_PASSES = 3  # passes for what goes with an ascent: returns here and on test models, visits
 
 
 @dataclass(frozen=True, eq=False)
-class Rival:
-    """Another policy of time and state; ``loss``: by how much less it has of what counts."""
+class Alternative:
+    """Another Markov policy, its evaluations, and its loss in the objective."""
 
     name: str
     policy: MarkovPolicy
-    found: Evaluation
-    held_out: Evaluation | None = None
+    evaluation: Evaluation
+    test_evaluation: Evaluation | None = None
     loss: float = 0.0
 
 
-def rival(desk: Desk, name: str, policy: MarkovPolicy) -> Rival:
-    found = desk.evaluate(policy)
-    loss = max(difference(desk.objective, desk.evaluation, found), 0.0)
-    return Rival(name, policy, found, desk.tested(policy), loss)
+def make_alternative(context: ReportContext, name: str, policy: MarkovPolicy) -> Alternative:
+    """Evaluate a policy on models and test models as an alternative to this one."""
+    evaluation = context.evaluate(policy)
+    loss = max(compute_difference(context.objective, context.evaluation, evaluation), 0.0)
+    return Alternative(name, policy, evaluation, context.evaluate_test(policy), loss)
 
 
-def difference(objective: Objective, one: Evaluation, other: Evaluation) -> float:
-    """How much more one policy has of what counts than another; 0 if that is rounding."""
-    size = max(np.abs(x.returns).max() for x in (one, other))
-    more = one.value(objective) - other.value(objective)
-    return 0.0 if abs(more) <= NOISE * size else more
+def compute_difference(objective: Objective, evaluation: Evaluation, other: Evaluation) -> float:
+    """Compute the difference of two objective values; 0 if it is a rounding error."""
+    scale = max(np.abs(x.returns).max() for x in (evaluation, other))
+    difference = evaluation.value(objective) - other.value(objective)
+    return 0.0 if abs(difference) <= ROUNDING_RTOL * scale else difference
 
 
 # ---------------------------------------------------------------------- the answer
-class Versus(NamedTuple):
-    """This policy against a named one: ``gain`` of what counts.
+class PairComparison(NamedTuple):
+    """Gain of a policy over another, and the models in which it returns more.
 
-    ``better``: the number of models in which it returns more; ``weight``: theirs.
+    ``n_better``: number of models in which it returns more; ``weight_better``: their weight.
     """
 
     name: str
     gain: float
-    better: int
-    weight: float
+    n_better: int
+    weight_better: float
 
 
-def versus(desk: Desk, name: str, one: Evaluation, other: Evaluation) -> Versus:
-    better = one.returns > other.returns + NOISE * np.abs(other.returns)
-    gain = difference(desk.objective, one, other)
-    return Versus(name, gain, int(better.sum()), float(one.weights[better].sum()))
+def compare(
+    context: ReportContext, name: str, evaluation: Evaluation, other: Evaluation
+) -> PairComparison:
+    """Compare two evaluations: gain in the objective, number and weight of better models."""
+    is_better = evaluation.returns > other.returns + ROUNDING_RTOL * np.abs(other.returns)
+    gain = compute_difference(context.objective, evaluation, other)
+    return PairComparison(
+        name, gain, int(is_better.sum()), float(evaluation.weights[is_better].sum())
+    )
 
 
-def _against(desk: Desk) -> list[tuple[Versus, Versus | None]]:
-    """The named policies, on the models at hand and on the held-out ones."""
-    found: list[tuple[Versus, Versus | None]] = []
-    for name, policy in desk.named.items():
-        here = versus(desk, name, desk.evaluation, desk.evaluate(policy))
-        mine, theirs, there = desk.held_out, desk.tested(policy), None
-        if mine is not None and theirs is not None:
-            there = versus(desk, name, mine, theirs)
-        found.append((here, there))
-    return found
+def _compare_with_comparators(
+    context: ReportContext,
+) -> list[tuple[PairComparison, PairComparison | None]]:
+    """Compare this policy with each comparator, on models and test models."""
+    comparisons: list[tuple[PairComparison, PairComparison | None]] = []
+    for name, policy in context.comparators.items():
+        comparison = compare(context, name, context.evaluation, context.evaluate(policy))
+        own_test, other_test, test_comparison = (
+            context.test_evaluation,
+            context.evaluate_test(policy),
+            None,
+        )
+        if own_test is not None and other_test is not None:
+            test_comparison = compare(context, name, own_test, other_test)
+        comparisons.append((comparison, test_comparison))
+    return comparisons
 
 
-class Middle(NamedTuple):
-    """Returns between the 10% and the 90% quantile, the number of models there and their weight."""
+class ReturnRange(NamedTuple):
+    """10% and 90% quantile of the returns, and number and weight of the models between."""
 
     low: float
     high: float
-    models: int
+    n_models: int
     weight: float
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
-    """What the first lines say, apart from what other sections find."""
+class Summary:
+    """Results shown in the first section of the page."""
 
-    rule: Rule  # the policy in a few phases
-    short: Rival  # that rule as a policy
-    sentences: list[Sentence]  # the rule in words; empty if it takes too many
-    usual: list[tuple[str, float]]  # the most frequent actions and their shares
-    drawn: float  # share of the decisions that are drawn by lot
-    middle: Middle
+    phased_policy: PhasedPolicy  # the policy in a few phases
+    phased_alternative: Alternative  # that rule as a policy
+    sentences: list[PhaseSentence]  # the rule in words; empty if it takes too many
+    frequent_actions: list[tuple[str, float]]  # the most frequent actions and their shares
+    share_randomized: float  # share of the decisions that are drawn by lot
+    return_range: ReturnRange
     worst_model: str
     oracle_mean: float  # of someone who knows the model
-    missing: float | None  # of what counts, compared with them; None if that may be negative
-    learning: float  # the most that a policy that learns gains
-    against: list[tuple[Versus, Versus | None]]  # the named policies, here and held out
-    closed: bool  # whether the policy is proven to be the best
+    oracle_gap: float | None  # of what counts, compared with them; None if that may be negative
+    history_bound: float  # on the mean return of any policy, history-dependent ones included
+    rounding: float  # a difference between returns that is not more than this is none
+    comparisons: list[
+        tuple[PairComparison, PairComparison | None]
+    ]  # the named policies, here and held out
+    is_closed: bool  # whether the policy is proven to be the best
 
 
-def answer(desk: Desk) -> Answer:
-    found = desk.evaluation
-    rule = desk.rule()
-    worst = np.where(found.weights > 0, found.returns, np.inf).argmin()
-    knows, F, missing = float(found.oracle @ found.weights), desk.objective, None
-    if F.monotone:
-        known = F.counted(found.oracle, lambda: found.oracle)
-        missing = float(F.value(known, found.weights)) - desk.value
-        missing = missing if missing > NOISE * np.abs(found.oracle).max() else 0.0
-    most = knows
-    if desk.bound is not None and desk.bound.bounds == "history" and not desk.aimed:
-        most = min(knows, desk.bound.value)
-    return Answer(
-        rule, rival(desk, "the short rule", rule.policy), in_words(desk, rule),
-        usual_actions(desk), _drawn(desk), _middle(found), desk.model.model_labels[int(worst)],
-        knows, missing, max(most - found.mean, 0.0),
-        _against(desk), _closed(desk),
-    )  # fmt: skip
+def summarize(context: ReportContext) -> Summary:
+    """Summarize the policy: short rule, return range, oracle gap, comparisons."""
+    evaluation = context.evaluation
+    phased_policy = context.fit_phases()
+    worst_index = np.where(evaluation.weights > 0, evaluation.returns, np.inf).argmin()
+    oracle_mean, objective, oracle_gap = (
+        float(evaluation.oracle @ evaluation.weights),
+        context.objective,
+        None,
+    )
+    if objective.is_monotone:
+        oracle_returns = objective.relative_returns(evaluation.oracle, lambda: evaluation.oracle)
+        oracle_gap = float(objective.value(oracle_returns, evaluation.weights)) - context.value
+        oracle_gap = (
+            oracle_gap if oracle_gap > ROUNDING_RTOL * np.abs(evaluation.oracle).max() else 0.0
+        )
+    history_bound = oracle_mean
+    if (
+        context.bound is not None
+        and context.bound.scope == "history"
+        and not context.has_risk_objective
+    ):
+        history_bound = min(oracle_mean, context.bound.value)
+    return Summary(
+        phased_policy,
+        make_alternative(context, "the short rule", phased_policy.policy),
+        describe_rule(context, phased_policy),
+        find_frequent_actions(context, context.policy),
+        _compute_share_randomized(context),
+        _compute_return_range(evaluation),
+        context.model.model_labels[int(worst_index)],
+        oracle_mean,
+        oracle_gap,
+        history_bound,
+        ROUNDING_RTOL * float(np.abs(evaluation.oracle).max()),
+        _compare_with_comparators(context),
+        _is_closed(context),
+    )
 
 
-def _middle(found: Evaluation) -> Middle:
-    low, high = found.quantile(0.1), found.quantile(0.9)
-    inside = (found.returns >= low) & (found.returns <= high) & (found.weights > 0)
-    return Middle(low, high, int(inside.sum()), float(found.weights[inside].sum()))
+def _compute_return_range(evaluation: Evaluation) -> ReturnRange:
+    """Compute the range between the 10% and 90% quantile of the returns."""
+    low, high = evaluation.quantile(0.1), evaluation.quantile(0.9)
+    is_inside = (
+        (evaluation.returns >= low) & (evaluation.returns <= high) & (evaluation.weights > 0)
+    )
+    return ReturnRange(low, high, int(is_inside.sum()), float(evaluation.weights[is_inside].sum()))
 
 
-def _drawn(desk: Desk) -> float:
-    if desk.policy.deterministic:
+def _compute_share_randomized(context: ReportContext) -> float:
+    """Compute the share of decisions in which the policy randomizes."""
+    if context.policy.is_deterministic:
         return 0.0
-    visited = desk.visited()
-    return float(visited[desk.policy.probabilities.max(axis=2) < 1].sum() / visited.sum())
+    visit_probs = context.compute_visit_probs()
+    return float(
+        visit_probs[context.policy.probabilities.max(axis=2) < 1].sum() / visit_probs.sum()
+    )
 
 
-def _closed(desk: Desk) -> bool:
-    """Whether the bound meets the value, as far as its proof can tell."""
-    bound, found = desk.bound, desk.solution
+def _is_closed(context: ReportContext) -> bool:
+    """Return whether the bound meets the value of the policy."""
+    bound, solution = context.bound, context.solution
     if bound is None:
         return False
-    proven = found is not None and found.certificate is bound and found.status is Status.OPTIMAL
-    return proven or bound.gap(desk.value) <= PROVEN
+    is_proven = (
+        solution is not None and solution.certificate is bound and solution.status is Status.OPTIMAL
+    )
+    return is_proven or bound.gap(context.value) <= OPTIMALITY_GAP
 
 
-def may_toss(desk: Desk) -> bool:
-    """Whether drawing actions can earn anything, or was tried."""
-    known = "" if desk.solution is None else desk.solution.tossing_text
-    drawn = not desk.policy.deterministic and (desk.aimed or desk.kind.name == "stationary")
-    return bool(known) or drawn
+def may_gain_by_randomizing(context: ReportContext) -> bool:
+    """Return whether randomization may gain something or was tried."""
+    text = "" if context.solution is None else context.solution.randomization_text
+    is_randomized = not context.policy.is_deterministic and (
+        context.has_risk_objective or context.policy_class.name == "stationary"
+    )
+    return bool(text) or is_randomized
 
 
-def tossing(desk: Desk) -> str:
-    """What drawing actions earns compared with the best policy of the kind that draws none."""
-    if desk.solution is not None and desk.solution.tossing_text:
-        return desk.solution.describe_tossing(desk.stake.part)
-    endless = desk.kind.endless
-    sharp = solve(
-        desk.model, math.inf if endless else desk.horizon, objective=desk.objective, seed=desk.seed,
-        policy=Stationary() if desk.kind.name == "stationary" else None,
-    ).policy  # fmt: skip
-    found = desk.evaluate(sharp.over(desk.horizon) if endless else sharp)
-    gained = versus(desk, "", desk.evaluation, found)
-    if gained.gain < 0:
-        return f"it has {number(-gained.gain, 3)} less"
-    return tossing_text(desk.policy, desk.kind, gained.gain, desk.stake.part)
+def describe_randomization_gain(context: ReportContext) -> str:
+    """Describe the gain over the best deterministic policy found of the class."""
+    if context.solution is not None and context.solution.randomization_text:
+        return context.solution.describe_randomization(context.stake.format_share)
+    is_infinite = context.policy_class.is_infinite_horizon
+    deterministic_policy = solve(
+        context.model,
+        math.inf if is_infinite else context.horizon,
+        objective=context.objective,
+        seed=context.seed,
+        policy_class=Stationary() if context.policy_class.name == "stationary" else None,
+    ).policy
+    evaluation = context.evaluate(
+        deterministic_policy.to_markov(context.horizon) if is_infinite else deterministic_policy
+    )
+    comparison = compare(context, "", context.evaluation, evaluation)
+    if comparison.gain < 0:
+        loss_text = format_with_unit(format_number(-comparison.gain, 3), context.model.unit)
+        return f"it has {loss_text} less"
+    return describe_randomization(
+        context.policy,
+        context.policy_class,
+        comparison.gain,
+        context.model.unit,
+        context.stake.format_share,
+    )
 
 
-def passes_of_tossing(desk: Desk) -> float:
-    return desk.kind.passes(CADP().passes(desk.model.problem, desk.horizon))
+def estimate_randomization_passes(context: ReportContext) -> float:
+    """Estimate the passes of solving for a deterministic policy of the class."""
+    return context.policy_class.estimate_passes(
+        CADP().estimate_passes(context.model.problem, context.horizon)
+    )
 
 
-def simpler(desk: Desk) -> tuple[Rival, ...]:
-    """Policies simpler than the short rule: one rule for all steps, always the same action.
+def find_simpler_policies(context: ReportContext) -> tuple[Alternative, ...]:
+    """Find policies simpler than the short rule: stationary, or with one action.
 
-    The first is a table of all states, which is no simpler than a tree. A policy that is that
-    simple itself, or that another name has already, is left out.
+    The first is a table of all states, which is no simpler than a tree, and is left out if the
+    second is as good. So is a policy that is that simple itself, or that has a name already.
     """
-    always: Any  # a table, as the policy is one
-    name, always = desk.constant()[0]
-    found = [] if always == desk.policy else [rival(desk, name, always)]
-    constant = (desk.policy.table == desk.policy.table[:1]).all()
-    if not desk.words and not constant:
-        rule = one_rule(desk.policy, desk.model, desk.visited(), desk.kind)
-        if rule not in (desk.policy, desk.rule().policy, always):
-            found = [rival(desk, "one rule for all steps", rule), *found]
-    return tuple(found)
+    name, constant_policy = context.find_constant_policies()[0]
+    assert isinstance(constant_policy, MarkovPolicy)  # as the policy is one
+    single, known = (
+        make_alternative(context, name, constant_policy),
+        [context.policy, *context.comparators.values()],
+    )
+    alternatives = (
+        [] if any(have_same_decisions(context, constant_policy, x) for x in known) else [single]
+    )
+    is_constant_in_time = (context.policy.table == context.policy.table[:1]).all()
+    if not context.policy_text and not is_constant_in_time:
+        stationary_policy = fit_stationary(
+            context.policy, context.model, context.compute_visit_probs(), context.policy_class
+        )
+        same = make_alternative(context, "one rule for all steps", stationary_policy)
+        if (
+            stationary_policy not in (context.policy, context.fit_phases().policy)
+            and same.loss < single.loss
+        ):
+            alternatives = [same, *alternatives]
+    return tuple(alternatives)
 
 
-class SmallRule(NamedTuple):
-    """The smallest tree that gives up at most 1% of what is at stake; ``gain``: what it earns."""
+def have_same_decisions(context: ReportContext, policy: MarkovPolicy, other: MarkovPolicy) -> bool:
+    """Return whether two deterministic policies agree in all states with a choice."""
+    if not (policy.is_deterministic and other.is_deterministic):
+        return False
+    return bool((policy.actions == other.actions)[:, context.model.has_choice].all())
+
+
+class SmallTree(NamedTuple):
+    """The smallest tree that gives up at most 1% of the value at stake, and its gain."""
 
     policy: TreePolicy
-    rival: Rival
+    alternative: Alternative
     gain: float
 
 
-def can_grow(desk: Desk) -> bool:
-    """Whether a tree has something to ask about, and is simpler than the policy."""
-    if desk.words or type(desk.kind) not in (Markov, Stationary):
+def can_fit_tree(context: ReportContext) -> bool:
+    """Return whether the states have features to split on and the policy is no tree itself."""
+    if context.policy_text or type(context.policy_class) not in (Markov, Stationary):
         return False
     try:
-        Tree().check(desk.model, desk.horizon)
+        Tree().check(context.model, context.horizon)
     except InputError:
         return False
     return True
 
 
-def small_rule(desk: Desk) -> SmallRule | None:
-    """One search grows trees of all sizes; the smallest that will do is kept."""
-    kind = Tree(most_leaves(desk), time=not desk.kind.endless)
-    found = solve(desk.model, desk.horizon, policy=kind, objective=desk.objective, seed=desk.seed)
-    least = desk.value - max(WITHIN * desk.stake.amount, 1e-9 * abs(desk.value))
-    grown = zip(found.details["grown"], found.details["value_by_leaves"], strict=True)
-    tree = next((tree for tree, value in grown if value >= least), None)
+def find_small_tree(context: ReportContext) -> SmallTree | None:
+    """Find the smallest tree within 1% of the value at stake; None if none is."""
+    policy_class = Tree(
+        choose_max_leaves(context), use_time=not context.policy_class.is_infinite_horizon
+    )
+    solution = solve(
+        context.model,
+        context.horizon,
+        policy_class=policy_class,
+        objective=context.objective,
+        seed=context.seed,
+    )
+    min_value = context.value - max(
+        STAKE_TOLERANCE * context.stake.amount, 1e-9 * abs(context.value)
+    )
+    candidates = zip(
+        solution.details["trees_by_leaves"], solution.details["value_by_leaves"], strict=True
+    )
+    tree = next((tree for tree, value in candidates if value >= min_value), None)
     if tree is None:
         return None
-    ruled = rival(
-        desk, f"the rule of {counted(tree.n_leaves, 'leaf', 'leaves')}", tree.over(desk.horizon)
+    alternative = make_alternative(
+        context,
+        f"the rule of {pluralize(tree.n_leaves, 'leaf', 'leaves')}",
+        tree.to_markov(context.horizon),
     )
-    gain = difference(desk.objective, ruled.found, desk.evaluation)
-    return SmallRule(tree, ruled, max(gain, 0.0))
+    gain = compute_difference(context.objective, alternative.evaluation, context.evaluation)
+    return SmallTree(tree, alternative, max(gain, 0.0))
 
 
-def most_leaves(desk: Desk) -> int:
-    return next((k for k in LEAVES if desk.seconds(passes_of_rule(desk, k)) <= SOON), 1)
+def choose_max_leaves(context: ReportContext) -> int:
+    """Choose the largest limit of leaves whose search is estimated to be short."""
+    return next(
+        (
+            k
+            for k in LEAF_LIMITS
+            if context.estimate_seconds(estimate_tree_passes(context, k)) <= MAX_TREE_SECONDS
+        ),
+        1,
+    )
 
 
-def passes_of_rule(desk: Desk, leaves: int | None = None) -> float:
-    """About how many passes the search takes at most; for other objectives it is longer."""
-    return 600 * (leaves or most_leaves(desk)) * (5 if desk.aimed else 1)
+def estimate_tree_passes(context: ReportContext, max_leaves: int | None = None) -> float:
+    """Estimate an upper limit of the passes of the search for trees."""
+    return (
+        600 * (max_leaves or choose_max_leaves(context)) * (5 if context.has_risk_objective else 1)
+    )
 
 
-def can_choose(desk: Desk) -> bool:
-    return desk.policy.deterministic and bool(desk.objective.monotone)
+def can_find_near_optimal(context: ReportContext) -> bool:
+    return context.policy.is_deterministic and bool(context.objective.is_monotone)
 
 
-def free(desk: Desk) -> Freedom:
-    """Which actions may be mixed freely if at most 1% of what is at stake may be lost."""
-    return freedom(desk.policy, desk.model, WITHIN, objective=desk.objective, compare=desk.compared)
+def find_near_optimal_sets(context: ReportContext) -> NearOptimalActions:
+    """Find the actions that may be interchanged for 1% of the value at stake."""
+    return near_optimal_actions(
+        context.model,
+        context.policy,
+        STAKE_TOLERANCE,
+        objective=context.objective,
+        at_stake=context.stake,
+    )
 
 
-class OffGrid(NamedTuple):
-    """The mean return on the grid, and of the user's function without it, with two errors.
+class OffGridCheck(NamedTuple):
+    """Mean return on the grid and of the step function itself, with two standard errors.
 
-    ``coarse``: whether they differ by more than chance and the proof, if there is one, explain.
+    ``is_coarse``: whether they differ by more than chance and the gap of the bound explain.
     """
 
-    on: float
-    off: float
+    grid_mean: float
+    off_grid_mean: float
     error: float
-    episodes: int
-    coarse: bool
+    n_episodes: int
+    is_coarse: bool
 
 
 def has_grid(model: MMDP | None) -> bool:
-    """Whether a continuous axis was put on a grid by a function that is still at hand."""
-    return model is not None and model.function is not None and bool(model.function.continuous)
+    """Return whether the model comes from a step function with a continuous axis."""
+    return model is not None and model.step_spec is not None and bool(model.step_spec.grid_axes)
 
 
-def off_grid(desk: Desk) -> tuple[OffGrid, OffGrid | None]:
-    """Here, and on the held-out models if they have a function too."""
-    here = _off_grid(desk, desk.model, desk.evaluation)
-    tested = None
-    if desk.test is not None and desk.held_out is not None and has_grid(desk.test):
-        tested = _off_grid(desk, desk.test, desk.held_out)
-    return here, tested
+def check_off_grid(context: ReportContext) -> tuple[OffGridCheck, OffGridCheck | None]:
+    """Simulate the policy without the grid, on models and on test models."""
+    train_check = _check_model_off_grid(context, context.model, context.evaluation)
+    test_check = None
+    if (
+        context.test_model is not None
+        and context.test_evaluation is not None
+        and has_grid(context.test_model)
+    ):
+        test_check = _check_model_off_grid(context, context.test_model, context.test_evaluation)
+    return train_check, test_check
 
 
-def _off_grid(desk: Desk, model: MMDP, found: Evaluation) -> OffGrid:
-    played = simulate(desk.policy, model, seed=desk.seed, off_grid=True)
-    proof = None if desk.aimed or model is not desk.model else desk.bound
-    allowed = 0.0 if proof is None else proof.value - desk.value
-    error = 2 * played.stderr if played.stderr > 1e-12 * abs(played.mean) else 0.0  # rounding
-    coarse = abs(found.mean - played.mean) > max(allowed, error)
-    return OffGrid(found.mean, played.mean, error, played.details["episodes"], coarse)
+def _check_model_off_grid(
+    context: ReportContext, model: MMDP, evaluation: Evaluation
+) -> OffGridCheck:
+    """Simulate the policy without the grid and compare the mean return."""
+    simulation = simulate(model, context.policy, seed=context.seed, off_grid=True)
+    bound = None if context.has_risk_objective or model is not context.model else context.bound
+    bound_gap = 0.0 if bound is None else bound.value - context.value
+    error = (
+        2 * simulation.stderr if simulation.stderr > 1e-12 * abs(simulation.mean) else 0.0
+    )  # rounding
+    is_coarse = abs(evaluation.mean - simulation.mean) > max(bound_gap, error)
+    return OffGridCheck(
+        evaluation.mean, simulation.mean, error, simulation.details["n_episodes"], is_coarse
+    )
 
 
-class Controller(NamedTuple):
-    """The given policy with memory against the page's own without, and its flow chart."""
+class ControllerReport(NamedTuple):
+    """A given finite-state controller, its evaluation, and its gain over this policy."""
 
     policy: MemoryPolicy
-    found: Evaluation
-    gained: Versus
+    evaluation: Evaluation
+    comparison: PairComparison
 
 
-def controller(desk: Desk) -> Controller:
-    assert desk.controller is not None
-    found = desk.evaluate(desk.controller)
-    gained = versus(desk, desk.name, found, desk.evaluation)
-    return Controller(desk.controller.merged(desk.model), found, gained)
+def evaluate_controller(context: ReportContext) -> ControllerReport:
+    """Evaluate the given finite-state controller and compare it with this policy."""
+    assert context.controller is not None
+    evaluation = context.evaluate(context.controller)
+    comparison = compare(context, context.name, evaluation, context.evaluation)
+    return ControllerReport(context.controller.merge_nodes(context.model), evaluation, comparison)
 
 
-class Asked(NamedTuple):
-    """What the problem is made of."""
+class ProblemFacts(NamedTuple):
+    """Facts about the problem: quantity, weights and initial states."""
 
     quantity: str  # what a return is, in words
-    equal_weights: bool
-    effective: float  # models of equal weight that these are as good as
-    start: list[int]  # states that an episode may start in
+    has_equal_weights: bool
+    effective_sample_size: float  # models of equal weight that these are as good as
+    initial_states: list[int]  # states that an episode may start in
 
 
-def asked(desk: Desk) -> Asked:
-    w = desk.model.weights
-    start = np.flatnonzero(desk.model.problem.initial.any(axis=1)).tolist()
-    return Asked(_quantity(desk), bool(np.allclose(w, 1 / len(w))), 1 / float((w**2).sum()), start)
-
-
-def _quantity(desk: Desk) -> str:
-    """As the model says, or the net benefit if rewards are that of the given effects and costs."""
-    model, x = desk.model, desk.outcomes
-    if model.quantity or x is None:
-        return model.quantity or "return"
-    parts = x.counting.models(model, x.effects, x.costs, desk.horizon)
-    r, e, c = np.broadcast_arrays(
-        *(np.where(model.allowed, y.rewards, 0.0) for y in (model, *parts))
+def collect_problem_facts(context: ReportContext) -> ProblemFacts:
+    """Collect the facts about the problem that the page shows."""
+    weights = context.model.weights
+    initial_states = np.flatnonzero(context.model.problem.initial.any(axis=1)).tolist()
+    return ProblemFacts(
+        _describe_quantity(context),
+        bool(np.allclose(weights, 1 / len(weights))),
+        1 / float((weights**2).sum()),
+        initial_states,
     )
-    worth = float(f"{((r + c) * e).sum() / max((e * e).sum(), 1e-300):.9g}")  # 15, not 15.00
-    if not np.allclose(r, worth * e - c, rtol=0.0, atol=NOISE * np.abs(r).max()):
+
+
+def _describe_quantity(context: ReportContext) -> str:
+    """Describe the return: the model's quantity, net benefit, or "return"."""
+    model, inputs = context.model, context.economic_inputs
+    if model.quantity or inputs is None:
+        return model.quantity or "return"
+    outcome_models = inputs.discounting.make_outcome_models(
+        model, inputs.effects, inputs.costs, context.horizon
+    )
+    r, e, c = np.broadcast_arrays(
+        *(np.where(model.allowed, y.rewards, 0.0) for y in (model, *outcome_models))
+    )
+    wtp = float(f"{((r + c) * e).sum() / max((e * e).sum(), 1e-300):.9g}")  # 15, not 15.00
+    if not np.allclose(r, wtp * e - c, rtol=0.0, atol=ROUNDING_RTOL * np.abs(r).max()):
         return "return"
-    return f"net benefit at {in_unit(number(worth), model.unit)} per unit of effect"
+    return f"net benefit at {format_with_unit(format_number(wtp), model.unit)} per unit of effect"
 
 
 # ---------------------------------------------------------------------- safer
-def safer(desk: Desk) -> Frontier:
-    """From the best on average to the safest policy."""
-    found = frontier(desk.model, desk.horizon, seed=desk.seed)
-    tests = [x for x in (desk.tested(point.policy) for point in found.points) if x is not None]
-    return replace(found, tests=tuple(tests))
+def compute_risk_frontier(context: ReportContext) -> RiskFrontier:
+    """Compute the risk frontier, from the best on average to the safest policy."""
+    result = risk_frontier(context.model, context.horizon, seed=context.seed)
+    test_evaluations = [
+        x
+        for x in (context.evaluate_test(point.policy) for point in result.solutions)
+        if x is not None
+    ]
+    return replace(result, test_evaluations=tuple(test_evaluations))
 
 
 # ---------------------------------------------------------------------- methods
 @dataclass(frozen=True)
-class Row:
-    """One line of the table of methods: on the models at hand, and on the held-out ones."""
+class MethodRow:
+    """Row of the table of methods: evaluations on models and test models, seconds, status."""
 
     name: str
-    found: Evaluation
-    held_out: Evaluation | None
+    evaluation: Evaluation
+    test_evaluation: Evaluation | None
     seconds: float | None = None
     status: str = ""
     policy: MarkovPolicy | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Methods:
-    """The policy, the other methods, and Oracle as the last of ``rows``.
+class MethodComparison:
+    """Table of methods with this policy first and Oracle last, and what follows from it.
 
-    ``best`` is the best solution on average at hand of the kind that was asked for; ``reference``:
-    the name and the mean of the best policy on average, or this one's, and ``evpi`` what knowing
-    the model is worth at most compared with it, on average; exact if that is optimal and its kind
-    is not restricted: Oracle is free. ``ahead``: the method that does best on the held-out models
-    if it is ahead of this policy, by how much, and the standard error of that. ``traces`` have the
-    value by iteration of every CADP run, ``climbed`` what it gained from its start, None if it kept
-    it.
+    ``best_solution``: the solution of the page's policy class with the highest mean; ``reference``:
+    name and mean of the best policy on average, maybe this one; ``oracle_gain``: how much more
+    Oracle returns on average, which is the EVPI if that policy is optimal and its class is not
+    restricted. ``test_leader``: name, lead and standard error of the method that is best on the
+    test models, if it is ahead of this policy. ``traces``: value by iteration of every CADP run;
+    ``ascent_gain``: the largest gain of a run over its init, None if no run improved.
     """
 
-    rows: tuple[Row, ...]
-    best: Solution | None
+    rows: tuple[MethodRow, ...]
+    best_solution: Solution | None
     reference: tuple[str, float]
-    evpi: float
-    ahead: tuple[str, float, float] | None
-    simulated: bool
+    oracle_gain: float
+    test_leader: tuple[str, float, float] | None
+    has_simulated: bool
     traces: dict[str, Array]
-    climbed: float | None
+    ascent_gain: float | None
 
 
-def methods(desk: Desk) -> Methods:
-    rows, best, traces = _rows(desk), best_of(desk), _traces(desk)
-    gained = [float(y[-1] - y[0]) for y in traces.values() if len(y) > 1]
-    mean = best_mean(desk, best)
-    own = best is None or mean <= desk.evaluation.mean + NOISE * abs(mean)
-    name = "this policy" if own or best is None else titled(best)
-    return Methods(
-        rows, best, (name, mean), max(rows[-1].found.mean - mean, 0.0), _ahead(desk, rows),
-        any(row.found.errors is not None for row in rows), traces, max(gained, default=None),
-    )  # fmt: skip
+def compare_methods(context: ReportContext) -> MethodComparison:
+    """Solve by every method and compare the results with this policy and Oracle."""
+    rows, best_solution, traces = (
+        _make_rows(context),
+        find_best_solution(context),
+        _collect_traces(context),
+    )
+    ascent_gains = [float(trace[-1] - trace[0]) for trace in traces.values() if len(trace) > 1]
+    mean = find_best_mean(context, best_solution)
+    is_own_best = best_solution is None or mean <= context.evaluation.mean + ROUNDING_RTOL * abs(
+        mean
+    )
+    name = "this policy" if is_own_best or best_solution is None else format_title(best_solution)
+    return MethodComparison(
+        rows,
+        best_solution,
+        (name, mean),
+        max(rows[-1].evaluation.mean - mean, 0.0),
+        _find_test_leader(context, rows),
+        any(row.evaluation.standard_errors is not None for row in rows),
+        traces,
+        max(ascent_gains, default=None),
+    )
 
 
-def best_of(desk: Desk) -> Solution | None:
-    found = desk.every() + ([desk.solution] if desk.solution is not None and desk.given else [])
-    same = [
-        x for x in found
-        if x.markov is not None and x.provenance.policy.name == desk.kind.name
-    ]  # fmt: skip
-    return max(same, key=lambda x: x.evaluation.mean, default=None)
-
-
-def best_mean(desk: Desk, best: Solution | None) -> float:
-    own = desk.evaluation.mean
-    return own if best is None else max(own, best.evaluation.mean)
-
-
-def _rows(desk: Desk) -> tuple[Row, ...]:
-    every, known, own = desk.every(), desk.solution, desk.given or desk.aimed
-    same = [
-        x for x in every
-        if own and known is not None and known.method == x.method and x.policy == desk.policy
-    ]  # fmt: skip
-    rows = []
-    if own:
-        taken = any(titled(x) == desk.name for x in every if x not in same)
-        rows.append(_row("this policy" if taken else desk.name, desk, known))
-    for found in every:
-        if found.policy is not None and found not in same:
-            tested = desk.tested(found.policy)
-            rows.append(Row(titled(found), found.evaluation, tested, *_how(found)))
-    if (x := desk.controller) is not None:
-        name = f"the given policy, {counted(x.n_nodes, 'node')}"
-        rows.insert(0, Row(name, desk.evaluate(x), desk.tested(x), status="given"))
-    rows += [
-        Row(name, desk.evaluate(x), desk.tested(x), status="given", policy=x)
-        for name, x in desk.named.items()
+def find_best_solution(context: ReportContext) -> Solution | None:
+    """Find the solution of the page's policy class with the highest mean; None if none."""
+    solutions = context.solve_all() + (
+        [context.solution] if context.solution is not None and context.is_given else []
+    )
+    same_class = [
+        x
+        for x in solutions
+        if x.markov_policy is not None
+        and x.provenance.policy_class.name == context.policy_class.name
     ]
-    oracle, held_out = desk.evaluation.oracle, desk.held_out
-    knows = Evaluation(oracle, desk.model.weights, _oracle=lambda: oracle)
-    tested = None
-    if held_out is not None:
-        own_best = held_out.oracle
-        tested = Evaluation(own_best, held_out.weights, _oracle=lambda: own_best)
-    last = Row("Oracle (knows the model)", knows, tested, status="a bound: no policy does better")
-    return (*rows, last)
+    return max(same_class, key=lambda x: x.evaluation.mean, default=None)
 
 
-def _row(name: str, desk: Desk, known: Solution | None) -> Row:
-    return Row(name, desk.evaluation, desk.held_out, *(() if known is None else _how(known)))
+def find_best_mean(context: ReportContext, best_solution: Solution | None) -> float:
+    own_mean = context.evaluation.mean
+    return own_mean if best_solution is None else max(own_mean, best_solution.evaluation.mean)
 
 
-def _how(found: Solution) -> tuple[float, str, MarkovPolicy | None]:
-    return found.seconds, found.outcome, found.markov
+def _make_rows(context: ReportContext) -> tuple[MethodRow, ...]:
+    """Make the rows of the table of methods: policies, comparators, Oracle last."""
+    solutions, own_solution, has_own_row = (
+        context.solve_all(),
+        context.solution,
+        context.is_given or context.has_risk_objective,
+    )
+    duplicates = [
+        x
+        for x in solutions
+        if has_own_row
+        and own_solution is not None
+        and own_solution.method == x.method
+        and x.policy == context.policy
+    ]
+    rows = []
+    if has_own_row:
+        is_name_taken = any(
+            format_title(x) == context.name for x in solutions if x not in duplicates
+        )
+        rows.append(
+            _make_own_row("this policy" if is_name_taken else context.name, context, own_solution)
+        )
+    for solution in solutions:
+        if solution.policy is not None and solution not in duplicates:
+            test_evaluation = context.evaluate_test(solution.policy)
+            rows.append(
+                MethodRow(
+                    format_title(solution),
+                    solution.evaluation,
+                    test_evaluation,
+                    *_solution_columns(solution),
+                )
+            )
+    if (x := context.controller) is not None:
+        name = f"the given policy, {pluralize(x.n_nodes, 'node')}"
+        rows.insert(
+            0, MethodRow(name, context.evaluate(x), context.evaluate_test(x), status="given")
+        )
+    rows += [
+        MethodRow(name, context.evaluate(x), context.evaluate_test(x), status="given", policy=x)
+        for name, x in context.comparators.items()
+    ]
+    oracle_returns, own_test = context.evaluation.oracle, context.test_evaluation
+    oracle_evaluation = Evaluation(
+        oracle_returns, context.model.weights, _compute_oracle=lambda: oracle_returns
+    )
+    test_evaluation = None
+    if own_test is not None:
+        test_oracle_returns = own_test.oracle
+        test_evaluation = Evaluation(
+            test_oracle_returns, own_test.weights, _compute_oracle=lambda: test_oracle_returns
+        )
+    oracle_row = MethodRow(
+        "Oracle (knows the model)",
+        oracle_evaluation,
+        test_evaluation,
+        status="a bound: no policy does better",
+    )
+    return (*rows, oracle_row)
 
 
-def _ahead(desk: Desk, rows: tuple[Row, ...]) -> tuple[str, float, float] | None:
-    tested = {row.name: row.held_out for row in rows[:-1] if row.held_out is not None}
-    if desk.held_out is None or not tested or desk.aimed:
+def _make_own_row(name: str, context: ReportContext, solution: Solution | None) -> MethodRow:
+    """Make the row of this policy."""
+    return MethodRow(
+        name,
+        context.evaluation,
+        context.test_evaluation,
+        *(() if solution is None else _solution_columns(solution)),
+    )
+
+
+def _solution_columns(solution: Solution) -> tuple[float, str, MarkovPolicy | None]:
+    return solution.seconds, solution.status_text, solution.markov_policy
+
+
+def _find_test_leader(
+    context: ReportContext, rows: tuple[MethodRow, ...]
+) -> tuple[str, float, float] | None:
+    """Find the method ahead of this policy on test models: name, lead, standard error."""
+    test_evaluations = {
+        row.name: row.test_evaluation for row in rows[:-1] if row.test_evaluation is not None
+    }
+    if context.test_evaluation is None or not test_evaluations or context.has_risk_objective:
         return None
-    name = max(tested, key=lambda name: tested[name].mean)
-    more, error = tested[name].lead(desk.held_out)
-    ahead = more > NOISE * abs(desk.held_out.mean)
-    return (name, more, error) if ahead else None
+    name = max(test_evaluations, key=lambda name: test_evaluations[name].mean)
+    lead, stderr = test_evaluations[name].compare_mean(context.test_evaluation)
+    is_ahead = lead > ROUNDING_RTOL * abs(context.test_evaluation.mean)
+    return (name, lead, stderr) if is_ahead else None
 
 
-def _traces(desk: Desk) -> dict[str, Array]:
-    runs = [desk.solution] if desk.solution is not None and not desk.aimed else []
-    found: dict[str, Array] = {}
-    for run in [*runs, *desk.every()]:
-        if run.method == "cadp":
-            start = run.provenance.options.get("init", "wsu")
-            start = "one leaf" if run.provenance.policy.grows else start
-            name = start if isinstance(start, str) else "a given policy"
-            found.setdefault(name.upper() if len(name) == 3 else name, run.trace)
-    return found
+def _collect_traces(context: ReportContext) -> dict[str, Array]:
+    """Collect the values by iteration of every CADP run, by the name of its init."""
+    own_runs = (
+        [context.solution]
+        if context.solution is not None and not context.has_risk_objective
+        else []
+    )
+    traces: dict[str, Array] = {}
+    for solution in [*own_runs, *context.solve_all()]:
+        if solution.method == "cadp":
+            init = solution.provenance.options.get("init", "wsu")
+            init = "one leaf" if solution.provenance.policy_class.uses_growth else init
+            name = init if isinstance(init, str) else "a given policy"
+            traces.setdefault(name.upper() if len(name) == 3 else name, solution.trace)
+    return traces
 
 
 # ---------------------------------------------------------------------- over the models
-class Near(NamedTuple):
-    """Weight of the models whose own free optimum is at most ``amount`` higher."""
+class NearOptimalShare(NamedTuple):
+    """Weight of the models whose optimum is at most ``tolerance`` above the policy."""
 
     weight: float
-    amount: float
+    tolerance: float
 
 
-def near_optimal(desk: Desk) -> Near:
-    """How often the policy is within 1% of what is at stake of a model's own optimum."""
-    found, amount = desk.evaluation, WITHIN * desk.stake.amount
-    near = np.maximum(amount, 1e-9 * np.abs(found.oracle))
-    return Near(float(found.weights[found.regret <= near].sum()), amount)
+def compute_near_optimal_share(context: ReportContext) -> NearOptimalShare:
+    """Compute the weight of the models with a regret of at most 1% of the stake."""
+    evaluation, tolerance = context.evaluation, STAKE_TOLERANCE * context.stake.amount
+    thresholds = np.maximum(tolerance, 1e-9 * np.abs(evaluation.oracle))
+    return NearOptimalShare(
+        float(evaluation.weights[evaluation.regret <= thresholds].sum()), tolerance
+    )
 
 
-def simulated_coverage(desk: Desk) -> Coverage:
-    """How often ranges of the policy's returns have the true one, on logs like the models' own."""
-    return coverage(desk.model, desk.policy, logs=LOGS, models=REFITTED, seed=desk.seed)
+def simulate_coverage(context: ReportContext) -> Coverage:
+    """Compute how often intervals of the policy's return cover, on simulated logs."""
+    return coverage(
+        context.model, context.policy, n_logs=N_LOGS, n_models=N_REFITTED_MODELS, seed=context.seed
+    )
 
 
-def passes_of_coverage(desk: Desk) -> float:
-    return 3 * LOGS * REFITTED / desk.model.n_models  # models are drawn, laid out and evaluated
+def estimate_coverage_passes(context: ReportContext) -> float:
+    """Estimate the passes of sampling and evaluating models for the simulated logs."""
+    return (
+        3 * N_LOGS * N_REFITTED_MODELS / context.model.n_models
+    )  # models are drawn, laid out and evaluated
 
 
-class Weights(NamedTuple):
-    """Model weights b (T, M, S), and the state that moves them most.
+class WeightSummary(NamedTuple):
+    """Model weights b (T, M, S), and the state that changes them most.
 
-    ``in_play``: how many equally likely models would be as uncertain as at the last decision.
+    ``effective_size``: number of equally likely models as uncertain as at the last decision.
     """
 
-    b: Array
+    weights: Array
     state: int
-    in_play: float
+    effective_size: float
 
 
-def weights(desk: Desk) -> Weights:
-    b = desk.weights()
+def summarize_weights(context: ReportContext) -> WeightSummary:
+    """Summarize the model weights under the policy."""
+    weights = context.compute_model_weights()
     # |b_{t,m}(s) - lambda_m P(s at t)|, summed over times and models
-    expected = b.sum(axis=1, keepdims=True) * desk.model.weights[None, :, None]
-    state = int(np.abs(b - expected).sum(axis=(0, 1)).argmax())
-    return Weights(b, state, float(informed(b)[-1, 0]))
+    expected = weights.sum(axis=1, keepdims=True) * context.model.weights[None, :, None]
+    state = int(np.abs(weights - expected).sum(axis=(0, 1)).argmax())
+    return WeightSummary(weights, state, float(effective_size_by_time(weights)[-1, 0]))
 
 
 # ---------------------------------------------------------------------- knowing more
 @dataclass(frozen=True, eq=False)
-class Information:
-    """EVPI and EVPPI.
+class InformationValue:
+    """Expected value of perfect information (EVPI), and of each parameter (EVPPI).
 
-    ``giveaways``: parameters with another value in every model, if conditioned on each of the
-    values; to know one of them is to know the model, whatever else differs between the models.
-    ``most``: the parameter worth most and its value, unless it is one of these.
+    ``identifying_parameters``: parameters with another value in every model, so that knowing one
+    of them is knowing the model. ``best_parameter``: name and value of the parameter worth most,
+    unless it is one of these.
     """
 
     table: pd.DataFrame
-    giveaways: list[str]
-    most: tuple[str, float] | None
+    identifying_parameters: list[str]
+    best_parameter: tuple[str, float] | None
 
 
-def information(desk: Desk) -> Information | None:
-    best = best_of(desk)
-    if best is None or not desk.model.parameters:
+def compute_information_value(context: ReportContext) -> InformationValue | None:
+    """Compute EVPI and EVPPI; None without parameters or a solution."""
+    best_solution = find_best_solution(context)
+    if best_solution is None or not context.model.parameters:
         return None
-    table = information_table(desk.model, desk.horizon, method=best)
-    values, alone = desk.model.parameters, table.iloc[1:]
-    exact = alone.loc[alone["estimator"] == "exact", "parameter"]
-    giveaways = [x for x in exact if len(np.unique(values[x])) == desk.model.n_models]
-    top = alone.sort_values("value", kind="stable").iloc[-1]
-    most = None if top["parameter"] in giveaways else (str(top["parameter"]), float(top["value"]))
-    return Information(table, giveaways, most)
+    table = voi_table(context.model, context.horizon, method=best_solution)
+    parameters, single_rows = context.model.parameters, table.iloc[1:]
+    exact_parameters = single_rows.loc[single_rows["estimator"] == "exact", "parameter"]
+    identifying_parameters = [
+        x for x in exact_parameters if len(np.unique(parameters[x])) == context.model.n_models
+    ]
+    top_row = single_rows.sort_values("value", kind="stable").iloc[-1]
+    best_parameter = (
+        None
+        if top_row["parameter"] in identifying_parameters
+        else (str(top_row["parameter"]), float(top_row["value"]))
+    )
+    return InformationValue(table, identifying_parameters, best_parameter)
 
 
-def passes_of_information(desk: Desk) -> float:
-    """About how many passes the solves of groups take; trees are grown for every model too."""
-    count, kind = len(desk.model.parameters), desk.kind
-    if not count or not isinstance(kind, Tree):
-        return 200.0 * FEW * count
-    return 125.0 * kind.leaves * (desk.model.n_models + FEW * count)
+def estimate_information_passes(context: ReportContext) -> float:
+    """Estimate the passes of the solves by groups of models."""
+    n_parameters, policy_class = len(context.model.parameters), context.policy_class
+    if not n_parameters or not isinstance(policy_class, Tree):
+        return 200.0 * MAX_GROUPS * n_parameters
+    return 125.0 * policy_class.max_leaves * (context.model.n_models + MAX_GROUPS * n_parameters)
 
 
-def within(desk: Desk) -> float:
-    """About the EVPI of someone who is bound to the restricted kind."""
-    best = best_of(desk)
-    if best is not None:
-        return evpi(desk.model, method=best)
-    own = own_rules(desk.policy, desk.model)
-    return max(float(own @ desk.model.weights) - desk.evaluation.mean, 0.0)
+def estimate_restricted_evpi(context: ReportContext) -> float:
+    """Estimate the EVPI within the restricted policy class."""
+    best_solution = find_best_solution(context)
+    if best_solution is not None:
+        return evpi(context.model, method=best_solution)
+    model_optima = compute_stationary_oracle(context.policy, context.model)
+    return max(float(model_optima @ context.model.weights) - context.evaluation.mean, 0.0)
 
 
-class Remembering(NamedTuple):
-    """What memory is worth by nodes, and the policy with the most."""
+class MemoryValue(NamedTuple):
+    """Value by number of nodes, and the finite-state controller with the most nodes."""
 
     table: pd.DataFrame
     policy: MemoryPolicy
 
 
-def passes_of_memory(desk: Desk) -> float:
-    """About how many passes the flow charts and the simulation take."""
-    return 5_000.0 * max((desk.asked.get("memory") or NODES) - 1, 1)
+def estimate_memory_passes(context: ReportContext) -> float:
+    """Estimate the passes of solving for finite-state controllers and simulating."""
+    return 5_000.0 * max((context.request.get("max_nodes") or DEFAULT_MAX_NODES) - 1, 1)
 
 
-def memory(desk: Desk) -> Remembering:
-    nodes = range(1, (desk.asked.get("memory") or NODES) + 1)
-    at_stake = Stake(0.0, "", desk.model.unit) if desk.aimed else desk.stake  # gains are averages
-    return Remembering(*value_and_policy(
-        desk.model, desk.horizon, nodes, seed=desk.seed, time_limit=PROVING, at_stake=at_stake
-    ))  # fmt: skip
+def compute_memory_value(context: ReportContext) -> MemoryValue:
+    """Compute the value by number of nodes of a finite-state controller."""
+    node_counts = range(1, (context.request.get("max_nodes") or DEFAULT_MAX_NODES) + 1)
+    stake = (
+        ValueAtStake(0.0, "", context.model.unit) if context.has_risk_objective else context.stake
+    )  # gains are averages
+    return MemoryValue(
+        *solve_by_nodes(
+            context.model,
+            context.horizon,
+            node_counts,
+            seed=context.seed,
+            time_limit=BOUND_TIME_LIMIT,
+            at_stake=stake,
+        )
+    )
 
 
 # ---------------------------------------------------------------------- enough models
-class Sizes(NamedTuple):
-    """Return on held-out models by number of models: with all, and its gain over about half."""
+class SampleSizeCurve(NamedTuple):
+    """Return on test models by number of models, and its gain from half of them to all."""
 
     table: pd.DataFrame
-    models: int
-    fewer: int
+    n_models: int
+    n_fewer: int
     value: float
     gain: float
 
 
-def sizes(desk: Desk) -> Sizes | None:
-    if not can_split(desk):
+def compute_sample_size_curve(context: ReportContext) -> SampleSizeCurve | None:
+    """Compute the return on test models by number of models; None if too few."""
+    if not can_solve_subsets(context):
         return None
-    counts, repeats = _draws(desk)
-    table = enough_models(
-        desk.model, desk.horizon, counts, test=desk.test, repeats=repeats, seed=desk.seed,
-        method=desk.methods[0],
-    )  # fmt: skip
-    last = table.iloc[-1]
-    half = table.iloc[int((table["models"] - last["models"] / 2).abs().argmin())]
-    value, gain = float(last["test"]), float(last["test"] - half["test"])
-    gain = gain if abs(gain) > NOISE * abs(value) else 0.0
-    return Sizes(table, int(last["models"]), int(half["models"]), value, gain)
+    subset_sizes, n_repeats = _choose_subset_sizes(context)
+    table = sample_size_curve(
+        context.model,
+        context.horizon,
+        subset_sizes,
+        test_model=context.test_model,
+        n_repeats=n_repeats,
+        seed=context.seed,
+        method=context.methods[0],
+    )
+    last_row = table.iloc[-1]
+    half_row = table.iloc[int((table["models"] - last_row["models"] / 2).abs().argmin())]
+    value, gain = float(last_row["test"]), float(last_row["test"] - half_row["test"])
+    gain = gain if abs(gain) > ROUNDING_RTOL * abs(value) else 0.0
+    return SampleSizeCurve(table, int(last_row["models"]), int(half_row["models"]), value, gain)
 
 
-def _draws(desk: Desk) -> tuple[list[int], int]:
-    """Numbers of models to solve with, and how often each is drawn."""
-    available = _to_draw(desk)
-    steps = [a * 10**b for b in range(7) for a in (1, 2, 5)]
-    counts = [*(x for x in steps if FEWEST <= x < available), available]
-    return counts, 10 if desk.seconds(1) <= QUICK else 3
+def _choose_subset_sizes(context: ReportContext) -> tuple[list[int], int]:
+    """Choose numbers of models to solve with, and the repeats of each."""
+    n_available = _count_available_models(context)
+    round_numbers = [a * 10**b for b in range(7) for a in (1, 2, 5)]
+    subset_sizes = [*(x for x in round_numbers if MIN_SUBSET_SIZE <= x < n_available), n_available]
+    return subset_sizes, 10 if context.estimate_seconds(1) <= FAST_PASS_SECONDS else 3
 
 
-def passes_of_sizes(desk: Desk) -> float:
-    """About how many passes the ascents with fewer models take."""
-    counts, repeats = _draws(desk)
-    return _passes(desk, (len(counts) - 1) * repeats + 1) if can_split(desk) else 0.0
+def estimate_sample_size_passes(context: ReportContext) -> float:
+    """Estimate the passes of the ascents with fewer models."""
+    subset_sizes, n_repeats = _choose_subset_sizes(context)
+    return (
+        _estimate_ascent_passes(context, (len(subset_sizes) - 1) * n_repeats + 1)
+        if can_solve_subsets(context)
+        else 0.0
+    )
 
 
-def passes_of_resamples(desk: Desk) -> float:
-    count = desk.asked.get("resamples") or RESAMPLES
-    return _passes(desk, 2 * count) if can_redraw(desk) else 0.0  # from two starts
+def estimate_resample_passes(context: ReportContext) -> float:
+    """Estimate the passes of the ascents on resampled models."""
+    n_resamples = context.request.get("n_resamples") or N_RESAMPLES
+    return (
+        _estimate_ascent_passes(context, 2 * n_resamples) if can_resample(context) else 0.0
+    )  # from two starts
 
 
-def _passes(desk: Desk, ascents: int) -> float:
-    one = one_start(desk.methods[0]).passes(desk.model.problem, desk.horizon)
-    return ascents * (one + AROUND)
+def _estimate_ascent_passes(context: ReportContext, n_ascents: int) -> float:
+    """Estimate the passes of a number of ascents of the first method."""
+    passes_per_ascent = with_single_init(context.methods[0]).estimate_passes(
+        context.model.problem, context.horizon
+    )
+    return n_ascents * (passes_per_ascent + EXTRA_PASSES)
 
 
-def can_split(desk: Desk) -> bool:
-    """Whether there are models enough, and a method, to solve with fewer of them."""
-    table = bool(desk.methods) and isinstance(read_method(desk.methods[0]).finds, Markov)
-    return table and _to_draw(desk) > FEWEST
+def can_solve_subsets(context: ReportContext) -> bool:
+    """Return whether there are enough models and a Markov method to solve subsets."""
+    is_markov_method = bool(context.methods) and isinstance(
+        as_method(context.methods[0]).default_class, Markov
+    )
+    return is_markov_method and _count_available_models(context) > MIN_SUBSET_SIZE
 
 
-def _to_draw(desk: Desk) -> int:
-    """How many models there are to solve with; without test models half of them are held out."""
-    return desk.model.n_models if desk.test is not None else -(-desk.model.n_models // 2)
+def _count_available_models(context: ReportContext) -> int:
+    """Count the models to solve with; half are held out if there are no test models."""
+    return (
+        context.model.n_models
+        if context.test_model is not None
+        else -(-context.model.n_models // 2)
+    )
 
 
-def can_redraw(desk: Desk) -> bool:
-    """Whether the policy is one that the first method finds for the mean."""
-    return not (desk.given or desk.aimed)
+def can_resample(context: ReportContext) -> bool:
+    """Return whether the policy is the one that the first method computes for the mean."""
+    return not (context.is_given or context.has_risk_objective)
 
 
-def resamples(desk: Desk) -> Stability | None:
-    if not can_redraw(desk):
+def compute_stability(context: ReportContext) -> Stability | None:
+    """Compute which decisions change on resampled models; None for a given policy."""
+    if not can_resample(context):
         return None
-    count = desk.asked.get("resamples") or RESAMPLES
-    return stability_of(desk.solved(0), desk.model, count, desk.seed, desk.methods[0])
+    n_resamples = context.request.get("n_resamples") or N_RESAMPLES
+    return stability_from_solution(
+        context.solve_method(0), context.model, n_resamples, context.seed, context.methods[0]
+    )
 
 
 # ---------------------------------------------------------------------- cost and effect
-def willingness(desk: Desk) -> WillingnessToPay:
-    x = desk.outcomes
-    assert x is not None
-    named = dict(desk.named)
-    same = twin(desk.policy, named, x.counting.models(desk.model, x.effects, x.costs, desk.horizon))
-    if same is None:
-        named = {"this policy": desk.policy, **named}
+class WtpSweep(NamedTuple):
+    """Willingness-to-pay table, and descriptions of the policies found in it.
+
+    ``policy_texts`` are by name of the policy; ``frequent_actions`` has the most frequent actions
+    and their shares for policies without a text.
+    """
+
+    table: WillingnessToPay
+    policy_texts: dict[str, str]
+    frequent_actions: dict[str, list[tuple[str, float]]]
+
+
+def compute_willingness_to_pay(context: ReportContext) -> WtpSweep:
+    """Compute the willingness-to-pay sweep and describe its policies."""
+    table = _compute_wtp_table(context)
+    texts = {name: table.policies[name].describe() for name in table.found_names}
+    frequent_actions = {
+        name: find_frequent_actions(context, table.policies[name].to_markov(context.horizon))
+        for name in table.found_names
+        if not texts[name]
+    }
+    return WtpSweep(table, {name: x for name, x in texts.items() if x}, frequent_actions)
+
+
+def _compute_wtp_table(context: ReportContext) -> WillingnessToPay:
+    """Compute the willingness-to-pay table of this policy, comparators and best ones."""
+    inputs = context.economic_inputs
+    assert inputs is not None
+    policies = dict(context.comparators)
+    duplicate = find_duplicate(
+        context.policy,
+        policies,
+        inputs.discounting.make_outcome_models(
+            context.model, inputs.effects, inputs.costs, context.horizon
+        ),
+    )
+    if duplicate is None:
+        policies = {"this policy": context.policy, **policies}
     else:
-        marked = {same: f"{same} (this policy)"}
-        named = {marked.get(name, name): policy for name, policy in named.items()}
+        new_names = {duplicate: f"{duplicate} (this policy)"}
+        policies = {new_names.get(name, name): policy for name, policy in policies.items()}
     return willingness_to_pay(
-        desk.model, x.effects, x.costs, x.thresholds, desk.horizon, method=desk.method(),
-        policy=desk.kind_for(), policies=named, counting=x.counting,
-    )  # fmt: skip
+        context.model,
+        inputs.effects,
+        inputs.costs,
+        inputs.wtp_grid,
+        context.horizon,
+        method=context.get_method(),
+        policy_class=context.find_policy_class(),
+        policies=policies,
+        discounting=inputs.discounting,
+    )
+
+
+# ---------------------------------------------------------------------- all sections
+class SectionResults(TypedDict):
+    """Results of the sections by key; None for a section that was not computed."""
+
+    summary: Summary
+    simpler: tuple[Alternative, ...] | None
+    small_tree: SmallTree | None
+    near_optimal: NearOptimalActions | None
+    randomization: str | None
+    off_grid: tuple[OffGridCheck, OffGridCheck | None] | None
+    controller: ControllerReport | None
+    problem: ProblemFacts
+    policy: PolicyCells
+    frontier: RiskFrontier | None
+    methods: MethodComparison
+    returns: NearOptimalShare
+    coverage: Coverage | None
+    weights: WeightSummary | None
+    voi: InformationValue | None
+    restricted_evpi: float | None
+    memory: MemoryValue | None
+    sample_size: SampleSizeCurve | None
+    stability: Stability | None
+    willingness: WtpSweep | None
+    source: str
 
 
 # ---------------------------------------------------------------------- the source
-def source(desk: Desk) -> str:
-    """The options of the method that found the policy, in brackets."""
-    given = {} if desk.solution is None else desk.solution.provenance.options
-    plain = ", ".join(
-        f"{key} {value}" for key, value in given.items()
+def format_method_options(context: ReportContext) -> str:
+    """Format the options of the method that found the policy, in parentheses."""
+    options = {} if context.solution is None else context.solution.provenance.options
+    text = ", ".join(
+        f"{key} {value}"
+        for key, value in options.items()
         if isinstance(value, (str, int, float)) and not isinstance(value, bool)
-    )  # fmt: skip
-    return f" ({plain})" if plain else ""
+    )
+    return f" ({text})" if text else ""

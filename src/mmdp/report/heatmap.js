@@ -2,33 +2,33 @@
 (() => {
   const map = at("map"), look = at("look"), rowsOf = at("rows"), legend = at("legend");
   const S = states.length;
-  const place = unpack(data.place, Uint16Array);
-  const runner = unpack(data.runner, Int32Array);
-  const numbers = {};
-  for (const name of Object.keys(data.numbers)) {
-    numbers[name] = unpack(data.numbers[name], Float32Array);
+  const actionIds = unpack(data.actionIds, Uint16Array);
+  const runnerUp = unpack(data.runnerUp, Int32Array);
+  const layers = {};
+  for (const name of Object.keys(data.layers)) {
+    layers[name] = unpack(data.layers[name], Float32Array);
   }
-  const there = (t, s) => numbers.probability[t * S + s] > 0;
+  const there = (t, s) => layers.probability[t * S + s] > 0;
   const ever = states.map((_, s) => times.some((_, t) => there(t, s)));
   const drawn = { // if one column stands for all times, a state counts that is reached at any
-    place: (t, s) => place[t * S + s], reached: steady ? (t, s) => ever[s] : there,
+    actionId: (t, s) => actionIds[t * S + s], reached: isStationary ? (t, s) => ever[s] : there,
   };
-  const still = () => steady && look.value === "action";
+  const still = () => isStationary && look.value === "action";
 
   // ---------------------------------------------------------------- words
   function words(t, s) {
-    const i = t * S + s, a = place[i];
-    const what = `state ${states[s]}: ${actions[used[a]]} (${marks[a]}).`;
+    const i = t * S + s, a = actionIds[i];
+    const what = `state ${states[s]}: ${actions[usedActions[a]]} (${marks[a]}).`;
     if (still()) return `At all times in ${what}`;
-    let text = `${Clock} ${times[t]}, ${what}`;
-    const chance = numbers.probability[i];
+    let text = `${TimeName} ${times[t]}, ${what}`;
+    const chance = layers.probability[i];
     text += chance > 0 ? ` Probability of being there ${number(chance)}.` : " Never reached.";
-    const margin = numbers.margin[i];
-    if (runner[i] < 0) text += " The only action.";
+    const margin = layers.margin[i];
+    if (runnerUp[i] < 0) text += " The only action.";
     else if (!Number.isNaN(margin)) {
-      text += ` Margin ${number(margin)} over ${actions[runner[i]]}.`;
+      text += ` Margin ${number(margin)} over ${actions[runnerUp[i]]}.`;
     }
-    const agree = numbers.agree && numbers.agree[i];
+    const agree = layers.agreement && layers.agreement[i];
     if (agree !== undefined && !Number.isNaN(agree)) {
       text += ` ${Math.round(100 * agree)}% of the models agree.`;
     }
@@ -38,9 +38,9 @@
   // ---------------------------------------------------------------- what is shown
   function scaleOf(name) {
     if (name === "action") return null;
-    const known = Array.from(numbers[name]).filter((x) => Number.isFinite(x)).sort((a, b) => a - b);
+    const known = Array.from(layers[name]).filter((x) => Number.isFinite(x)).sort((a, b) => a - b);
     if (!known.length) return { low: 0, high: 1, of: () => 0 };
-    if (name === "agree") return { low: 0, high: 1, of: (x) => x };
+    if (name === "agreement") return { low: 0, high: 1, of: (x) => x };
     const low = Math.min(0, known[0]);
     const high = known[Math.floor(0.98 * (known.length - 1))] || known[known.length - 1] || 1;
     return { low, high, of: (x) => Math.sqrt(Math.min(1, Math.max(0, (x - low) / (high - low || 1)))) };
@@ -51,21 +51,21 @@
       const middle = (scale.low + scale.high) / 2;
       entry(legend, () => shade(scale.of(scale.low)), number(scale.low));
       entry(legend, () => shade(scale.of(middle)), number(middle));
-      entry(legend, () => shade(scale.of(scale.high)), `${number(scale.high)}${look.value === "agree" ? "" : " or more"}`);
+      entry(legend, () => shade(scale.of(scale.high)), `${number(scale.high)}${look.value === "agreement" ? "" : " or more"}`);
       entry(legend, null, "blank: no model gets there, or there is no other action");
       return;
     }
-    actionLegend(legend, new Set(place));
-    if (steady ? ever.includes(false) : numbers.probability.some((x) => x <= 0)) entry(legend, null, "pale: never reached");
+    actionLegend(legend, new Set(actionIds));
+    if (isStationary ? ever.includes(false) : layers.probability.some((x) => x <= 0)) entry(legend, null, "pale: never reached");
   }
   let scale = null;
   const main = new PolicyMap(map, {
     ...drawn, rows: [], words, still, said: at("said"),
-    numbers: () => scale && { values: numbers[look.value], scale },
+    numbers: () => scale && { values: layers[look.value], scale },
   });
   function choose() {
     const chosen = rowsOf ? rowsOf.value : "all", every = states.map((_, s) => s);
-    main.rows = chosen === "first" ? data.first : chosen === "all" ? every
+    main.rows = chosen === "first" ? data.defaultRows : chosen === "all" ? every
       : every.filter((s) => `, ${states[s]}, `.includes(`, ${chosen}, `)); // a value may have commas
     if (main.cell) main.cell.k = Math.min(main.cell.k, main.rows.length - 1);
     scale = scaleOf(look.value);
@@ -75,8 +75,8 @@
   look.addEventListener("change", choose);
   if (rowsOf) rowsOf.addEventListener("change", choose);
 
-  const small = new PolicyMap(at("glance"), { ...drawn, rows: data.first, still: () => steady, tallest: 190, narrowest: 0.5 });
-  const colour = () => { choose(); actionLegend(at("glance-legend"), new Set(place)); };
+  const small = new PolicyMap(at("glance"), { ...drawn, rows: data.defaultRows, still: () => isStationary, tallest: 190, narrowest: 0.5 });
+  const colour = () => { choose(); actionLegend(at("glance-legend"), new Set(actionIds)); };
 
   // ---------------------------------------------------------------- start, and changes around us
   const drawAll = () => maps.forEach((each) => each.draw());

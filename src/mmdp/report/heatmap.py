@@ -1,95 +1,120 @@
-"""The policy as a heat map: what ``heatmap.js`` draws, and the same in words."""
+"""Heat map of the policy: the data of ``heatmap.js``, and the same as a table."""
 
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.draw.maps import Key, PolicyMap
+from mmdp.draw.maps import ActionStyles, PolicyMap
 from mmdp.measures import Stability
-from mmdp.report.desk import Desk
-from mmdp.words import named_axes
+from mmdp.report.context import ReportContext
+from mmdp.text import parse_named_axes
 
-MOST_CELLS = 400_000  # of the heat map; beyond that the least visited states are left out
-MOST_ROWS = 60  # of the table in words
-MANY_STATES = 40  # the heat map begins with the most visited ones
-MOST_GROUPS = 60  # values of a named axis by which states can be chosen
+MAX_CELLS = 400_000  # of the heat map; beyond that the least visited states are left out
+MAX_TABLE_ROWS = 60  # of the table in words
+MAX_INITIAL_STATES = 40  # the heat map begins with the most visited ones
+MAX_GROUPS = 60  # values of a named axis by which states can be chosen
 
 
 class HeatMap:
-    """Which states are shown, and what each cell says; ``used`` actions have a colour.
+    """Heat map of a policy: its states, layers of values, and table rows.
 
-    ``states``: those of the map in their order, with a decision and not too many; ``left_out``:
-    how many are too many; ``idle``: labels of those in which no action changes anything;
-    ``rows``: the states of the table in words, and ``listed`` the same in the table's order, the
-    most visited first if there are many; ``first``: those that the map begins with, in which
-    ``share`` of the decisions come up; ``groups``: values by which states can be chosen, by axis;
-    ``visits`` (S,): expected number of visits.
+    ``states``: states of the map in their order, with a choice; ``n_left_out``: number of states
+    left out for size; ``labels_without_choice``: labels of states in which no action changes
+    anything; ``table_states``: states of the table in words, and ``listed_states`` the same in the
+    table's order; ``default_states``: states that the map shows first, with ``default_share`` of
+    the decisions; ``axis_values``: values by which states can be filtered, by axis;
+    ``expected_visits`` (S,): expected number of visits.
     """
 
     def __init__(
-        self, desk: Desk, used: npt.NDArray[np.int64], stability: Stability | None
+        self,
+        context: ReportContext,
+        used_actions: npt.NDArray[np.int64],
+        stability: Stability | None,
     ) -> None:
-        self.desk, self.used, self.stability = desk, used, stability
-        self.looks = {
-            "action": "action", "margin": "margin over the runner-up",
-            "probability": "probability of being there", "agree": "models that agree",
-        }  # fmt: skip
+        self.context, self.used_actions, self.stability = context, used_actions, stability
+        self.layers = {
+            "action": "action",
+            "margin": "margin over the runner-up",
+            "probability": "probability of being there",
+            "agreement": "models that agree",
+        }
         if stability is not None:
-            self.looks["changes"] = "changes when models are redrawn"
-        self.map = PolicyMap(desk.policy.actions, desk.model.state_labels, desk.action_names)
-        deciding = desk.model.deciding
-        self.visits = desk.visited().sum(axis=0)
-        order = np.argsort(-self.visits, kind="stable")
-        self.most_visited = order[deciding[order]]  # with a decision, the most visited first
-        self.states = np.sort(self.most_visited[: max(1, MOST_CELLS // desk.horizon)]).tolist()
-        self.left_out = len(self.most_visited) - len(self.states)
-        self.idle = [desk.model.state_labels[s] for s in np.flatnonzero(~deciding)]
-        top = self.most_visited[:MOST_ROWS]
-        reached = top[: max(1, int((self.visits[top] > 0).sum()))]
-        self.rows = np.sort(top).tolist()
-        self.choice = len(reached) < len(self.states) > MANY_STATES
-        self.first = np.sort(reached).tolist() if self.choice else self.states
-        self.listed = top.tolist() if self.choice else self.rows
-        self.share = float(self.visits[self.first].sum()) / max(float(self.visits.sum()), 1e-300)
-        axes = named_axes([desk.model.state_labels[s] for s in self.states])[0]
-        self.groups = {x: y for x, y in axes.items() if len(axes) > 1 and len(y) <= MOST_GROUPS}
+            self.layers["change_frequency"] = "changes when models are redrawn"
+        self.policy_map = PolicyMap(
+            context.policy.actions, context.model.state_labels, context.action_names
+        )
+        has_choice = context.model.has_choice
+        self.expected_visits = context.compute_visit_probs().sum(axis=0)
+        order = np.argsort(-self.expected_visits, kind="stable")
+        self.states_by_visits = order[has_choice[order]]  # with a decision, the most visited first
+        self.states = np.sort(
+            self.states_by_visits[: max(1, MAX_CELLS // context.horizon)]
+        ).tolist()
+        self.n_left_out = len(self.states_by_visits) - len(self.states)
+        self.labels_without_choice = [
+            context.model.state_labels[s] for s in np.flatnonzero(~has_choice)
+        ]
+        top_states = self.states_by_visits[:MAX_TABLE_ROWS]
+        reached_states = top_states[: max(1, int((self.expected_visits[top_states] > 0).sum()))]
+        self.table_states = np.sort(top_states).tolist()
+        self.has_state_filter = len(reached_states) < len(self.states) > MAX_INITIAL_STATES
+        self.default_states = (
+            np.sort(reached_states).tolist() if self.has_state_filter else self.states
+        )
+        self.listed_states = top_states.tolist() if self.has_state_filter else self.table_states
+        self.default_share = float(self.expected_visits[self.default_states].sum()) / max(
+            float(self.expected_visits.sum()), 1e-300
+        )
+        axes = parse_named_axes([context.model.state_labels[s] for s in self.states])[0]
+        self.axis_values = {x: y for x, y in axes.items() if len(axes) > 1 and len(y) <= MAX_GROUPS}
 
-    def runs(self, state: int) -> list[tuple[str, str]]:
-        """Times while the action stays the same, and the action."""
-        names, times = self.desk.action_names, self.desk.model.times
-        return [(times.run(t, u), names[a]) for t, u, a in self.map.runs(state)]
+    def find_runs(self, state: int) -> list[tuple[str, str]]:
+        """Find the spans of times with one action in a state: times and action."""
+        names, times = self.context.action_names, self.context.model.time_labels
+        return [
+            (times.format_range(t, u), names[a]) for t, u, a in self.policy_map.find_runs(state)
+        ]
 
-    def data(self) -> dict[str, Any]:
-        """What the script draws; arrays as base64 of their bytes, times first."""
-        desk, states = self.desk, self.states
-        cells, actions = desk.cells(), desk.policy.actions
-        used, place = self.used, np.searchsorted(self.used, actions)
-        key = Key(desk.action_names)
-        order = {s: i for i, s in enumerate(states)}
-        numbers = {"margin": cells.margin, "probability": cells.visited, "agree": cells.agree}
+    def to_script_data(self) -> dict[str, object]:
+        """Make the JSON data of ``heatmap.js``; arrays are base64, times first."""
+        context, states = self.context, self.states
+        cells, actions = context.compute_cells(), context.policy.actions
+        used_actions, action_positions = (
+            self.used_actions,
+            np.searchsorted(self.used_actions, actions),
+        )
+        styles = ActionStyles(context.action_names)
+        position_of_state = {s: i for i, s in enumerate(states)}
+        layer_values = {
+            "margin": cells.margin,
+            "probability": cells.visit_probs,
+            "agreement": cells.agreement,
+        }
         if self.stability is not None:
-            numbers["changes"] = self.stability.frequency
+            layer_values["change_frequency"] = self.stability.change_frequency
         return {
-            "times": [" ".join(x.split()) for x in desk.model.times.first(desk.horizon)],
-            "clock": desk.model.times.name,
-            "steady": desk.steady,
-            "states": [" ".join(desk.model.state_labels[s].split()) for s in states],
-            "actions": [" ".join(text.split()) for text in desk.action_names],
-            "used": used.tolist(),
-            "marks": [key.marks[a] for a in used],
-            "colours": [key.colours[a] for a in used],
-            "inks": [key.inks[a] for a in used],
-            "place": packed(place[:, states], "<u2"),
-            "runner": packed(cells.runner_up[:, states], "<i4"),
-            "numbers": {name: packed(x[:, states], "<f4") for name, x in numbers.items()},
-            "first": [order[s] for s in self.first],
+            "times": [
+                " ".join(x.split()) for x in context.model.time_labels.get_labels(context.horizon)
+            ],
+            "timeName": context.model.time_labels.name,
+            "isStationary": context.is_stationary,
+            "states": [" ".join(context.model.state_labels[s].split()) for s in states],
+            "actions": [" ".join(text.split()) for text in context.action_names],
+            "usedActions": used_actions.tolist(),
+            "marks": [styles.marks[a] for a in used_actions],
+            "colors": [styles.colors[a] for a in used_actions],
+            "textColors": [styles.text_colors[a] for a in used_actions],
+            "actionIds": encode_array(action_positions[:, states], "<u2"),
+            "runnerUp": encode_array(cells.runner_up[:, states], "<i4"),
+            "layers": {name: encode_array(x[:, states], "<f4") for name, x in layer_values.items()},
+            "defaultRows": [position_of_state[s] for s in self.default_states],
         }
 
 
-def packed(array: npt.NDArray[np.generic], kind: str) -> str:
-    """The bytes of an array as text, which ``unpack`` of ``maps.js`` reads."""
-    return base64.b64encode(np.ascontiguousarray(array, dtype=kind).tobytes()).decode()
+def encode_array(array: npt.NDArray[np.generic], dtype: str) -> str:
+    """Encode an array as base64 text for ``unpack`` of ``maps.js``."""
+    return base64.b64encode(np.ascontiguousarray(array, dtype=dtype).tobytes()).decode()

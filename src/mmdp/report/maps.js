@@ -4,8 +4,8 @@
 // is reached by mouse and by keyboard, and is described in words.
 const at = (id) => document.getElementById(id);
 const data = JSON.parse(at("policy-data").textContent);
-const { times, clock, steady, states, actions, used, marks, colours, inks } = data;
-const T = times.length, Clock = clock[0].toUpperCase() + clock.slice(1);
+const { times, timeName, isStationary, states, actions, usedActions, marks, colors, textColors } = data;
+const T = times.length, TimeName = timeName[0].toUpperCase() + timeName.slice(1);
 const unpack = (text, Type) =>
   new Type(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
 const maps = []; // all of them, to be drawn again when the window or the colours change
@@ -36,15 +36,15 @@ const theme = (name) =>
 const HATCHES = [
   [], [[0, 8, 8, 0]], [[0, 0, 8, 8]], [[0, 4, 8, 4]], [[4, 0, 4, 8]], [[0, 4, 8, 4], [4, 0, 4, 8]],
 ];
-const ordered = used.length > HATCHES.length; // then light to dark says the order
+const ordered = usedActions.length > HATCHES.length; // then light to dark says the order
 function fillOf(g, a, hatched) {
-  if (!hatched || ordered || !HATCHES[a].length) return colours[a];
+  if (!hatched || ordered || !HATCHES[a].length) return colors[a];
   const tile = document.createElement("canvas");
   tile.width = tile.height = 8;
   const h = tile.getContext("2d");
-  h.fillStyle = colours[a];
+  h.fillStyle = colors[a];
   h.fillRect(0, 0, 8, 8);
-  h.strokeStyle = inks[a];
+  h.strokeStyle = textColors[a];
   h.globalAlpha = 0.75;
   for (const [x, y, u, v] of HATCHES[a]) {
     for (const shift of x !== u && y !== v ? [-8, 0, 8] : [0]) {
@@ -77,14 +77,14 @@ function entry(legend, fill, text, title) {
 }
 function actionLegend(legend, shown) {
   legend.replaceChildren();
-  used.forEach((a, i) => {
+  usedActions.forEach((a, i) => {
     if (!shown.has(i)) return;
     entry(legend, (g) => fillOf(g, i, true), `${marks[i]}  ${short(actions[a], 40)}`, actions[a]);
   });
 }
 
 // ------------------------------------------------------------------ a map
-// options: place(t, s), the action; reached(t, s); rows, states from top to bottom; words(t, s);
+// options: actionId(t, s), the action; reached(t, s); rows, states from top to bottom; words(t, s);
 // said, where the words of the focused cell go; numbers(), values to shade by instead of actions;
 // still(), whether one column stands for all times; marked(t, s), cells that stand out; tallest, narrowest, in pixels; moved(cell), when it is pointed at
 const STEPS = {
@@ -130,11 +130,11 @@ class PolicyMap {
   }
   drawRuns(g, s, k) {
     const { h, w, left } = this.box, gap = h >= 8 ? 1 : 0, y = this.box.top + k * h;
-    const same = (t, u) => this.place(t, s) === this.place(u, s)
+    const same = (t, u) => this.actionId(t, s) === this.actionId(u, s)
       && this.reached(t, s) === this.reached(u, s)
       && (!this.marked || this.marked(t, s) === this.marked(u, s));
     for (let t = 0; t < this.T;) {
-      const a = this.place(t, s), reached = this.reached(t, s);
+      const a = this.actionId(t, s), reached = this.reached(t, s);
       let end = t + 1;
       while (end < this.T && same(t, end)) end += 1;
       const x = left + t * w, width = (end - t) * w;
@@ -145,7 +145,7 @@ class PolicyMap {
       g.fillRect(x, y, width - gap, gap ? h - gap : h + 0.5);
       g.globalAlpha = 1;
       if (name) {
-        g.fillStyle = (this.faint ? marked : reached) ? inks[a] : theme("--ink");
+        g.fillStyle = (this.faint ? marked : reached) ? textColors[a] : theme("--ink");
         g.textAlign = "center";
         g.textBaseline = "middle";
         g.fillText(name, x + (width - gap) / 2, y + (h - gap) / 2 + 0.5);
@@ -164,7 +164,7 @@ class PolicyMap {
   }
   fitting(g, a, width) {
     g.font = `${this.box.h > 24 ? 13 : 11.5}px system-ui, sans-serif`;
-    const whole = short(actions[used[a]], 40), both = `${marks[a]}  ${whole}`;
+    const whole = short(actions[usedActions[a]], 40), both = `${marks[a]}  ${whole}`;
     for (const text of [both, marks[a]]) if (g.measureText(text).width <= width) return text;
     return "";
   }
@@ -193,7 +193,7 @@ class PolicyMap {
     const y = top + n * h + 4;
     for (let t = 0; t < this.T; t += nice) g.fillText(named[t], left + (t + 0.5) * w, y);
     g.fillStyle = theme("--quiet");
-    g.fillText(clock, left + (T * w) / 2, y + 16);
+    g.fillText(timeName, left + (T * w) / 2, y + 16);
   }
   outline(g, cell) {
     const { left, top } = this.box, x = left + cell.t * this.box.w, y = top + cell.k * this.box.h;

@@ -1,4 +1,4 @@
-"""The page: what the sections found, put into ``templates/``."""
+"""Rendering of a report: the results of the sections put into ``templates/``."""
 
 from __future__ import annotations
 
@@ -7,55 +7,82 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mmdp.pages import render
-from mmdp.report.compare import compared
-from mmdp.report.desk import Desk
+from mmdp.pages import render_page
+from mmdp.report.compare import compare_policies
+from mmdp.report.context import ReportContext
+from mmdp.report.figures import render_figure, render_flow_chart
 from mmdp.report.heatmap import HeatMap
-from mmdp.report.pictures import chart, inlined
-from mmdp.report.sections import SECTIONS, chosen, compute
-from mmdp.report.warnings import cautions
-from mmdp.words import NOISE, at_most, in_unit, number
+from mmdp.report.sections import SECTIONS, choose_sections, compute_sections
+from mmdp.report.warnings import collect_warnings
+from mmdp.text import ROUNDING_RTOL, format_bound, format_number, format_with_unit
 
 
-class Amounts:
-    """Write figures with the unit of returns; what is rounding compared with returns is 0."""
+class AmountFormatter:
+    """Formatter of amounts with the unit of returns; rounding errors become 0."""
 
-    def __init__(self, desk: Desk, form: Callable[[float, int], str]) -> None:
-        found = desk.evaluation
-        self.form, self.unit = form, desk.model.unit
-        self.least = NOISE * max(np.abs(found.returns).max(), np.abs(found.oracle).max())
+    def __init__(self, context: ReportContext, formatter: Callable[[float, int], str]) -> None:
+        evaluation = context.evaluation
+        self.formatter, self.unit = formatter, context.model.unit
+        self.rounding_limit = ROUNDING_RTOL * max(
+            np.abs(evaluation.returns).max(), np.abs(evaluation.oracle).max()
+        )
 
     def __call__(self, value: float, digits: int = 4) -> str:
-        shown = value if abs(value) > self.least else 0.0
-        return in_unit(self.form(shown, digits), self.unit)
+        rounded = value if abs(value) > self.rounding_limit else 0.0
+        return format_with_unit(self.formatter(rounded, digits), self.unit)
 
 
-def document(desk: Desk, seconds: float, title: str | None, notes: tuple[str, ...]) -> str:
-    """The whole document; parts that nobody asked for are left out beyond about ``seconds``."""
-    computed, left = chosen(desk, seconds)
-    found = compute(desk, computed)
-    comparison, name = compared(desk, found), desk.model.name
-    heat_map = HeatMap(desk, comparison.used, found["resamples"])
-    shown = [
-        x for x in SECTIONS
-        if x.template and x.tells(desk) and (x.alone or found[x.key] is not None)
-    ]  # fmt: skip
-    desk.say("drawing")
-    pictures = {kind: inlined(desk, kind, found[x.key]) for x in SECTIONS for kind in x.pictures}
-    if len(heat_map.groups) > 1:
-        pictures["policy"] = inlined(desk, "policy", True)
-    if found["memory"] is not None:
-        pictures["chart"] = chart(found["memory"].policy)
-    if found["controller"] is not None:
-        pictures["controller"] = chart(found["controller"].policy, "controller")
-    whole = (x.seconds(desk) for x in SECTIONS if x.tells(desk) and x.asked(desk) is not False)
-    return render(
+def render_report(
+    context: ReportContext, time_limit: float, title: str | None, notes: tuple[str, ...]
+) -> str:
+    """Render the HTML page; skip unrequested sections beyond about ``time_limit`` seconds."""
+    selected, skipped = choose_sections(context, time_limit)
+    results = compute_sections(context, selected)
+    values: dict[str, object] = {**results}
+    comparison, name = compare_policies(context, results), context.model.name
+    heat_map = HeatMap(context, comparison.used_actions, results["stability"])
+    shown_sections = [
+        x
+        for x in SECTIONS
+        if x.has_template
+        and x.is_applicable(context)
+        and (x.shows_when_skipped or values[x.key] is not None)
+    ]
+    context.callback("drawing")
+    figures = {
+        figure: render_figure(context, figure, values[x.key])
+        for x in SECTIONS
+        for figure in x.figures
+    }
+    if len(heat_map.axis_values) > 1:
+        figures["policy"] = render_figure(context, "policy", True)
+    if results["memory"] is not None:
+        figures["chart"] = render_flow_chart(results["memory"].policy)
+    if results["controller"] is not None:
+        figures["controller"] = render_flow_chart(results["controller"].policy, "controller")
+    section_seconds = (
+        x.estimate_seconds(context)
+        for x in SECTIONS
+        if x.is_applicable(context) and x.is_requested(context) is not False
+    )
+    return render_page(
         "report/templates/page.html.j2",
-        amount=Amounts(desk, number), at_most_amount=Amounts(desk, at_most),
+        amount=AmountFormatter(context, format_number),
+        at_most_amount=AmountFormatter(context, format_bound),
         title=title or (f"Decision report: {name}" if name else "Decision report"),
-        notes=notes, budget=seconds, needed=math.ceil(sum(whole)), sections=shown, left=left,
-        desk=desk, model=desk.model, found=desk.evaluation, cautions=cautions(desk, found),
-        comparison=comparison, map=heat_map, pictures=pictures, map_data=heat_map.data(),
-        compare_data=comparison.data(heat_map) if desk.model.n_models > 1 else None,
-        **{key: value for key, value in found.items() if key != "policy"},
-    )  # fmt: skip
+        notes=notes,
+        time_limit=time_limit,
+        needed_seconds=math.ceil(sum(section_seconds)),
+        sections=shown_sections,
+        skipped=skipped,
+        context=context,
+        model=context.model,
+        evaluation=context.evaluation,
+        warnings=collect_warnings(context, results),
+        comparison=comparison,
+        heat_map=heat_map,
+        figures=figures,
+        map_data=heat_map.to_script_data(),
+        compare_data=comparison.to_script_data(heat_map) if context.model.n_models > 1 else None,
+        **{key: value for key, value in values.items() if key != "policy"},
+    )

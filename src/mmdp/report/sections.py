@@ -1,4 +1,4 @@
-"""The table of sections: headings, flags, what is left out and the budget all read it.
+"""Sections of a report: headings, options, estimates of time, and the order.
 
 The page follows the table from top to bottom, and the budget is spent in the same order: what
 readers want most comes first. A section without a heading belongs to the one above it.
@@ -6,201 +6,316 @@ readers want most comes first. A section without a heading belongs to the one ab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
-from mmdp.posterior.check import can_simulate
+from mmdp.posterior.check import can_simulate_logs
 from mmdp.report import findings
-from mmdp.report.desk import Desk
-from mmdp.solve import read_method
-from mmdp.words import duration
+from mmdp.report.context import ReportContext
+from mmdp.report.findings import SectionResults
+from mmdp.solve import as_method
+from mmdp.text import format_duration
 
-LARGEST_WEIGHTS = 50_000_000  # numbers in (T, M, S) model weights that are still computed
-QUICK_OWN = 2_000  # models times steps up to which a policy of its own is computed for each model
-CHEAP = 0.1  # share of the budget for what nobody asked for, if what was asked for takes it all
-PICTURE = 0.2  # seconds that a picture takes
+MAX_WEIGHT_ENTRIES = 50_000_000  # numbers in (T, M, S) model weights that are still computed
+MAX_MODEL_SOLVES = 2_000  # models times horizon up to which each model is solved apart
+MIN_BUDGET_SHARE = 0.1  # of the time limit, for sections that were not requested
+SECONDS_PER_FIGURE = 0.2
 
-Sizes = Callable[[Desk], float]  # a figure or a truth about the problem, by its sizes alone
+ContextFunction = Callable[
+    [ReportContext], float
+]  # a figure or a truth about the problem, by its sizes alone
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page.
+    """A section of the page.
 
-    ``compute`` finds what the template of that ``key`` and the ``pictures`` show, in about
-    ``passes`` over the problem. ``tells``: whether there is something to say at all. ``ask`` is
-    how to ask for it, in Python and on the command line; without that it is always computed.
-    ``unasked``: whether the budget may choose it although nobody asked. ``alone``: whether its
-    template has something to say if it was not computed.
+    ``compute`` makes the result that the template named ``key`` and the ``figures`` show, in about
+    ``estimate_passes`` passes over the problem. ``is_applicable``: whether the problem has such a
+    result at all. ``request_hint``: how to request it, in Python and on the command line; without
+    one it is always computed. ``is_automatic``: whether it may be computed without a request.
+    ``shows_when_skipped``: whether the template has something to say without a result. A section
+    without a heading belongs to the one above it.
     """
 
     key: str
     heading: str
-    words: str  # what it is about, for the progress line and for what was left out
-    compute: Callable[[Desk], Any]
-    passes: Sizes = lambda desk: 0
-    pictures: tuple[str, ...] = ()
-    tells: Sizes = lambda desk: True
-    unasked: Sizes = lambda desk: True
-    ask: tuple[str, ...] | None = None
-    template: bool = True
-    alone: bool = True
-    proof: float = 0.0  # seconds of a search with a time limit, on average
+    description: str  # for the progress line, and if it is left out
+    compute: Callable[[ReportContext], object]
+    estimate_passes: ContextFunction = lambda context: 0
+    figures: tuple[str, ...] = ()
+    is_applicable: ContextFunction = lambda context: True
+    is_automatic: ContextFunction = lambda context: True
+    request_hint: tuple[str, ...] | None = None
+    option: str = ""  # of report.write that asks for it, if not named as the key
+    has_template: bool = True
+    shows_when_skipped: bool = True
+    search_seconds: float = 0.0  # seconds of a search with a time limit, on average
 
-    def seconds(self, desk: Desk) -> float:
-        """About how long it takes."""
-        return desk.seconds(self.passes(desk)) + PICTURE * len(self.pictures) + self.proof
+    def estimate_seconds(self, context: ReportContext) -> float:
+        """Estimate the seconds that the section takes."""
+        return (
+            context.estimate_seconds(self.estimate_passes(context))
+            + SECONDS_PER_FIGURE * len(self.figures)
+            + self.search_seconds
+        )
 
-    def asked(self, desk: Desk) -> bool | None:
-        """Whether it was asked for; None: the budget decides."""
-        wanted: Any = True if self.ask is None else desk.asked.get(self.key)
-        if wanted is None:
-            return None if self.unasked(desk) else False
-        return bool(wanted)
-
-
-def _several(desk: Desk) -> bool:
-    return desk.model.n_models > 1
-
-
-def _still(desk: Desk) -> bool:
-    return not desk.model.problem.not_still("models are redrawn")
+    def is_requested(self, context: ReportContext) -> bool | None:
+        """Return whether the section was requested; None if the time limit decides."""
+        name = self.option or self.key
+        option: object = True if self.request_hint is None else context.request.get(name)
+        if option is None:
+            return None if self.is_automatic(context) else False
+        return bool(option)
 
 
-def _solving(desk: Desk) -> float:
-    passes = [read_method(m).passes(desk.model.problem, desk.horizon) for m in desk.methods]
+def _has_several_models(context: ReportContext) -> bool:
+    return context.model.n_models > 1
+
+
+def _is_not_switching(context: ReportContext) -> bool:
+    return not context.model.problem.reason_if_switching("models are redrawn")
+
+
+def _estimate_solve_passes(context: ReportContext) -> float:
+    """Estimate the passes of solving by every method."""
+    passes = [
+        as_method(method).estimate_passes(context.model.problem, context.horizon)
+        for method in context.methods
+    ]
     return 10 + sum(passes)
 
 
-def _weights_fit(desk: Desk) -> bool:
-    size = desk.horizon * desk.model.n_models * desk.model.n_states
-    return _several(desk) and size <= LARGEST_WEIGHTS
+def _can_store_weights(context: ReportContext) -> bool:
+    """Return whether (T, M, S) model weights fit into memory."""
+    size = context.horizon * context.model.n_models * context.model.n_states
+    return _has_several_models(context) and size <= MAX_WEIGHT_ENTRIES
 
 
-def _few_own(desk: Desk) -> bool:
-    """Whether the best policy of the kind is soon found in each model; a tree's is not."""
-    count = desk.model.n_models * desk.horizon
-    return _several(desk) and desk.kind.restricted and not desk.words and count <= QUICK_OWN
+def _can_solve_each_model(context: ReportContext) -> bool:
+    """Return whether solving each model within the restricted class is fast."""
+    n_solves = context.model.n_models * context.horizon
+    return (
+        _has_several_models(context)
+        and context.policy_class.is_restricted
+        and not context.policy_text
+        and n_solves <= MAX_MODEL_SOLVES
+    )
 
 
 SECTIONS = (
-    Section("answer", "The answer", "the policy in words", findings.answer),
+    Section("summary", "The answer", "the policy in words", findings.summarize),
     Section(
-        "simpler", "", "simpler policies", findings.simpler, lambda desk: 130, ask=(),
-        template=False,
+        "simpler",
+        "",
+        "simpler policies",
+        findings.find_simpler_policies,
+        lambda context: 130,
+        request_hint=(),
+        has_template=False,
     ),
     Section(
-        "rule", "", "the smallest rule that will do", findings.small_rule,
-        findings.passes_of_rule, ("tree",), tells=findings.can_grow, ask=("rule=True",),
-        template=False,
+        "small_tree",
+        "",
+        "the smallest rule that will do",
+        findings.find_small_tree,
+        findings.estimate_tree_passes,
+        ("tree",),
+        is_applicable=findings.can_fit_tree,
+        request_hint=("small_tree=True",),
+        has_template=False,
     ),
     Section(
-        "freedom", "", "where people may choose", findings.free, lambda desk: 60,
-        tells=findings.can_choose, ask=(), template=False,
+        "near_optimal",
+        "",
+        "where people may choose",
+        findings.find_near_optimal_sets,
+        lambda context: 60,
+        is_applicable=findings.can_find_near_optimal,
+        request_hint=(),
+        has_template=False,
     ),
     Section(
-        "tossing", "", "what drawing actions earns", findings.tossing, findings.passes_of_tossing,
-        tells=findings.may_toss, ask=(), template=False,
+        "randomization",
+        "",
+        "what drawing actions earns",
+        findings.describe_randomization_gain,
+        findings.estimate_randomization_passes,
+        is_applicable=findings.may_gain_by_randomizing,
+        request_hint=(),
+        has_template=False,
     ),
     Section(
-        "off_grid", "", "the function without its grid", findings.off_grid, lambda desk: 100,
-        tells=lambda desk: findings.has_grid(desk.model), ask=(), template=False,
+        "off_grid",
+        "",
+        "the function without its grid",
+        findings.check_off_grid,
+        lambda context: 100,
+        is_applicable=lambda context: findings.has_grid(context.model),
+        request_hint=(),
+        has_template=False,
     ),
     Section(
-        "controller", "The given policy with memory", "the flow chart", findings.controller,
-        tells=lambda desk: desk.controller is not None,
+        "controller",
+        "The given policy with memory",
+        "the flow chart",
+        findings.evaluate_controller,
+        is_applicable=lambda context: context.controller is not None,
     ),
-    Section("asked", "What was asked", "the problem", findings.asked),
-    Section("policy", "The policy", "each time and state", Desk.cells),
+    Section("problem", "What was asked", "the problem", findings.collect_problem_facts),
+    Section("policy", "The policy", "each time and state", ReportContext.compute_cells),
     Section(
-        "frontier", "What safety costs: policies side by side", "safer policies", findings.safer,
-        lambda desk: 8_000, tells=_several, unasked=_still, ask=("frontier=True", "--frontier"),
+        "frontier",
+        "What safety costs: policies side by side",
+        "safer policies",
+        findings.compute_risk_frontier,
+        lambda context: 8_000,
+        is_applicable=_has_several_models,
+        is_automatic=_is_not_switching,
+        request_hint=("frontier=True", "--frontier"),
     ),
     Section(
-        "methods", "Methods side by side", "other methods", findings.methods, _solving,
+        "methods",
+        "Methods side by side",
+        "other methods",
+        findings.compare_methods,
+        _estimate_solve_passes,
         ("methods", "trace"),
     ),
     Section(
-        "returns", "Returns and regret over the models", "returns by model",
-        findings.near_optimal, pictures=("returns", "regret"),
+        "returns",
+        "Returns and regret over the models",
+        "returns by model",
+        findings.compute_near_optimal_share,
+        figures=("returns", "regret"),
     ),
     Section(
-        "coverage", "", "ranges from simulated logs", findings.simulated_coverage,
-        findings.passes_of_coverage, tells=lambda desk: can_simulate(desk.model), ask=(),
-        template=False,
+        "coverage",
+        "",
+        "ranges from simulated logs",
+        findings.simulate_coverage,
+        findings.estimate_coverage_passes,
+        is_applicable=lambda context: can_simulate_logs(context.model),
+        request_hint=(),
+        has_template=False,
     ),
     Section(
-        "weights", "Model weights over time", "model weights", findings.weights,
-        pictures=("weights",), tells=_weights_fit,
+        "weights",
+        "Model weights over time",
+        "model weights",
+        findings.summarize_weights,
+        figures=("weights",),
+        is_applicable=_can_store_weights,
     ),
     Section(
-        "information", "What knowing more is worth", "the value of each parameter",
-        findings.information, findings.passes_of_information, ("information",),
-        _several, ask=("information=True", "--information"),
+        "voi",
+        "What knowing more is worth",
+        "the value of each parameter",
+        findings.compute_information_value,
+        findings.estimate_information_passes,
+        ("voi",),
+        _has_several_models,
+        request_hint=("voi=True", "--voi"),
     ),
     Section(
-        "within", "", "the best policy of each model", findings.within, lambda desk: 1_000,
-        tells=_few_own, ask=(), template=False,
+        "restricted_evpi",
+        "",
+        "the best policy of each model",
+        findings.estimate_restricted_evpi,
+        lambda context: 1_000,
+        is_applicable=_can_solve_each_model,
+        request_hint=(),
+        has_template=False,
     ),
     Section(
-        "memory", "What would memory gain?", "policies with memory", findings.memory,
-        findings.passes_of_memory, ("memory",), _several, lambda desk: not desk.kind.restricted,
-        ("memory=3", "--memory 3"), alone=False, proof=findings.PROVING / 2,
+        "memory",
+        "What would memory gain?",
+        "policies with memory",
+        findings.compute_memory_value,
+        findings.estimate_memory_passes,
+        ("memory",),
+        _has_several_models,
+        lambda context: not context.policy_class.is_restricted,
+        ("max_nodes=3", "--max-nodes 3"),
+        option="max_nodes",
+        shows_when_skipped=False,
+        search_seconds=findings.BOUND_TIME_LIMIT / 2,
     ),
     Section(
-        "enough", "Were there enough models?", "solving with fewer models", findings.sizes,
-        findings.passes_of_sizes, ("enough",), _several, _still,
-        ("enough=True", "--enough"),
+        "sample_size",
+        "Were there enough models?",
+        "solving with fewer models",
+        findings.compute_sample_size_curve,
+        findings.estimate_sample_size_passes,
+        ("sample_size",),
+        _has_several_models,
+        _is_not_switching,
+        ("sample_size=True", "--sample-size"),
     ),
     Section(
-        "resamples", "", "solving on redrawn models", findings.resamples,
-        findings.passes_of_resamples, tells=_several, unasked=_still,
-        ask=("resamples=20", "--enough"),
+        "stability",
+        "",
+        "solving on redrawn models",
+        findings.compute_stability,
+        findings.estimate_resample_passes,
+        is_applicable=_has_several_models,
+        is_automatic=_is_not_switching,
+        request_hint=("n_resamples=20", "--sample-size"),
+        option="n_resamples",
     ),
     Section(
-        "willingness", "Cost and effect: willingness to pay", "willingness to pay",
-        findings.willingness, pictures=("willingness", "loss"),
-        tells=lambda desk: desk.outcomes is not None,
+        "willingness",
+        "Cost and effect: willingness to pay",
+        "willingness to pay",
+        findings.compute_willingness_to_pay,
+        figures=("willingness", "loss"),
+        is_applicable=lambda context: context.economic_inputs is not None,
     ),
-    Section("source", "How this was computed", "the source", findings.source),
-)  # fmt: skip
+    Section("source", "How this was computed", "the source", findings.format_method_options),
+)
 
 
-class Left(NamedTuple):
-    """A section that was left out, about how long it takes, and whether the budget did so."""
+class SkippedSection(NamedTuple):
+    """A section left out, its estimated seconds, and whether the time limit is the reason."""
 
     section: Section
     seconds: float
-    budget: bool
+    is_over_budget: bool
 
 
-def chosen(desk: Desk, seconds: float) -> tuple[list[Section], dict[str, Left]]:
-    """The sections to compute, in their order, and those that are left out, by key.
+def choose_sections(
+    context: ReportContext, time_limit: float
+) -> tuple[list[Section], dict[str, SkippedSection]]:
+    """Choose the sections to compute, in order, and those to skip, by key.
 
     Sections that nobody asked for are chosen from the top down, as long as the estimates of all
     together stay within ``seconds``, or their own within a tenth of it. The estimates depend on
     sizes alone, so that the same call gives the same page.
     """
-    telling = [section for section in SECTIONS if section.tells(desk)]
-    rest = max(seconds - sum(x.seconds(desk) for x in telling if x.asked(desk)), CHEAP * seconds)
-    found, left = list[Section](), dict[str, Left]()
-    for section in telling:
-        wanted, takes = section.asked(desk), section.seconds(desk)
-        if wanted or (wanted is None and takes <= rest):
-            rest -= 0 if wanted else takes
-            found.append(section)
+    applicable = [section for section in SECTIONS if section.is_applicable(context)]
+    remaining = max(
+        time_limit
+        - sum(x.estimate_seconds(context) for x in applicable if x.is_requested(context)),
+        MIN_BUDGET_SHARE * time_limit,
+    )
+    selected, skipped = list[Section](), dict[str, SkippedSection]()
+    for section in applicable:
+        is_requested, seconds = section.is_requested(context), section.estimate_seconds(context)
+        if is_requested or (is_requested is None and seconds <= remaining):
+            remaining -= 0 if is_requested else seconds
+            selected.append(section)
         else:
-            left[section.key] = Left(section, takes, wanted is None)
-    return found, left
+            skipped[section.key] = SkippedSection(section, seconds, is_requested is None)
+    return selected, skipped
 
 
-def compute(desk: Desk, sections: Sequence[Section]) -> Mapping[str, Any]:
-    """What the sections find, by key; None for those that are not among them."""
-    found = dict.fromkeys(section.key for section in SECTIONS)
+def compute_sections(context: ReportContext, sections: Sequence[Section]) -> SectionResults:
+    """Compute the chosen sections; the results by key, None for the others."""
+    results: dict[str, object] = dict.fromkeys(section.key for section in SECTIONS)
     for i, x in enumerate(sections):
-        takes = x.seconds(desk)
-        about = f", about {duration(takes)}" if takes >= 1 else ""
-        desk.say(f"{x.words} ({i + 1} of {len(sections)}{about})")
-        found[x.key] = x.compute(desk)
-    return found
+        seconds = x.estimate_seconds(context)
+        estimate_text = f", about {format_duration(seconds)}" if seconds >= 1 else ""
+        context.callback(f"{x.description} ({i + 1} of {len(sections)}{estimate_text})")
+        results[x.key] = x.compute(context)
+    return cast("SectionResults", results)

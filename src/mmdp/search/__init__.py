@@ -1,5 +1,5 @@
-"""Local search over policies: block coordinate ascent on a landscape.
+"""Local search over policies: block coordinate ascent in the search space of a policy class.
 
-A kind of policy brings a :class:`mmdp.search.landscape.Landscape`. Starts, ascents, objectives,
-the price of a restriction and time limits are written once, over landscapes.
+Each policy class has a :class:`mmdp.search.space.SearchSpace`. Initial policies, ascents,
+objectives, the restriction cost and time limits are implemented once for all search spaces.
 """

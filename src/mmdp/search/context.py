@@ -1,9 +1,9 @@
-"""One solve: its question, its plan, its clock and its record.
+"""The context of one solve: the prepared problem, the objective, the clock and the incumbent.
 
 A method reads the problem from the context, calls ``context.record(policy, value)`` after every
-improvement, and returns an :class:`Outcome`. It need not watch the clock: ``record`` raises
-:class:`Stop` when the time is up, and ``solve`` returns the best policy so far. The clock stops
-nothing before there is a policy to return.
+improvement, and returns a :class:`MethodResult`. It need not check the time: ``record`` raises
+:class:`mmdp.timing.TimeUp` at the time limit, and ``solve`` returns the incumbent. The time limit
+has no effect before there is an incumbent.
 """
 
 from __future__ import annotations
@@ -19,237 +19,304 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.clock import Callback, CtrlC, Ending, Held, Progress, Stop, Stopwatch, ending, pass_on
-from mmdp.kernels import Kernel, Plan, Problem
+from mmdp.kernels import Backend, PreparedProblem, Problem
 from mmdp.kernels.controller import Controller
-from mmdp.kernels.endless import Endless, Own
-from mmdp.kernels.problem import Table
+from mmdp.kernels.infinite import InfiniteHorizon, ModelOptima
+from mmdp.kernels.problem import PolicyTable
 from mmdp.model import MMDP
-from mmdp.objective import Mean, Objective
-from mmdp.policy import Markov, PolicyKind, Stationary
+from mmdp.objectives import Mean, Objective
+from mmdp.policies import Markov, PolicyClass, Stationary
 from mmdp.solution import Status
+from mmdp.timing import (
+    Callback,
+    DeferredInterrupt,
+    InterruptFlag,
+    Progress,
+    StopState,
+    Stopwatch,
+    TimeUp,
+    allow_stop,
+    raise_if_interrupted,
+)
 
 Array = npt.NDArray[np.float64]
+Candidate = Any  # a policy in the representation of its search: a table, controller or tree
+Details = dict[str, Any]  # further results of a method, by name
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a method found: a policy or its table (see ``PolicyKind``), or per-model policies."""
+class MethodResult:
+    """Result of a method: a policy (or its table), or one policy per model, with its status."""
 
-    policy: Any
+    policy: Candidate
     status: Status
-    iterations: int
-    policies: npt.NDArray[np.int32] | None = None
+    n_iterations: int
+    model_policies: npt.NDArray[np.int32] | None = None
     returns: Array | None = None
-    errors: Array | None = None
+    standard_errors: Array | None = None
     trace: list[float] | None = None  # None: everything that was recorded
-    episodes: int | None = None  # per model, in the simulation of a planner
+    n_episodes: int | None = None  # per model, in the simulation of a planner
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def returns_known(self) -> Array:
-        """(M,) returns, which a search always has."""
+    def required_returns(self) -> Array:
+        """Returns of the policy, (M,), which every search provides."""
         assert self.returns is not None
         return self.returns
 
-    def but(self, **changes: Any) -> Outcome:
-        """The same with other parts."""
+    def replace(self, **changes: Any) -> MethodResult:
+        """Return a copy of the result with some fields changed."""
         return replace(self, **changes)
 
 
-def early(end: Ending) -> Status:
-    """The status of the best so far, by what ended the search."""
-    return Status.INTERRUPTED if end.interrupted else Status.TIME_LIMIT
+def get_stop_status(stop_state: StopState) -> Status:
+    """Return the status of a search that was stopped by the time limit or by Ctrl-C."""
+    return Status.INTERRUPTED if stop_state.is_interrupted else Status.TIME_LIMIT
 
 
-class Context:
-    """The model, the kind of policy, the plan, the clock and the record of one solve.
+class SolveContext:
+    """State of one solve: model, policy class, prepared problem, clock and incumbent.
 
-    ``plan`` is laid out when it is first asked for. It has the actions that the kind leaves open.
+    ``prepared`` is computed on first use. It has the actions that the policy class allows.
     """
 
     def __init__(
-        self, model: MMDP, horizon: int, kernel: Kernel, *, method: str = "",
-        kind: PolicyKind | None = None, objective: Objective | None = None, seed: int | None = 0,
-        time_limit: float | None = None, callback: Callback | None = None,
-    ) -> None:  # fmt: skip
-        self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
-        self.kind = Markov() if kind is None else kind
+        self,
+        model: MMDP,
+        horizon: int,
+        backend: Backend,
+        *,
+        method: str = "",
+        policy_class: PolicyClass | None = None,
+        objective: Objective | None = None,
+        seed: int | None = 0,
+        time_limit: float | None = None,
+        callback: Callback | None = None,
+    ) -> None:
+        self.model, self.horizon, self.backend, self.method = model, horizon, backend, method
+        self.policy_class = Markov() if policy_class is None else policy_class
         self.objective: Objective = objective or Mean()
         self.seed, self.callback = seed, callback
-        self.time = Stopwatch(time_limit)
-        self.keys = CtrlC()
-        self.may_stop = False  # whether there is a policy to return, here or outside
-        self._blank()
+        self.stopwatch = Stopwatch(time_limit)
+        self.interrupt_flag = InterruptFlag()
+        self.can_stop = False  # whether there is a policy to return, here or outside
+        self._reset_record()
 
-    def _blank(self) -> None:
+    def _reset_record(self) -> None:
+        """Clear the trace, the incumbent and the details."""
         self.trace: list[float] = []
         self.best_value = -np.inf
-        self.best_policy: Any = None  # a table, or a controller
-        self.iterations = 0
-        self.details: dict[str, Any] = {}  # what is known should the time be up
+        self.best_policy: Candidate = None  # a table, or a controller
+        self.n_iterations = 0
+        self.details: Details = {}  # what is known should the time be up
 
     @cached_property
-    def plan(self) -> Plan:
-        return self.kernel.plan(self.kind.problem(self.model, self.horizon), self.horizon)
+    def prepared(self) -> PreparedProblem:
+        """Problem prepared on the backend, restricted to the actions that the class allows."""
+        return self.backend.prepare(
+            self.policy_class.make_problem(self.model, self.horizon), self.horizon
+        )
 
     @property
     def problem(self) -> Problem:
-        """The arrays to plan on."""
-        return self.plan.problem
+        """Arrays of the prepared problem."""
+        return self.prepared.problem
 
     @cached_property
-    def endless(self) -> Endless:
-        """Values of policies that are the same at all times."""
-        return Endless.of(self.problem, self.check_time)
+    def infinite_horizon(self) -> InfiniteHorizon:
+        """Solver for the infinite-horizon values of stationary policies."""
+        return InfiniteHorizon.from_problem(self.problem, self.check_time)
 
     @cached_property
-    def model_optima(self) -> Own:
-        """Each model's own optimum without a last decision, as far as it is known in time."""
-        return self.endless.timed(self.time.check).own()
+    def model_optima(self) -> ModelOptima:
+        """Optimum of each model over an infinite horizon, as far as the time allows."""
+        return self.infinite_horizon.with_clock(
+            self.stopwatch.raise_if_expired
+        ).compute_model_optima()
 
     @property
-    def decisions(self) -> float:
-        """The decisions over which errors add up, on average if episodes end by themselves."""
-        if not self.kind.endless:
+    def effective_horizon(self) -> float:
+        """Number of decisions over which errors add up; its mean if episodes end by themselves."""
+        if not self.policy_class.is_infinite_horizon:
             return self.horizon
-        return math.inf if self.problem.discount < 1 else self.endless.lasts
+        return math.inf if self.problem.discount < 1 else self.infinite_horizon.effective_horizon
 
     @property
-    def stakes(self) -> float:
-        """What is at stake: tolerances are shares of it."""
-        return self.endless.stakes() if self.kind.endless else self.problem.stakes(self.horizon)
+    def return_span(self) -> float:
+        """Upper bound on the difference between two returns; tolerances are shares of it."""
+        return (
+            self.infinite_horizon.return_span()
+            if self.policy_class.is_infinite_horizon
+            else self.problem.return_span(self.horizon)
+        )
 
-    def rounding(self, returns: Array) -> float:
-        """The most by which floating-point error can have changed the value of returns (M,).
+    def estimate_rounding(self, returns: Array) -> float:
+        """Bound the floating-point error in the objective value of returns (M,).
 
         Models that do not count in the objective do not set its scale.
         """
         x = self.problem
-        errors = self.endless.roundings() if self.kind.endless else x.roundings(self.horizon)
-        if self.objective.linear:
+        errors = (
+            self.infinite_horizon.rounding_errors()
+            if self.policy_class.is_infinite_horizon
+            else x.rounding_errors(self.horizon)
+        )
+        if self.objective.is_mean:
             return float(x.weights @ errors)
-        moved = self.worths(np.stack([returns + errors, returns - errors]))
-        return float(np.abs(moved - self.worths(returns)).max())
+        shifted_values = self.objective_values(np.stack([returns + errors, returns - errors]))
+        return float(np.abs(shifted_values - self.objective_values(returns)).max())
 
-    def record(self, policy: Table | Controller, value: float, *, last: bool = False) -> None:
-        """Note an iterate and call back; raises Stop if the time is up, unless it is the last."""
+    def record(
+        self, policy: PolicyTable | Controller, value: float, *, is_last: bool = False
+    ) -> None:
+        """Record an iterate and call back; raise TimeUp at the time limit unless it is the last."""
         self.trace.append(value)
-        self.iterations = len(self.trace) - 1
-        self.keep(policy, value)
+        self.n_iterations = len(self.trace) - 1
+        self.keep_best(policy, value)
         if self.callback is not None:
             self.callback(
-                Progress(self.method, self.iterations, value, self.best_value, self.time.seconds)
+                Progress(
+                    stage=self.method,
+                    iteration=self.n_iterations,
+                    value=value,
+                    best_value=self.best_value,
+                    elapsed=self.stopwatch.elapsed,
+                )
             )
-        if not last:
+        if not is_last:
             self.check_time()
 
-    def keep(self, policy: Any, value: float) -> None:
-        """Keep a policy to return if the time is up, should it be the best so far."""
-        self.may_stop = True
+    def keep_best(self, policy: Candidate, value: float) -> None:
+        """Make the policy the incumbent if it is better than the present one."""
+        self.can_stop = True
         if value > self.best_value or self.best_policy is None:
             self.best_value, self.best_policy = value, policy
-            if "endless" in vars(self):
-                self.endless.retain()
+            if "infinite_horizon" in vars(self):
+                self.infinite_horizon.retain_cache()
 
-    def tell(self, bound: float, nodes: int) -> None:
-        """Call back with a proven bound and the nodes of a tree; raises Stop if the time is up."""
+    def report_bound(self, bound: float, n_nodes: int) -> None:
+        """Call back with a proven bound and the node count; raise TimeUp at the time limit."""
         if self.callback is not None:
-            value, seconds = self.best_value, self.time.seconds
             self.callback(
-                Progress(self.method, self.iterations, value, value, seconds, bound, nodes)
+                Progress(
+                    stage=self.method,
+                    iteration=self.n_iterations,
+                    value=self.best_value,
+                    best_value=self.best_value,
+                    bound=bound,
+                    n_nodes=n_nodes,
+                    elapsed=self.stopwatch.elapsed,
+                )
             )
         self.check_time()
 
     def check_time(self) -> None:
-        """Raise Stop if the time is up and there is a policy to return.
+        """Raise TimeUp if the time limit is reached and there is an incumbent.
 
         Of many processes, if the time is up in one of them.
         """
-        late, pressed = self.problem.anywhere(self.time.late, self.keys.pressed)
-        pass_on(pressed)
-        if late and self.may_stop:
-            raise Stop
+        is_late, is_pressed = self.problem.any_across_shards(
+            self.stopwatch.is_expired, self.interrupt_flag.is_set
+        )
+        raise_if_interrupted(is_pressed)
+        if is_late and self.can_stop:
+            raise TimeUp
 
-    def ending(self) -> AbstractContextManager[Ending]:
-        """A block that the time or Ctrl-C may cut short once there is a policy."""
-        return ending(lambda: self.best_policy is not None)
+    def allow_stop(self) -> AbstractContextManager[StopState]:
+        """Return a block that the time limit or Ctrl-C may end once there is an incumbent."""
+        return allow_stop(lambda: self.best_policy is not None)
 
-    def holding(self) -> AbstractContextManager[CtrlC]:
-        """Inside, Ctrl-C waits until all processes agree, if each has a part of the models."""
-        if self.problem.n_parts == 1:
-            return nullcontext(self.keys)
-        self.keys = Held()
-        return self.keys
+    def defer_interrupts(self) -> AbstractContextManager[InterruptFlag]:
+        """Return a block in which Ctrl-C waits until all processes of a sharded model agree."""
+        if self.problem.n_shards == 1:
+            return nullcontext(self.interrupt_flag)
+        self.interrupt_flag = DeferredInterrupt()
+        return self.interrupt_flag
 
-    def quiet(
-        self, kind: PolicyKind | None = None, *, objective: Objective | None = None,
+    def subcontext(
+        self,
+        policy_class: PolicyClass | None = None,
+        *,
+        objective: Objective | None = None,
         weights: Array | None = None,
-    ) -> Context:  # fmt: skip
-        """The same problem, seed and deadline with a record of its own and no callback.
+    ) -> SolveContext:
+        """Return a context for the same problem, seed and deadline with its own incumbent.
 
-        For the mean, or another ``objective``, of policies of the same or another ``kind``;
+        For the mean, or another ``objective``, of policies of the same or another ``policy_class``;
         ``weights`` (M,) are other weights of the models.
         """
-        inner = copy.copy(self)
-        inner._blank()
-        inner.callback, inner.objective = None, objective or Mean()
-        if kind is not None:
-            inner.kind = kind
-            inner.plan = self.plan.but(allowed=kind.problem(self.model, self.horizon).allowed)
+        child = copy.copy(self)
+        child._reset_record()
+        child.callback, child.objective = None, objective or Mean()
+        if policy_class is not None:
+            child.policy_class = policy_class
+            child.prepared = self.prepared.replace(
+                allowed=policy_class.make_problem(self.model, self.horizon).allowed
+            )
         if weights is not None:
-            inner.plan = inner.plan.but(weights=weights)
-        for name in ("endless", "model_optima"):  # they are of the plan before
-            inner.__dict__.pop(name, None)
-        return inner
+            child.prepared = child.prepared.replace(weights=weights)
+        for name in ("infinite_horizon", "model_optima"):  # they belong to the old problem
+            child.__dict__.pop(name, None)
+        return child
 
-    def use(self, kernel: Kernel) -> None:
-        """Lay the problem out on another kernel."""
-        if kernel.name != self.kernel.name:
-            self.kernel, problem = kernel, self.problem
-            self.plan = kernel.plan(problem, self.horizon)
+    def use_backend(self, backend: Backend) -> None:
+        """Prepare the problem on another backend."""
+        if backend.name != self.backend.name:
+            self.backend, problem = backend, self.problem
+            self.prepared = backend.prepare(problem, self.horizon)
 
-    def free(self) -> Context:
-        """The same question without a restriction of the policy, with a record of its own."""
-        kind = Stationary() if self.kind.endless else Markov()
-        return self.quiet(kind, objective=self.objective)
+    def unrestricted_context(self) -> SolveContext:
+        """Return a context for the same problem without the restriction of the policy class."""
+        policy_class = Stationary() if self.policy_class.is_infinite_horizon else Markov()
+        return self.subcontext(policy_class, objective=self.objective)
 
     # ------------------------------------------------------------ the passes methods share
-    def mean(self, returns: Array) -> float:
-        """rho from the returns (M,) of the models."""
+    def compute_mean(self, returns: Array) -> float:
+        """Compute the mean return rho from the returns (M,) of the models."""
         return float(returns @ self.problem.weights)
 
-    def worths(self, returns: Array, objective: Objective | None = None) -> Array:
-        """(...) the value of the objective for candidates with returns (..., M)."""
-        chosen = objective or self.objective
-        return chosen.value(chosen.counted(returns, self.own), self.problem.weights)
+    def objective_values(self, returns: Array, objective: Objective | None = None) -> Array:
+        """Compute the objective values (...) of candidates with returns (..., M)."""
+        measure = objective or self.objective
+        return measure.value(
+            measure.relative_returns(returns, self.oracle_returns), self.problem.weights
+        )
 
-    def worth(self, returns: Array, objective: Objective | None = None) -> float:
-        """The value of the objective from the returns (M,) of the models."""
-        return float(self.worths(returns, objective))
+    def objective_value(self, returns: Array, objective: Objective | None = None) -> float:
+        """Compute the objective value of returns (M,)."""
+        return float(self.objective_values(returns, objective))
 
-    def own(self) -> Array:
-        """(M,) return of each model's own optimal policy."""
-        return self._own
+    def oracle_returns(self) -> Array:
+        """Return the return of each model's own optimal policy, (M,)."""
+        return self._oracle_returns
 
     @cached_property
-    def _own(self) -> Array:
+    def _oracle_returns(self) -> Array:
+        """Return of each model's own optimal policy, (M,)."""
         x = self.model.problem
-        if self.kind.endless:
-            return x.returns(Endless.of(x).own().values.T)  # a regret needs them whole
-        return self.plan.returns(self.plan.but(allowed=x.allowed).backward("own").first)
+        if self.policy_class.is_infinite_horizon:
+            return x.compute_returns(
+                InfiniteHorizon.from_problem(x).compute_model_optima().values.T
+            )  # a regret needs them whole
+        return self.prepared.compute_returns(
+            self.prepared.replace(allowed=x.allowed).backward("per_model").first_values
+        )
 
-    def returns(self, policy: Table) -> Array:
-        """(M,) exact return of a policy table on every model, however long it takes."""
-        if self.kind.endless:
-            return self.endless.timed(lambda: None).returns(policy)
-        return self.plan.returns(self.plan.backward("given", policy=policy).first)
+    def compute_returns(self, policy: PolicyTable) -> Array:
+        """Compute the exact return of a policy table on every model, (M,), ignoring time limit."""
+        if self.policy_class.is_infinite_horizon:
+            return self.infinite_horizon.with_clock(lambda: None).compute_returns(policy)
+        return self.prepared.compute_returns(
+            self.prepared.backward("policy", policy=policy).first_values
+        )
 
-    def weighted(self, weights: Array, incumbent: Table | None = None) -> tuple[Table, Array]:
-        """The policy that maximises G with these weights, and its returns (M,)."""
-        found = self.plan.backward("weighted", weights=weights, policy=incumbent)
-        return found.actions, self.plan.returns(found.first)
+    def maximize_weighted(
+        self, weights: Array, incumbent: PolicyTable | None = None
+    ) -> tuple[PolicyTable, Array]:
+        """Maximize the weighted q backwards in time; return the actions (T, S) and returns (M,)."""
+        backward_pass = self.prepared.backward("weighted", weights=weights, policy=incumbent)
+        return backward_pass.actions, self.prepared.compute_returns(backward_pass.first_values)
 
-    def wsu(self) -> tuple[Table, Array]:
-        """WSU's policy and its returns (M,)."""
-        return self.weighted(self.problem.prior_weights(self.horizon))
+    def solve_wsu(self) -> tuple[PolicyTable, Array]:
+        """Compute the policy of WSU (Steimle et al. 2021) and its returns (M,)."""
+        return self.maximize_weighted(self.problem.prior_weights(self.horizon))

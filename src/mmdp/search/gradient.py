@@ -14,32 +14,37 @@ from typing import Any
 
 import numpy as np
 
-from mmdp.clock import Stop
-from mmdp.kernels import Plan
-from mmdp.kernels.problem import Array, Table
-from mmdp.policy import MarkovPolicy
-from mmdp.search.context import Context
+from mmdp.kernels import PreparedProblem
+from mmdp.kernels.problem import Array, PolicyTable
+from mmdp.policies import MarkovPolicy
+from mmdp.search.context import SolveContext
+from mmdp.timing import TimeUp
 
-STEPS, TOL = 40, 1e-6  # of a short ascent from which a search starts
-PASSES = 3 * STEPS  # of that ascent, line search included
+MAX_STEPS, STATIONARITY_TOL = 40, 1e-6  # of a short ascent from which a search starts
+ASCENT_PASSES = 3 * MAX_STEPS  # of that ascent, line search included
 
 
-def climb(context: Context, point: Point, direction: Direction, tol: float) -> Iterator[Point]:
-    """The point and what follows, until stationary or stuck; ``tol``: a share of the stakes."""
-    discounts, size, enough = discounts_of(context), None, tol * context.stakes
-    found: Point | None = point
-    while found is not None:  # otherwise no step improves: this is as far as rounding allows
-        yield (point := found)
-        if point.stationarity(discounts) <= enough:
+def iter_gradient_ascent(
+    context: SolveContext, iterate: AscentIterate, direction: Direction, tol: float
+) -> Iterator[AscentIterate]:
+    """Iterate over the iterates of a gradient ascent until it is stationary or no step improves.
+
+    ``tol`` is a share of the return span.
+    """
+    discounts, step_size, threshold = make_discount_powers(context), None, tol * context.return_span
+    next_iterate: AscentIterate | None = iterate
+    while next_iterate is not None:  # otherwise no step improves: this is as far as rounding allows
+        yield (iterate := next_iterate)
+        if iterate.compute_stationarity(discounts) <= threshold:
             return
-        d = direction(point, discounts)
-        size = size or 1.0 / float(np.abs(d).max())
-        found, size = _line_search(context, point, d, size)
+        d = direction(iterate, discounts)
+        step_size = step_size or 1.0 / float(np.abs(d).max())
+        next_iterate, step_size = _line_search(context, iterate, d, step_size)
 
 
 @dataclass(frozen=True)
-class Iterate:
-    """A randomised policy with its value, weights b (T, S, M) and advantage (T, S, A).
+class GradientIterate:
+    """Randomized policy with its value, weights b (T, S, M) and advantage (T, S, A).
 
     advantage = G - sum_a pi G, 0 if not allowed; subtracting the state's mean from the
     gradient changes neither the exponentiated step nor the optimum.
@@ -50,97 +55,109 @@ class Iterate:
     value: float
     b: Array
     advantage: Array
-    plan: Plan
+    prepared: PreparedProblem
 
-    def moved(self, context: Context, logits: Array) -> Iterate:
-        return self.at(context, logits)
+    def with_logits(self, context: SolveContext, logits: Array) -> GradientIterate:
+        """Return the iterate at other logits."""
+        return self.from_logits(context, logits)
 
     @classmethod
-    def at(cls, context: Context, logits: Array) -> Iterate:
+    def from_logits(cls, context: SolveContext, logits: Array) -> GradientIterate:
+        """Evaluate the softmax policy of logits (T, S, A)."""
         policy = softmax(logits)
-        plan, allowed = context.plan, context.problem.allowed
-        b, G, returns = slopes(plan, policy)
+        prepared, allowed = context.prepared, context.problem.allowed
+        b, G, returns = compute_gradient(prepared, policy)
         advantage = np.where(allowed, G - (policy * G).sum(axis=2, keepdims=True), 0.0)
-        return cls(logits, policy, context.mean(returns), b, advantage, plan)
+        return cls(logits, policy, context.compute_mean(returns), b, advantage, prepared)
 
-    def mass(self) -> Array:
-        """(T, S) sum_m b, over the models of all parts."""
-        return self.plan.total(self.b)
+    def compute_visit_probs(self) -> Array:
+        """Compute the visit probabilities sum_m b, (T, S), over the models of all shards."""
+        return self.prepared.sum_models(self.b)
 
-    def stationarity(self, discounts: Array) -> float:
-        """sum_{t,s} gamma^t max_a advantage: 0 exactly at a stationary policy."""
+    def compute_stationarity(self, discounts: Array) -> float:
+        """Compute sum_{t,s} gamma^t max_a advantage, which is 0 exactly at a stationary point."""
         return float((discounts[:, :, 0] * self.advantage.max(axis=2)).sum())
 
 
-def slopes(plan: Plan, policy: Table) -> tuple[Array, Array, Array]:
-    """b (T, S, M), G = sum_m b q (T, S, A), 0 if not allowed, and the returns (M,)."""
-    b = plan.forward(policy)
-    found = plan.backward("given", policy=policy, weights=b, keep=("gradient",))
-    return b, np.where(plan.problem.allowed, found.gradient, 0.0), plan.returns(found.first)
+def compute_gradient(prepared: PreparedProblem, policy: PolicyTable) -> tuple[Array, Array, Array]:
+    """Compute b (T, S, M), the gradient G = sum_m b q (T, S, A) and the returns (M,).
+
+    G is d rho / d pi (Theorem 4.1 of Su and Petrik 2023) without gamma^t, and 0 for actions that
+    are not allowed.
+    """
+    b = prepared.forward(policy)
+    backward_pass = prepared.backward("policy", policy=policy, weights=b, keep=("gradient",))
+    return (
+        b,
+        np.where(prepared.problem.allowed, backward_pass.gradient, 0.0),
+        prepared.compute_returns(backward_pass.first_values),
+    )
 
 
-def natural(point: Iterate, discounts: Array) -> Array:
-    """The mean advantage A_t(s, a) = (G - sum_a pi G) / b_t(s), b_t(s) = sum_m b_{t,m}(s)."""
-    mass = point.mass()[:, :, None]
-    return np.divide(point.advantage, mass, out=np.zeros_like(point.advantage), where=mass > 0)
+def natural_direction(iterate: GradientIterate, discounts: Array) -> Array:
+    """Compute the mean advantage (G - sum_a pi G) / b_t(s), with b_t(s) = sum_m b_{t,m}(s)."""
+    visit_probs = iterate.compute_visit_probs()[:, :, None]
+    return np.divide(
+        iterate.advantage, visit_probs, out=np.zeros_like(iterate.advantage), where=visit_probs > 0
+    )
 
 
-def mirror(point: Iterate, discounts: Array) -> Array:
-    """d rho / d pi, up to the mean of each state."""
-    result: Array = discounts * point.advantage
+def mirror_direction(iterate: GradientIterate, discounts: Array) -> Array:
+    """Compute d rho / d pi less its mean in each state."""
+    result: Array = discounts * iterate.advantage
     return result
 
 
-Point = Any  # an Iterate, or what has its value, logits, stationarity and moved
-Direction = Callable[[Point, Array], Array]
-DIRECTIONS: dict[str, Direction] = {"mirror": mirror, "gradient": natural}
-STARTS = tuple(DIRECTIONS)
+AscentIterate = Any  # a GradientIterate, or an object with the same value, logits and methods
+Direction = Callable[[AscentIterate, Array], Array]
+DIRECTIONS: dict[str, Direction] = {"mirror": mirror_direction, "gradient": natural_direction}
+GRADIENT_INITS = tuple(DIRECTIONS)
 
 
 def _line_search(
-    context: Context, point: Point, d: Array, size: float
-) -> tuple[Point | None, float]:
-    """Shrink the step until the exact return rises; the next step tries twice as far."""
+    context: SolveContext, iterate: AscentIterate, d: Array, step_size: float
+) -> tuple[AscentIterate | None, float]:
+    """Halve the step until the exact return increases; return the iterate and next step size."""
     for _ in range(60):
-        trial = point.moved(context, point.logits + size * d)
-        if trial.value > point.value:
-            return trial, 2.0 * size
-        size *= 0.5
+        trial = iterate.with_logits(context, iterate.logits + step_size * d)
+        if trial.value > iterate.value:
+            return trial, 2.0 * step_size
+        step_size *= 0.5
         context.check_time()
-    return None, size
+    return None, step_size
 
 
 def softmax(logits: Array) -> Array:
-    """(..., A) probabilities; -inf marks actions that are not allowed."""
+    """Convert logits to probabilities (..., A); -inf marks actions that are not allowed."""
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     result: Array = weights / weights.sum(axis=-1, keepdims=True)
     return result
 
 
-def start_logits(context: Context, table: Table) -> Array:
-    """Logits of a policy; a deterministic one is mixed with a little of the uniform policy."""
+def table_to_logits(context: SolveContext, table: PolicyTable) -> Array:
+    """Convert a policy table to logits; a deterministic one is mixed with 10% of uniform one."""
     if table.ndim == 2:
-        sharp = MarkovPolicy(table, n_actions=context.model.n_actions).probabilities
-        table = 0.9 * sharp + 0.1 * MarkovPolicy.uniform(context.model, context.horizon).table
+        probs = MarkovPolicy(table, n_actions=context.model.n_actions).probabilities
+        table = 0.9 * probs + 0.1 * MarkovPolicy.uniform(context.model, context.horizon).table
     with np.errstate(divide="ignore"):
         return np.where(context.problem.allowed, np.log(table), -np.inf)
 
 
-def discounts_of(context: Context) -> Array:
-    """(T, 1, 1) gamma^t."""
+def make_discount_powers(context: SolveContext) -> Array:
+    """Return gamma^t as an array (T, 1, 1)."""
     return context.model.discount ** np.arange(context.horizon)[:, None, None].astype(float)
 
 
-# ---------------------------------------------------------------------- short ascents as starts
-def rounded_end(context: Context, name: str) -> Table:
-    """The deterministic end of a short gradient ascent from the uniform policy."""
-    inner = context.quiet()
+# ---------------------------------------------------------------------- initial policies
+def ascend_and_round(context: SolveContext, name: str) -> PolicyTable:
+    """Run a short gradient ascent from the uniform policy and round it to deterministic actions."""
+    subcontext = context.subcontext()
     uniform = MarkovPolicy.uniform(context.model, context.horizon).table
-    point = Iterate.at(inner, start_logits(inner, uniform))
-    points = climb(inner, point, DIRECTIONS[name], TOL)
-    with suppress(Stop):
-        for point in islice(points, STEPS + 1):
-            inner.record(point.policy, point.value)
+    iterate = GradientIterate.from_logits(subcontext, table_to_logits(subcontext, uniform))
+    iterates = iter_gradient_ascent(subcontext, iterate, DIRECTIONS[name], STATIONARITY_TOL)
+    with suppress(TimeUp):
+        for iterate in islice(iterates, MAX_STEPS + 1):
+            subcontext.record(iterate.policy, iterate.value)
     if context.best_policy is not None:
         context.check_time()
-    return inner.weighted(point.b)[0]
+    return subcontext.maximize_weighted(iterate.b)[0]

@@ -1,78 +1,92 @@
-"""Leaving local maxima: CADP inside a set of open actions, and forced changes around a policy."""
+"""Polishing: leave a local optimum by forcing single actions and running CADP around them."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.clock import clock
 from mmdp.errors import InputError
-from mmdp.kernels.problem import IntArray, Table
-from mmdp.search.context import Context
+from mmdp.kernels.problem import IntArray, PolicyTable
+from mmdp.search.context import SolveContext
+from mmdp.timing import solver_clock
 
 Mask = npt.NDArray[np.bool_]
 
 
-def ascend_inside(context: Context, mask: Mask, actions: IntArray) -> tuple[IntArray, float]:
-    """CADP over the open actions of ``mask`` (T, S, A) from a policy inside it."""
-    end = context.plan.but(allowed=mask).ascend([actions], sweeps="paper")[0]
-    if end.value > context.best_value:
-        context.record(end.policy, end.value)
-    return end.policy, end.value
+def ascend_within_mask(
+    context: SolveContext, mask: Mask, actions: IntArray
+) -> tuple[IntArray, float]:
+    """Run CADP over the actions of a mask (T, S, A); return the actions and their value."""
+    optimum = context.prepared.replace(allowed=mask).ascend([actions], sweep_type="paper")[0]
+    if optimum.value > context.best_value:
+        context.record(optimum.policy, optimum.value)
+    return optimum.policy, optimum.value
 
 
-def check_polish(seconds: float) -> None:
-    """Refuse what is no number of seconds; 0 means none."""
-    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not (number and seconds >= 0):
-        raise InputError(f"polish must be seconds, at least 0, not {seconds!r}")
+def check_polish_time(polish_time: float) -> None:
+    """Raise InputError unless polish_time is a number of seconds >= 0."""
+    is_number = isinstance(polish_time, (int, float)) and not isinstance(polish_time, bool)
+    if not (is_number and polish_time >= 0):
+        raise InputError(
+            f"polish_time={polish_time!r} is not a number >= 0 (seconds); pass 0 to skip polishing"
+        )
 
 
 def polish(
-    context: Context, actions: Table, *, seconds: float = 10.0, candidates: int = 200
+    context: SolveContext,
+    actions: PolicyTable,
+    *,
+    polish_time: float = 10.0,
+    n_candidates: int = 200,
 ) -> tuple[IntArray, float]:
-    """Try to leave a local maximum: force one other action, ascend around it, release it.
+    """Improve a local optimum: force one other action, run CADP around it, then release it.
 
-    Candidates are the (t, s, a) with the least loss G(chosen) - G(a), ``candidates`` of them
-    per round; a better local maximum starts a new round. Never worse than ``actions``.
+    The ``n_candidates`` (t, s, a) with the smallest loss G(chosen) - G(a) are tried in each round;
+    a better local optimum starts a new round. The result is never worse than ``actions``.
     """
     x, horizon = context.problem, context.horizon
     best: IntArray = np.asarray(actions, dtype=np.int32)
-    returns = context.returns(best)
-    value, rounding = context.mean(returns), context.rounding(returns)
-    until = min(clock() + seconds, context.time.deadline)
-    everything = np.array(np.broadcast_to(x.allowed, (horizon, x.n_states, x.n_actions)))
+    returns = context.compute_returns(best)
+    value, rounding_error = context.compute_mean(returns), context.estimate_rounding(returns)
+    deadline = min(solver_clock() + polish_time, context.stopwatch.deadline)
+    all_allowed = np.array(np.broadcast_to(x.allowed, (horizon, x.n_states, x.n_actions)))
     improved = True
-    while improved and clock() < until:
+    while improved and solver_clock() < deadline:
         improved = False
-        for t, s, a in _least_losses(context, best, candidates):
-            if clock() > until:
+        for t, s, a in _rank_alternatives(context, best, n_candidates):
+            if solver_clock() > deadline:
                 break
-            mask = everything.copy()
+            mask = all_allowed.copy()
             mask[t, s] = False
             mask[t, s, a] = True
-            moved = best.copy()
-            moved[t, s] = a
-            moved, _ = ascend_inside(context, mask, moved)
-            moved, worth = ascend_inside(context, everything, moved)
-            if worth > value + rounding:
-                best, value, improved = moved, worth, True
+            trial = best.copy()
+            trial[t, s] = a
+            trial, _ = ascend_within_mask(context, mask, trial)
+            trial, trial_value = ascend_within_mask(context, all_allowed, trial)
+            if trial_value > value + rounding_error:
+                best, value, improved = trial, trial_value, True
                 break
     return best, value
 
 
-def _least_losses(context: Context, actions: IntArray, most: int) -> npt.NDArray[np.int64]:
-    """(n, 3) places (t, s, a) of other actions, least loss of G first."""
-    x, plan, taken = context.problem, context.plan, actions[:, :, None].astype(np.int64)
-    b = plan.forward(actions)
-    found = plan.backward("given", policy=actions, weights=b, keep=("gradient",))
-    known = np.isfinite(found.gradient)
-    gradient = np.where(known, found.gradient, 0.0)
-    loss = np.take_along_axis(gradient, taken, 2) - gradient
+def _rank_alternatives(
+    context: SolveContext, actions: IntArray, max_count: int
+) -> npt.NDArray[np.int64]:
+    """Return the (t, s, a) of other actions with the smallest loss of G, (n, 3)."""
+    x, prepared, current_actions = (
+        context.problem,
+        context.prepared,
+        actions[:, :, None].astype(np.int64),
+    )
+    b = prepared.forward(actions)
+    backward_pass = prepared.backward("policy", policy=actions, weights=b, keep=("gradient",))
+    is_known = np.isfinite(backward_pass.gradient)
+    gradient = np.where(is_known, backward_pass.gradient, 0.0)
+    loss = np.take_along_axis(gradient, current_actions, 2) - gradient
     loss *= (x.discount ** np.arange(context.horizon))[:, None, None]
-    others = known & (b.sum(axis=2) > 0)[:, :, None]
-    np.put_along_axis(others, taken, False, axis=2)
-    places = np.argwhere(others)
-    order = np.argsort(loss[tuple(places.T)], kind="stable")[:most]
-    result: npt.NDArray[np.int64] = places[order]
+    is_alternative = is_known & (b.sum(axis=2) > 0)[:, :, None]
+    np.put_along_axis(is_alternative, current_actions, False, axis=2)
+    cells = np.argwhere(is_alternative)
+    order = np.argsort(loss[tuple(cells.T)], kind="stable")[:max_count]
+    result: npt.NDArray[np.int64] = cells[order]
     return result

@@ -1,7 +1,7 @@
 """Pack the published models: python src/mmdp/domains/data/make.py FOLDER
 
 FOLDER holds the published folders ``riverswim`` and ``hiv``, as CSV files. Writes
-``riverswim.npz`` and ``hiv.npz`` next to this script; :func:`mmdp.domains.published` reads them.
+``riverswim.npz`` and ``hiv.npz`` next to this script, for :func:`mmdp.domains.load_published`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ def pack(folder: Path, file: Path) -> None:
     common = models["train"].problem
     assert all(np.array_equal(model.problem.indices, common.indices) for model in models.values())
     arrays: dict[str, Any] = {
-        "indptr": common.indptr, "indices": common.indices, "initial": models["train"].initial,
+        "indptr": common.indptr,
+        "indices": common.indices,
+        "initial": models["train"].initial,
         "discount": common.discount,
-    }  # fmt: skip
+    }
     for split, model in models.items():
         arrays[f"{split}_p"] = model.problem.p
         if model.pattern_rewards is None:

@@ -1,1 +1,1 @@
-"""The CPU kernel: compiled by numba on first use (see :mod:`mmdp.kernels.cpu.kernel`)."""
+"""The CPU kernel: compiled by numba on first use (see :mod:`mmdp.kernels.cpu.backend`)."""

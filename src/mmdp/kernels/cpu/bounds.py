@@ -1,6 +1,6 @@
-"""Bounds on a CPU: loops over prices, for which numpy would go through memory several times.
+"""Bounds on a CPU: loops over multipliers, for which numpy would go through memory several times.
 
-Reach bounds and optima of single models are backward passes, as in
+Visit bounds and optima of single models are backward passes, as in
 :mod:`mmdp.kernels.numpy.bounds`, where the symbols are explained too.
 """
 
@@ -11,66 +11,68 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.cpu.jit import SUMS, jit
-from mmdp.kernels.cpu.pairs import CpuPairs
-from mmdp.kernels.cpu.steps import ranges
-from mmdp.kernels.problem import Array, IntArray, Reach
+from mmdp.kernels.cpu.jit import REASSOC_OPTIONS, jit
+from mmdp.kernels.cpu.pairs import CpuPairPasses
+from mmdp.kernels.cpu.scheduler import split_ranges
+from mmdp.kernels.problem import Array, IntArray, VisitBounds
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
 _U = np.uint64
 
 
-@jit(**SUMS)
-def _occupy(m_from, m_to, indptr, indices, p, own, n, u):  # type: ignore[no-untyped-def]
-    """u of the own policies for the models m_from..m_to; n (2, S, M) has b at the start in n[0]."""
+@jit(**REASSOC_OPTIONS)
+def _fill_occupancy(m_from, m_to, indptr, indices, p, model_actions, b, u):  # type: ignore[no-untyped-def]
+    """Fill u with the occupancy of the models' own policies; b[0] is that at the start."""
     T, S, A = u.shape[:3]
     lo, hi = _U(m_from), _U(m_to)
     for t in range(_U(T)):
-        n_t, n_next = n[t % _U(2)], n[_U(1) - t % _U(2)]
+        b_t, b_next = b[t % _U(2)], b[_U(1) - t % _U(2)]
         p_t = p[t if p.shape[0] > 1 else _U(0)]
         for s in range(_U(S)):
             for m in range(lo, hi):
-                n_next[s, m] = 0.0
+                b_next[s, m] = 0.0
         for s in range(_U(S)):
             for a in range(_U(A)):
-                flow, code, mass = u[t, s, a], np.int32(a), 0.0
+                flow, action, mass = u[t, s, a], np.int32(a), 0.0
                 for m in range(lo, hi):
-                    flow[m] = n_t[s, m] if own[t, s, m] == code else 0.0
+                    flow[m] = b_t[s, m] if model_actions[t, s, m] == action else 0.0
                 for m in range(lo, hi):
                     mass += flow[m]
                 if mass == 0.0:
                     continue
                 row = s * _U(A) + a
                 for k in range(_U(indptr[row]), _U(indptr[row + _U(1)])):
-                    x = _U(indices[k])
+                    next_state = _U(indices[k])
                     for m in range(lo, hi):
-                        n_next[x, m] += p_t[k, m] * flow[m]
+                        b_next[next_state, m] += p_t[k, m] * flow[m]
 
 
-@jit(**SUMS)
-def _prices(t_from, t_to, y, lo, hi, allowed, h, best):  # type: ignore[no-untyped-def]
-    """H (T, S, A) and its maximiser (T, S) at the times t_from..t_to."""
+@jit(**REASSOC_OPTIONS)
+def _compute_common_term(t_from, t_to, y, lo, hi, allowed, H, best):  # type: ignore[no-untyped-def]
+    """Compute H (T, S, A) and its maximizer (T, S) at some of the times."""
     _, S, A, M = y.shape
     for t in range(_U(t_from), _U(t_to)):
-        open_t = allowed[t if allowed.shape[0] > 1 else _U(0)]
+        allowed_t = allowed[t if allowed.shape[0] > 1 else _U(0)]
         for s in range(_U(S)):
-            top = -np.inf
+            highest = -np.inf
             for a in range(_U(A)):
-                h[t, s, a] = -np.inf
-                if not open_t[s, a]:
+                H[t, s, a] = -np.inf
+                if not allowed_t[s, a]:
                     continue
                 total = 0.0
                 for m in range(_U(M)):
                     x = y[t, s, a, m]
                     total += max(x, 0.0) * hi[t, s, m] + min(x, 0.0) * lo[t, s, m]
-                h[t, s, a] = total
-                if total > top:
-                    top = total
+                H[t, s, a] = total
+                if total > highest:
+                    highest = total
                     best[t, s] = a
 
 
-class _Place(NamedTuple):
-    """The position of a descent (see :meth:`mmdp.kernels.numpy.bounds.Bounds.descend`)."""
+class _DescentPoint(NamedTuple):
+    """The arrays of one descent step; see
+    :meth:`mmdp.kernels.numpy.bounds.BoundPasses.update_direction`.
+    """
 
     y: Array
     u: Array
@@ -80,75 +82,85 @@ class _Place(NamedTuple):
     allowed: npt.NDArray[np.bool_]
 
 
-@jit(**SUMS)
-def _descend(t_from, t_to, place, keep, d, sizes, share, per_hi):  # type: ignore[no-untyped-def]
-    """The direction at the times t_from..t_to; sizes[t] = <g, d>.
+@jit(**REASSOC_OPTIONS)
+def _update_direction(t_from, t_to, point, momentum, d, products, action_mass, inverse_hi):  # type: ignore[no-untyped-def]
+    """Update the direction at some of the times; products[t] = <g, d>.
 
-    share (A,) and per_hi (M,) are scratch.
+    action_mass (A,) and inverse_hi (M,) are scratch.
     """
-    y, u, lo, hi = place.y, place.u, place.lo, place.hi
+    y, u, lo, hi = point.y, point.u, point.lo, point.hi
     _, S, A, M = y.shape
     for t in range(_U(t_from), _U(t_to)):
-        open_t = place.allowed[t if place.allowed.shape[0] > 1 else _U(0)]
-        sizes[t] = 0.0
+        allowed_t = point.allowed[t if point.allowed.shape[0] > 1 else _U(0)]
+        products[t] = 0.0
         for s in range(_U(S)):
-            largest, all_used = 0.0, 1e-300
+            max_multiplier, total_mass = 0.0, 1e-300
             for a in range(_U(A)):
-                used = 0.0
+                mass = 0.0
                 for m in range(_U(M)):
-                    largest = max(largest, abs(y[t, s, a, m]))
-                    used += u[t, s, a, m]
-                share[a] = used
-                all_used += used
+                    max_multiplier = max(max_multiplier, abs(y[t, s, a, m]))
+                    mass += u[t, s, a, m]
+                action_mass[a] = mass
+                total_mass += mass
             for m in range(_U(M)):
-                per_hi[m] = 1.0 / hi[t, s, m] if hi[t, s, m] > 1e-300 else 0.0
+                inverse_hi[m] = 1.0 / hi[t, s, m] if hi[t, s, m] > 1e-300 else 0.0
             for a in range(_U(A)):
-                if not open_t[s, a]:
+                if not allowed_t[s, a]:
                     continue
-                part = share[a] / all_used
-                if largest > 0.0:
-                    part = 1.0 if a == place.best[t, s] else 0.0
-                size = 0.0
+                prob = action_mass[a] / total_mass
+                if max_multiplier > 0.0:
+                    prob = 1.0 if a == point.best[t, s] else 0.0
+                product = 0.0
                 for m in range(_U(M)):
-                    least, most = lo[t, s, m] * part, hi[t, s, m] * part
-                    use, price = u[t, s, a, m], y[t, s, a, m]
-                    near = min(max(use, least), most)
-                    g = (most if price > 0.0 else (least if price < 0.0 else near)) - use
-                    new = keep * d[t, s, a, m] + g * per_hi[m]
-                    d[t, s, a, m] = new
-                    size += g * new
-                sizes[t] += size
+                    lower, upper = lo[t, s, m] * prob, hi[t, s, m] * prob
+                    occupancy, multiplier = u[t, s, a, m], y[t, s, a, m]
+                    nearest = min(max(occupancy, lower), upper)
+                    g = (
+                        upper if multiplier > 0.0 else (lower if multiplier < 0.0 else nearest)
+                    ) - occupancy
+                    new_d = momentum * d[t, s, a, m] + g * inverse_hi[m]
+                    d[t, s, a, m] = new_d
+                    product += g * new_d
+                products[t] += product
 
 
-class CpuBounds(CpuPairs):
-    """The bounds part of a CPU plan."""
+class CpuBoundPasses(CpuPairPasses):
+    """The passes that upper bounds need, on the CPU."""
 
-    def occupancy(self, own: IntArray, u: Array) -> None:
-        x, n = self.problem, np.stack([self.problem.start()] * 2)
-        team = self.team(x.storage.entries * x.n_models)
-        team.each(
-            lambda m: _occupy(m.start, m.stop, x.indptr, x.indices, x.p, own, n, u),
-            ranges(x.n_models, len(team)),
+    def fill_occupancy(self, model_actions: IntArray, u: Array) -> None:
+        x, b = self.problem, np.stack([self.problem.initial_joint()] * 2)
+        pool = self.get_pool(x.storage.n_entries * x.n_models)
+        pool.for_each(
+            lambda m: _fill_occupancy(
+                m.start, m.stop, x.indptr, x.indices, x.p, model_actions, b, u
+            ),
+            split_ranges(x.n_models, len(pool)),
         )
 
-    def common_prices(self, y: Array, reach: Reach) -> tuple[Array, IntArray]:
-        prices, best = np.empty(y.shape[:3]), np.empty(y.shape[:2], dtype=np.int32)
-        team, (lo, hi), allowed = self.team(y[0].size), reach, self.problem.allowed
-        team.each(
-            lambda t: _prices(t.start, t.stop, y, lo, hi, allowed, prices, best),
-            ranges(self.horizon, len(team)),
+    def compute_common_term(self, y: Array, visit_bounds: VisitBounds) -> tuple[Array, IntArray]:
+        H, best = np.empty(y.shape[:3]), np.empty(y.shape[:2], dtype=np.int32)
+        pool, (lo, hi), allowed = self.get_pool(y[0].size), visit_bounds, self.problem.allowed
+        pool.for_each(
+            lambda t: _compute_common_term(t.start, t.stop, y, lo, hi, allowed, H, best),
+            split_ranges(self.horizon, len(pool)),
         )
-        return prices, best
+        return H, best
 
-    def descend(
-        self, y: Array, u: Array, best: IntArray, reach: Reach, keep: float, d: Array
+    def update_direction(
+        self,
+        y: Array,
+        u: Array,
+        best: IntArray,
+        visit_bounds: VisitBounds,
+        momentum: float,
+        d: Array,
     ) -> float:
-        place = _Place(y, u, best, reach.lo, reach.hi, self.problem.allowed)
-        sizes, team = np.empty(self.horizon), self.team(y[0].size)
+        point = _DescentPoint(y, u, best, visit_bounds.lo, visit_bounds.hi, self.problem.allowed)
+        products, pool = np.empty(self.horizon), self.get_pool(y[0].size)
 
         def run(t: range) -> None:
             scratch = np.empty(y.shape[2]), np.empty(y.shape[3])
-            _descend(t.start, t.stop, place, keep, d, sizes, *scratch)
+            _update_direction(t.start, t.stop, point, momentum, d, products, *scratch)
 
-        team.each(run, ranges(self.horizon, len(team)))
-        return float(self.problem.discount ** np.arange(self.horizon) @ sizes)
+        pool.for_each(run, split_ranges(self.horizon, len(pool)))
+        return float(self.problem.discount ** np.arange(self.horizon) @ products)

@@ -7,193 +7,220 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mmdp.kernels.controller import Controller, Nodes, NodeValues
-from mmdp.kernels.cpu import steps
-from mmdp.kernels.cpu.jit import FAST, jit
-from mmdp.kernels.cpu.layout import CpuLayout
-from mmdp.kernels.cpu.passes import choose, dot, mass
-from mmdp.kernels.cpu.rows import row_sum
-from mmdp.kernels.cpu.steps import done, take
-from mmdp.kernels.numpy.controllers import begun, ended
-from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
+from mmdp.kernels.controller import Controller, NodeArray, NodeValues
+from mmdp.kernels.cpu import scheduler
+from mmdp.kernels.cpu.jit import BASE_OPTIONS, jit
+from mmdp.kernels.cpu.layout import CpuTableProblem
+from mmdp.kernels.cpu.passes import choose_action, dot, sum_range
+from mmdp.kernels.cpu.rows import sum_row_entries
+from mmdp.kernels.cpu.scheduler import finish_piece, take_piece
+from mmdp.kernels.numpy.controllers import finish_backward, make_initial_weights
+from mmdp.kernels.problem import TIE_RTOL, Array, IntArray, Problem, empty_aligned
 
 _U = np.uint64
 
 
-class _State(NamedTuple):
-    """What the passes read and write; rows s * N + n of (state, node)."""
+class _NodeBuffers(NamedTuple):
+    """The arrays that the passes read and write; rows s * N + n of (state, node)."""
 
     actions: IntArray  # (T, S, N)
-    moves: Nodes  # (T, S, N, S')
+    node_transitions: NodeArray  # (T, S, N, S')
     b: Array  # (T, S * N, M), or empty if nothing is improved
     v: Array  # (T + 1, S * N, M), or 2 steps used in turn
 
 
-class _Scratch(NamedTuple):
-    """What one thread writes while it works."""
+class _NodeScratch(NamedTuple):
+    """The arrays that one thread writes."""
 
-    c: Array  # (M,): b p of an entry
+    b_p: Array  # (M,): b p of an entry
     D: Array  # (N,)
     G: Array  # (A,)
-    best: Nodes  # (nnz,): the best move after each entry of a state
+    best_nodes: NodeArray  # (nnz,): the best move after each entry of a state
     columns: IntArray  # (nnz,): the rows of v that the entries lead to
 
     @classmethod
-    def of(cls, problem: Problem, nodes: int) -> _Scratch:
+    def from_problem(cls, problem: Problem, n_nodes: int) -> _NodeScratch:
+        """Allocate the arrays of one thread."""
         nnz = len(problem.indices)
         return cls(
-            aligned(problem.n_models), np.empty(nodes), np.empty(problem.n_actions),
-            np.empty(nnz, np.uint8), np.empty(nnz, np.int32),
-        )  # fmt: skip
+            empty_aligned(problem.n_models),
+            np.empty(n_nodes),
+            np.empty(problem.n_actions),
+            np.empty(nnz, np.uint8),
+            np.empty(nnz, np.int32),
+        )
 
 
-@jit(**FAST, helper=True)
-def _joint_step(t, s, n, x, b, v_next, c, w):  # type: ignore[no-untyped-def]
-    """The best action in (s, n) with its best moves; the old ones if these are as good."""
-    n_actions, n_nodes, width = len(w.G), _U(len(w.D)), _U(len(w.c))
+@jit(**BASE_OPTIONS, helper=True)
+def _improve_node(t, s, n, x, b, v_next, buf, scratch):  # type: ignore[no-untyped-def]
+    """Set the best action of (s, n) with its best next nodes; ties keep the old ones."""
+    n_actions, n_nodes, n_models = len(scratch.G), _U(len(scratch.D)), _U(len(scratch.b_p))
     p, r = x.p[t if len(x.p) > 1 else 0], x.r[t if len(x.r) > 1 else 0]
     allowed = x.allowed[t if len(x.allowed) > 1 else 0]
-    old, moves, zero = c.actions[t, s, n], c.moves[t, s, n], _U(0)
-    same, size = -np.inf, 0.0
+    old_action, next_nodes, zero = buf.actions[t, s, n], buf.node_transitions[t, s, n], _U(0)
+    old_G, scale = -np.inf, 0.0
     for a in range(n_actions):
-        w.G[a] = -np.inf
+        scratch.G[a] = -np.inf
         if not allowed[s, a]:
             continue
-        reward, later, held = dot(b, r[s, a], zero, width), 0.0, 0.0
+        reward, best_future, old_future = dot(b, r[s, a], zero, n_models), 0.0, 0.0
         for k in range(x.indptr[s * n_actions + a], x.indptr[s * n_actions + a + 1]):
-            after = _U(x.indices[k])
-            for m in range(width):
-                w.c[m] = b[m] * p[k, m]
+            next_state = _U(x.indices[k])
+            for m in range(n_models):
+                scratch.b_p[m] = b[m] * p[k, m]
             for i in range(n_nodes):
-                w.D[i] = dot(w.c, v_next[after * n_nodes + i], zero, width)
-            w.best[k] = choose(w.D, np.int64(moves[after]))
-            later += w.D[w.best[k]]
-            held += w.D[moves[after]]
-        w.G[a] = reward + x.gamma * later
-        size = max(size, abs(w.G[a]))
-        if a == old:
-            same = reward + x.gamma * held
-    found = choose(w.G, np.int64(-1))
-    if same >= max(w.G) - TIE * size:
+                scratch.D[i] = dot(scratch.b_p, v_next[next_state * n_nodes + i], zero, n_models)
+            scratch.best_nodes[k] = choose_action(scratch.D, np.int64(next_nodes[next_state]))
+            best_future += scratch.D[scratch.best_nodes[k]]
+            old_future += scratch.D[next_nodes[next_state]]
+        scratch.G[a] = reward + x.gamma * best_future
+        scale = max(scale, abs(scratch.G[a]))
+        if a == old_action:
+            old_G = reward + x.gamma * old_future
+    new_action = choose_action(scratch.G, np.int64(-1))
+    if old_G >= max(scratch.G) - TIE_RTOL * scale:
         return
-    c.actions[t, s, n] = found
-    for k in range(x.indptr[s * n_actions + found], x.indptr[s * n_actions + found + 1]):
-        moves[x.indices[k]] = w.best[k]
+    buf.actions[t, s, n] = new_action
+    for k in range(x.indptr[s * n_actions + new_action], x.indptr[s * n_actions + new_action + 1]):
+        next_nodes[x.indices[k]] = scratch.best_nodes[k]
 
 
-@jit(**FAST)
-def _back(marks, rank, edges, x, c, w):  # type: ignore[no-untyped-def]
-    """v of every step from the last to the first; improved on the way if there is a b."""
-    horizon, n_nodes, n_actions = len(c.actions), len(w.D), len(w.G)
-    width = np.int64(len(w.c))
+@jit(**BASE_OPTIONS)
+def _backward(counters, rank, edges, x, buf, scratch):  # type: ignore[no-untyped-def]
+    """Compute v of every time from the last to the first; improve the controller if b is given."""
+    horizon, n_nodes, n_actions = len(buf.actions), len(scratch.D), len(scratch.G)
+    n_models = np.int64(len(scratch.b_p))
     while True:
-        step, piece = take(marks, rank, len(edges) - 1, horizon)
+        step, piece = take_piece(counters, rank, len(edges) - 1, horizon)
         if step >= horizon:
             return
         t = horizon - 1 - step
         p, r = x.p[t if len(x.p) > 1 else 0], x.r[t if len(x.r) > 1 else 0]
-        v_next, v = c.v[(t + 1) % len(c.v)], c.v[t % len(c.v)]
+        v_next, v = buf.v[(t + 1) % len(buf.v)], buf.v[t % len(buf.v)]
         for s in range(edges[piece], edges[piece + 1]):
             for n in range(n_nodes):
                 row = s * n_nodes + n
-                if len(c.b) > 0 and mass(c.b[t, row], _U(0), _U(width)) > 0.0:
-                    _joint_step(t, s, n, x, c.b[t, row], v_next, c, w)
-                a = c.actions[t, s, n]
+                if len(buf.b) > 0 and sum_range(buf.b[t, row], _U(0), _U(n_models)) > 0.0:
+                    _improve_node(t, s, n, x, buf.b[t, row], v_next, buf, scratch)
+                a = buf.actions[t, s, n]
                 start, stop = x.indptr[s * n_actions + a], x.indptr[s * n_actions + a + 1]
                 for k in range(start, stop):
-                    w.columns[k] = x.indices[k] * n_nodes + c.moves[t, s, n, x.indices[k]]
-                row_sum(
-                    p, v_next, None, w.columns, None, None, start, start, stop, 0, width, r[s, a],
-                    x.gamma, v[row],
-                )  # fmt: skip
-        done(marks)
+                    scratch.columns[k] = (
+                        x.indices[k] * n_nodes + buf.node_transitions[t, s, n, x.indices[k]]
+                    )
+                sum_row_entries(
+                    p,
+                    v_next,
+                    None,
+                    scratch.columns,
+                    None,
+                    None,
+                    start,
+                    start,
+                    stop,
+                    0,
+                    n_models,
+                    r[s, a],
+                    x.gamma,
+                    v[row],
+                )
+        finish_piece(counters)
 
 
-@jit(**FAST)
-def _improve(t, lo, hi, x, c, w):  # type: ignore[no-untyped-def]
-    """The joint step at t in the states lo..hi."""
-    n_nodes = len(w.D)
+@jit(**BASE_OPTIONS)
+def _improve(t, lo, hi, x, buf, scratch):  # type: ignore[no-untyped-def]
+    """Improve the controller at t in the states lo..hi."""
+    n_nodes = len(scratch.D)
     for row in range(lo * n_nodes, hi * n_nodes):
-        if mass(c.b[t, row], _U(0), _U(len(w.c))) > 0.0:
-            _joint_step(t, row // n_nodes, row % n_nodes, x, c.b[t, row], c.v[t + 1], c, w)
+        if sum_range(buf.b[t, row], _U(0), _U(len(scratch.b_p))) > 0.0:
+            _improve_node(
+                t, row // n_nodes, row % n_nodes, x, buf.b[t, row], buf.v[t + 1], buf, scratch
+            )
 
 
-@jit(**FAST)
-def _push(t, lo, hi, x, c):  # type: ignore[no-untyped-def]
-    """b of the models lo..hi at t + 1."""
-    n_states, n_nodes = c.actions.shape[1:]
+@jit(**BASE_OPTIONS)
+def _push_forward(t, lo, hi, x, buf):  # type: ignore[no-untyped-def]
+    """Compute b of the models lo..hi at t + 1."""
+    n_states, n_nodes = buf.actions.shape[1:]
     n_actions = x.allowed.shape[2]
     lo, hi = _U(lo), _U(hi)
-    p, b, after = x.p[t if len(x.p) > 1 else 0], c.b[t], c.b[t + 1]
+    p, b, b_next = x.p[t if len(x.p) > 1 else 0], buf.b[t], buf.b[t + 1]
     for s in range(n_states):
         for n in range(n_nodes):
             row = s * n_nodes + n
-            if mass(b[row], lo, hi) == 0.0:
+            if sum_range(b[row], lo, hi) == 0.0:
                 continue
-            start = s * n_actions + c.actions[t, s, n]
+            start = s * n_actions + buf.actions[t, s, n]
             for k in range(x.indptr[start], x.indptr[start + 1]):
-                i = _U(x.indices[k] * n_nodes + c.moves[t, s, n, x.indices[k]])
+                i = _U(x.indices[k] * n_nodes + buf.node_transitions[t, s, n, x.indices[k]])
                 for m in range(lo, hi):
-                    after[i, m] += p[k, m] * b[row, m]
+                    b_next[i, m] += p[k, m] * b[row, m]
 
 
-class CpuControllers(CpuLayout):
-    """The controllers part of a CPU plan."""
+class CpuControllerPasses(CpuTableProblem):
+    """The passes over states and nodes of controllers, on the CPU."""
 
-    def node_weights(
+    def compute_node_weights(
         self, controller: Controller, values: Array | None = None
     ) -> tuple[Controller, Array]:
         x, horizon, N = self.problem, self.horizon, controller.n_nodes
         controller = controller if values is None else controller.copy()
-        b = begun(x, horizon, controller)
+        b = make_initial_weights(x, horizon, controller)
         work = len(x.indices) * x.n_models * N
-        team = self.team(work // x.n_actions if values is None else work * N)
-        state, ground = _state(x, controller, b, values), self.tables
-        states, models = (steps.ranges(size, len(team)) for size in (x.n_states, x.n_models))
+        pool = self.get_pool(work // x.n_actions if values is None else work * N)
+        buffers, arrays = _make_node_buffers(x, controller, b, values), self.table_arrays
+        state_ranges, model_ranges = (
+            scheduler.split_ranges(size, len(pool)) for size in (x.n_states, x.n_models)
+        )
 
-        scratch = [_Scratch.of(x, N) for _ in states]
+        scratch = [_NodeScratch.from_problem(x, N) for _ in state_ranges]
 
         def improve(t: int, i: int) -> None:
-            _improve(t, states[i].start, states[i].stop, ground, state, scratch[i])
+            _improve(t, state_ranges[i].start, state_ranges[i].stop, arrays, buffers, scratch[i])
 
-        def push(times: range, part: range) -> None:
+        def push(times: range, models: range) -> None:
             for t in times:
-                _push(t, part.start, part.stop, ground, state)
+                _push_forward(t, models.start, models.stop, arrays, buffers)
 
         if values is None:  # the models are independent: no thread waits for another
-            team.each(partial(push, range(horizon - 1)), models)
+            pool.for_each(partial(push, range(horizon - 1)), model_ranges)
             return controller, b
         for t in range(horizon):
-            team.each(partial(improve, t), range(len(states)))
-            team.each(partial(push, range(t, min(t + 1, horizon - 1))), models)
+            pool.for_each(partial(improve, t), range(len(state_ranges)))
+            pool.for_each(partial(push, range(t, min(t + 1, horizon - 1))), model_ranges)
         return controller, b
 
-    def node_values(
-        self, controller: Controller, weights: Array | None = None, *, keep: bool = False
+    def compute_node_values(
+        self, controller: Controller, weights: Array | None = None, *, keep_values: bool = False
     ) -> NodeValues:
         x, horizon, (S, N) = self.problem, self.horizon, controller.actions.shape[1:]
         M = x.n_models
         controller = controller if weights is None else controller.copy()
-        v = aligned(horizon + 1 if keep else 2, S, N, M)
+        v = empty_aligned(horizon + 1 if keep_values else 2, S, N, M)
         v[horizon % len(v)] = x.terminal[:, None]
-        state, ground = _state(x, controller, weights, v), self.tables
+        buffers, arrays = _make_node_buffers(x, controller, weights, v), self.table_arrays
         work = len(x.indices) * M * N * (1 if weights is None else N)
-        team = self.team(work)
-        edges = steps.edges(S, steps.pieces(len(team)))
-        scratch = [_Scratch.of(x, N) for _ in range(len(team))]
-        steps.walk(
-            team, work,
-            lambda marks, rank: _back(marks, rank, edges, ground, state, scratch[rank]),
-        )  # fmt: skip
-        return ended(x, controller, v[0], v if keep else None, improve=weights is not None)
+        pool = self.get_pool(work)
+        edges = scheduler.split_edges(S, scheduler.count_pieces(len(pool)))
+        scratch = [_NodeScratch.from_problem(x, N) for _ in range(len(pool))]
+        scheduler.run_steps(
+            pool,
+            work,
+            lambda counters, rank: _backward(counters, rank, edges, arrays, buffers, scratch[rank]),
+        )
+        return finish_backward(
+            x, controller, v[0], v if keep_values else None, improve=weights is not None
+        )
 
 
-def _state(x: Problem, controller: Controller, b: Array | None, v: Array | None) -> _State:
-    """The arrays as the compiled code takes them, with rows s * N + n."""
+def _make_node_buffers(
+    x: Problem, controller: Controller, b: Array | None, v: Array | None
+) -> _NodeBuffers:
+    """Convert a controller to the arrays of the compiled code, with rows s * N + n."""
     rows, M = x.n_states * controller.n_nodes, x.n_models
-    nothing = np.empty((0, rows, M))
-    return _State(
+    empty = np.empty((0, rows, M))
+    return _NodeBuffers(
         np.require(controller.actions, np.int32, ["C", "W"]),
-        np.require(controller.moves, np.uint8, ["C", "W"]),
-        *(nothing if part is None else part.reshape(-1, rows, M) for part in (b, v)),
+        np.require(controller.node_transitions, np.uint8, ["C", "W"]),
+        *(empty if array is None else array.reshape(-1, rows, M) for array in (b, v)),
     )

@@ -15,47 +15,47 @@ from typing import Any
 import numba
 from numba.core import event
 
-from mmdp.clock import announce, compiling, to_the_end
+from mmdp.timing import measure_compilation, notify_compilation, run_uninterrupted
 
-FAST: dict[str, Any] = {"error_model": "numpy"}
-SUMS: dict[str, Any] = {**FAST, "fastmath": {"contract", "reassoc"}}
-FUSED: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
+BASE_OPTIONS: dict[str, Any] = {"error_model": "numpy"}
+REASSOC_OPTIONS: dict[str, Any] = {**BASE_OPTIONS, "fastmath": {"contract", "reassoc"}}
+FMA_OPTIONS: dict[str, Any] = {**BASE_OPTIONS, "fastmath": {"contract"}}
 
 
-class _Announcer(event.Listener):  # type: ignore[misc]
-    """numba reports when it compiles; it does not if its cache has the code."""
+class _CompileListener(event.Listener):  # type: ignore[misc]
+    """A listener that numba calls when it compiles, but not when it loads from its cache."""
 
     def on_start(self, event: Any) -> None:
-        announce()
+        notify_compilation()
 
     def on_end(self, event: Any) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
-event.register("numba:compile", _Announcer())  # type: ignore[no-untyped-call]
+event.register("numba:compile", _CompileListener())  # type: ignore[no-untyped-call]
 
 
 def jit(helper: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """numba.njit, cached on disk if a cache can be written, else compiled in memory.
+    """Compile with numba.njit, cached on disk if a cache can be written.
 
     ``helper``: called by compiled code only.
     """
-    private = {"_nrt": False, **({"no_cpython_wrapper": True} if helper else {})}
-    options |= {name: value for name, value in private.items() if _known(name)}
+    extra_options = {"_nrt": False, **({"no_cpython_wrapper": True} if helper else {})}
+    options |= {name: value for name, value in extra_options.items() if _has_option(name)}
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
             compiled = numba.njit(cache=True, nogil=True, **options)(function)
         except RuntimeError:  # read-only install and no user cache folder
             compiled = numba.njit(nogil=True, **options)(function)
-        _stamp(compiled)
-        return _shielded(compiled)
+        _set_source_stamp(compiled)
+        return _compile_uninterrupted(compiled)
 
     return decorate
 
 
-def _known(option: str) -> bool:
-    """Whether this version of numba has the option."""
+def _has_option(option: str) -> bool:
+    """Return whether this version of numba has the option."""
     try:
         from numba.core.cpu import CPUTargetOptions
     except ImportError:
@@ -63,34 +63,35 @@ def _known(option: str) -> bool:
     return hasattr(CPUTargetOptions, option)
 
 
-def _stamp(compiled: Any) -> None:
-    """Let a cached function depend on all kernel files: it contains code that it calls.
+def _set_source_stamp(compiled: Any) -> None:
+    """Make the cache of a function depend on all kernel files, whose code it contains.
 
     numba checks only the function's own file.
     """
     index: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if hasattr(index, "_source_stamp"):
-        index._source_stamp = _SOURCES
+        index._source_stamp = _SOURCE_STAMPS
 
 
-def _sources() -> tuple[tuple[str, int, int], ...]:
-    here = Path(__file__).parent
-    files = sorted([*here.glob("*.py"), here.parent / "problem.py"])
+def _read_source_stamps() -> tuple[tuple[str, int, int], ...]:
+    """Return name, time and size of all files with compiled code."""
+    folder = Path(__file__).parent
+    files = sorted([*folder.glob("*.py"), folder.parent / "problem.py"])
     return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 
-_SOURCES = _sources()
+_SOURCE_STAMPS = _read_source_stamps()
 
 
-def _shielded(compiled: Any) -> Any:
-    """Compile in a separate thread: Ctrl-C in the middle of LLVM's work can crash Python."""
-    plain = getattr(compiled, "_compile_for_args", None)
-    if plain is None:
+def _compile_uninterrupted(compiled: Any) -> Any:
+    """Make a function compile in a separate thread: Ctrl-C inside LLVM can crash Python."""
+    original = getattr(compiled, "_compile_for_args", None)
+    if original is None:
         return compiled
 
     def compile_for_args(*args: Any, **kwargs: Any) -> Any:
-        with compiling():
-            return to_the_end(lambda: plain(*args, **kwargs))
+        with measure_compilation():
+            return run_uninterrupted(lambda: original(*args, **kwargs))
 
     compiled._compile_for_args = compile_for_args
     return compiled

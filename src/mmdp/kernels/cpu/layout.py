@@ -1,37 +1,47 @@
-"""What a plan on the CPU holds: its arrays as the compiled code takes them, and its threads."""
+"""Tables on the CPU: the arrays of the compiled code, and the threads."""
 
 from __future__ import annotations
 
-from mmdp.kernels.cpu.passes import Ground
-from mmdp.kernels.cpu.threads import Team
-from mmdp.kernels.numpy.kernel import StoredPlan
+from mmdp.kernels.cpu.passes import KernelArrays
+from mmdp.kernels.cpu.threads import ThreadPool
+from mmdp.kernels.numpy.backend import TableProblem
 from mmdp.kernels.problem import Array, Problem
-from mmdp.kernels.rewards import ByEvent
+from mmdp.kernels.rewards import EventRewards
 
-THREADS_PAY_FROM = 100_000  # multiply-adds per time step below which one thread is faster
+MIN_PARALLEL_WORK = 100_000  # multiply-adds per time step below which one thread is faster
 
 
-class CpuLayout(StoredPlan):
-    """Stored tables on the threads of a CPU."""
+class CpuTableProblem(TableProblem):
+    """A problem with tables as the arrays of the compiled code, and its threads."""
 
     def __init__(
-        self, problem: Problem, horizon: int, threads: int, pays_from: int = THREADS_PAY_FROM
+        self,
+        problem: Problem,
+        horizon: int,
+        n_threads: int,
+        min_parallel_work: int = MIN_PARALLEL_WORK,
     ) -> None:
         super().__init__(problem, horizon)
-        self.threads, self.pays_from = threads, pays_from
-        self.ground = Ground.of(problem)
-        self.parts: list[tuple[slice, Array]] = []  # parts of the models, if they are independent
+        self.n_threads, self.min_parallel_work = n_threads, min_parallel_work
+        self.arrays = KernelArrays.from_problem(problem)
+        self.model_blocks: list[
+            tuple[slice, Array]
+        ] = []  # parts of the models, if they are independent
 
-    def _change(self, problem: Problem, horizon: int) -> None:
-        other = isinstance(problem.r, ByEvent) and problem.r is not self.problem.r
-        super()._change(problem, horizon)
-        self.ground = Ground.of(problem) if other else self.ground.changed(problem)
+    def _set_problem(self, problem: Problem, horizon: int) -> None:
+        has_new_rewards = isinstance(problem.r, EventRewards) and problem.r is not self.problem.r
+        super()._set_problem(problem, horizon)
+        self.arrays = (
+            KernelArrays.from_problem(problem)
+            if has_new_rewards
+            else self.arrays.with_problem(problem)
+        )
 
     @property
-    def tables(self) -> Ground:
+    def table_arrays(self) -> KernelArrays:
         """The tables, for work that goes entry by entry."""
-        return self.ground
+        return self.arrays
 
-    def team(self, work: int) -> Team:
-        """The threads for ``work`` multiply-adds per step."""
-        return Team.of(self.threads if work >= self.pays_from else 1)
+    def get_pool(self, work: int) -> ThreadPool:
+        """Return the threads for ``work`` multiply-adds per step."""
+        return ThreadPool.get(self.n_threads if work >= self.min_parallel_work else 1)

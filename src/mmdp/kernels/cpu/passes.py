@@ -15,26 +15,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.cpu.jit import FAST, SUMS, jit
-from mmdp.kernels.cpu.rows import row_sum
-from mmdp.kernels.cpu.steps import done, take
-from mmdp.kernels.events import Events
-from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned, frozen
-from mmdp.kernels.rewards import ByEvent
+from mmdp.kernels.cpu.jit import BASE_OPTIONS, REASSOC_OPTIONS, jit
+from mmdp.kernels.cpu.rows import sum_row_entries
+from mmdp.kernels.cpu.scheduler import finish_piece, take_piece
+from mmdp.kernels.events import ExogenousEvents
+from mmdp.kernels.problem import TIE_RTOL, Array, IntArray, Problem, as_readonly, empty_aligned
+from mmdp.kernels.rewards import EventRewards
 
 # Indices are unsigned: numba then drops its test for negative ones, which halves the code.
 _U = np.uint64
 
-WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)  # how a backward pass decides in each state
+WEIGHTED, PER_MODEL, ACTIONS, PROBABILITIES = range(4)  # how a backward pass decides in each state
 
 
-class Ground(NamedTuple):
-    """The problem as the compiled code takes it.
+class KernelArrays(NamedTuple):
+    """The arrays of a problem as the compiled code takes them.
 
-    At time t, row s * A + a has entries i = indptr[row]..indptr[row + 1], moved by t * stride,
-    which lead to indices[i] with the probabilities shares[i] p[first[row] + i - indptr[row]].
-    In tables first is indptr. Rows that share events have the same p, or that of their kind. The
-    reward is r, one row for all if entry i pays paid[i].
+    At time t, row s * A + a has entries i = indptr[row]..indptr[row + 1], plus t * time_stride,
+    which lead to indices[i] with probability entry_weights[i] p[p_start[row] + i - indptr[row]].
+    In tables p_start is indptr. Rows with the same distribution of events have the same p_start.
+    The reward is r, one row for all if entries have rewards entry_rewards[i].
     """
 
     indptr: npt.NDArray[np.int64]  # (S * A + 1,)
@@ -43,79 +43,97 @@ class Ground(NamedTuple):
     r: Array  # (T or 1, S or 1, A or 1, M)
     allowed: npt.NDArray[np.bool_]
     gamma: float
-    first: npt.NDArray[np.int64]  # (T or 1, S * A), or one for all rows
-    shares: Array | None = None  # (entries,); None: 1
-    stride: int = 0  # 0 if next states, shares and what they pay do not vary with time
-    paid: Array | None = None  # (entries,); None: 0
+    p_start: npt.NDArray[np.int64]  # (T or 1, S * A), or one for all rows
+    entry_weights: Array | None = None  # (entries,); None: 1
+    time_stride: int = 0  # 0 if entries do not vary with time
+    entry_rewards: Array | None = None  # (entries,); None: 0
 
     @classmethod
-    def of(cls, problem: Problem) -> Ground:
-        """Shared events, or tables."""
+    def from_problem(cls, problem: Problem) -> KernelArrays:
+        """Convert a problem with tables or shared events to arrays."""
         x = problem
-        if isinstance(x.storage, Events):
-            return cls._of_events(x, x.storage)
+        if isinstance(x.storage, ExogenousEvents):
+            return cls._from_events(x, x.storage)
         return cls(
-            frozen(x.indptr), frozen(x.indices), frozen(x.p), frozen(np.asarray(x.r)),
-            frozen(x.allowed), x.discount, frozen(x.indptr[None]),
-        )  # fmt: skip
+            as_readonly(x.indptr),
+            as_readonly(x.indices),
+            as_readonly(x.p),
+            as_readonly(np.asarray(x.r)),
+            as_readonly(x.allowed),
+            x.discount,
+            as_readonly(x.indptr[None]),
+        )
 
     @classmethod
-    def _of_events(cls, x: Problem, e: Events) -> Ground:
-        each, rows = e.longest, x.n_states * x.n_actions
-        kind = np.zeros((1, 1), np.int64) if e.kind is None else e.kind.reshape(-1, rows)
-        chance = np.repeat(e.chance, e.after.shape[4], axis=2)  # once for each corner
-        paid = x.r.reward[..., None] if isinstance(x.r, ByEvent) else None
-        varying = max(len(y) for y in (e.after, e.coefficient, paid) if y is not None)
+    def _from_events(cls, x: Problem, e: ExogenousEvents) -> KernelArrays:
+        """Convert a problem with shared events to arrays."""
+        row_length, n_rows = e.max_row_length, x.n_states * x.n_actions
+        ids = (
+            np.zeros((1, 1), np.int64)
+            if e.distribution_id is None
+            else e.distribution_id.reshape(-1, n_rows)
+        )
+        probs = np.repeat(e.probs, e.next_states.shape[4], axis=2)  # once for each corner
+        rewards = x.r.reward[..., None] if isinstance(x.r, EventRewards) else None
+        n_times = max(len(y) for y in (e.next_states, e.corner_weights, rewards) if y is not None)
 
-        def flat(y: npt.NDArray[Any] | None) -> Any:
-            whole = (varying, *e.after.shape[1:])
-            return None if y is None else frozen(np.broadcast_to(y, whole)).reshape(-1)
+        def flatten(array: npt.NDArray[Any] | None) -> Any:
+            shape = (n_times, *e.next_states.shape[1:])
+            return None if array is None else as_readonly(np.broadcast_to(array, shape)).reshape(-1)
 
         return cls(
-            frozen(np.arange(rows + 1) * each), flat(e.after),
-            frozen(chance.reshape(len(chance), -1, chance.shape[3])), cls.row(x),
-            frozen(x.allowed), x.discount, frozen(kind * np.int64(each)), flat(e.coefficient),
-            rows * each if varying > 1 else 0, flat(paid),
-        )  # fmt: skip
+            as_readonly(np.arange(n_rows + 1) * row_length),
+            flatten(e.next_states),
+            as_readonly(probs.reshape(len(probs), -1, probs.shape[3])),
+            cls.get_table_rewards(x),
+            as_readonly(x.allowed),
+            x.discount,
+            as_readonly(ids * np.int64(row_length)),
+            flatten(e.corner_weights),
+            n_rows * row_length if n_times > 1 else 0,
+            flatten(rewards),
+        )
 
     @staticmethod
-    def row(problem: Problem) -> Array:
-        """r, or one row of zeros if entries pay."""
+    def get_table_rewards(problem: Problem) -> Array:
+        """Return the rewards as a table, or one row of zeros if entries have rewards."""
         r = problem.r
-        return frozen(r if isinstance(r, np.ndarray) else np.zeros((1, 1, 1, r.shape[3])))
+        return as_readonly(r if isinstance(r, np.ndarray) else np.zeros((1, 1, 1, r.shape[3])))
 
-    def changed(self, problem: Problem) -> Ground:
-        """The same transitions with other numbers; rewards by event stay or become others."""
-        x, r = problem, self.row(problem)
-        paid = None if isinstance(x.r, np.ndarray) else self.paid
-        return self._replace(r=r, allowed=frozen(x.allowed), gamma=x.discount, paid=paid)
+    def with_problem(self, problem: Problem) -> KernelArrays:
+        """Return the same transitions with the other arrays of a problem."""
+        x, r = problem, self.get_table_rewards(problem)
+        entry_rewards = None if isinstance(x.r, np.ndarray) else self.entry_rewards
+        return self._replace(
+            r=r, allowed=as_readonly(x.allowed), gamma=x.discount, entry_rewards=entry_rewards
+        )
 
-    def since(self, t: int) -> Ground:
-        """The problem from time t on."""
-        varying = ("p", "first", "r", "allowed")
-        later = {k: x[t:] for k in varying if len(x := getattr(self, k)) > 1}
-        for k in ("indices", "shares", "paid") if self.stride else ():
-            x = getattr(self, k)
-            later[k] = None if x is None else x[t * self.stride :]
-        return self._replace(**later)
+    def from_time(self, t: int) -> KernelArrays:
+        """Return the arrays from time t on."""
+        names = ("p", "p_start", "r", "allowed")
+        slices = {name: x[t:] for name in names if len(x := getattr(self, name)) > 1}
+        for name in ("indices", "entry_weights", "entry_rewards") if self.time_stride else ():
+            x = getattr(self, name)
+            slices[name] = None if x is None else x[t * self.time_stride :]
+        return self._replace(**slices)
 
 
-class Orders(NamedTuple):
-    """What a backward pass does."""
+class PassOptions(NamedTuple):
+    """The options of a backward pass."""
 
     mode: int
-    top: int  # the step it begins with
-    weighed: bool = False  # b is given
-    incumbent: bool = False  # actions are given: they keep ties, and states without weight
+    last_time: int  # the step it begins with
+    has_weights: bool = False  # b is given
+    has_incumbent: bool = False  # actions are given: they keep ties, and states without weight
     keep_q: bool = False
     keep_gradient: bool = False
-    keep_own: bool = False
-    lazy: bool = False  # q and v are those of ``held``: compute what has moved since
-    everywhere: bool = True  # lazy: decide in states where nothing has moved too
+    keep_model_actions: bool = False
+    is_incremental: bool = False  # q and v are those of ``v_actions``: compute changes only
+    all_states: bool = True  # incremental: decide in unchanged states too
 
 
-class State(NamedTuple):
-    """What a pass reads and writes; unused parts have length 0, or 1 along time."""
+class PassBuffers(NamedTuple):
+    """The arrays that a pass reads and writes; unused ones have length 0, or 1 along time."""
 
     actions: IntArray  # (T, S)
     probabilities: Array  # (T, S, A)
@@ -123,47 +141,58 @@ class State(NamedTuple):
     v: Array  # (T + 1, S, M), or 2 steps used in turn
     q: Array  # (T, S, A, M)
     gradient: Array  # (T, S, A)
-    own: IntArray  # (T, S, M)
-    held: IntArray  # (T, S): the actions that v belongs to
-    moved: npt.NDArray[np.bool_]  # (T + 1, S): whether v has changed in this pass
+    model_actions: IntArray  # (T, S, M)
+    v_actions: IntArray  # (T, S): the actions that v belongs to
+    v_changed: npt.NDArray[np.bool_]  # (T + 1, S): whether v has changed in this pass
 
     @classmethod
-    def of(cls, problem: Problem, horizon: int, **parts: npt.NDArray[np.generic]) -> State:
-        """These parts and nothing else."""
-        nothing = {
-            "actions": np.empty((0, 1), np.int32), "probabilities": np.empty((0, 1, 1)),
-            "b": np.zeros((1, 1, 1)), "q": np.empty((0, 1, 1, 1)),
-            "gradient": np.empty((0, 1, 1)), "own": np.empty((0, 1, 1), np.int32),
-            "held": np.empty((0, 1), np.int32), "moved": np.empty((0, 1), np.bool_),
-        }  # fmt: skip
-        state = cls(**{**nothing, **parts})  # type: ignore[arg-type]
-        state.v[horizon % len(state.v)] = problem.terminal
-        return state
+    def create(
+        cls, problem: Problem, horizon: int, **arrays: npt.NDArray[np.generic]
+    ) -> PassBuffers:
+        """Make buffers from these arrays; all others are empty."""
+        empty = {
+            "actions": np.empty((0, 1), np.int32),
+            "probabilities": np.empty((0, 1, 1)),
+            "b": np.zeros((1, 1, 1)),
+            "q": np.empty((0, 1, 1, 1)),
+            "gradient": np.empty((0, 1, 1)),
+            "model_actions": np.empty((0, 1, 1), np.int32),
+            "v_actions": np.empty((0, 1), np.int32),
+            "v_changed": np.empty((0, 1), np.bool_),
+        }
+        buffers = cls(**{**empty, **arrays})  # type: ignore[arg-type]
+        buffers.v[horizon % len(buffers.v)] = problem.terminal
+        return buffers
 
 
-class Scratch(NamedTuple):
-    """What one thread writes while it works."""
+class PassScratch(NamedTuple):
+    """The arrays that one thread writes."""
 
     q: Array  # (A, M)
     G: Array  # (A,)
-    nothing: Array  # (M,): zeros
-    heads: npt.NDArray[np.int64]  # (S + 1,): where the entries that lead into a state begin
-    rows: npt.NDArray[np.int64]  # (entries,): their places in p
-    sources: IntArray  # (entries,): the states they come from
-    shares: Array | None  # (entries,)
+    zeros: Array  # (M,): zeros
+    inflow_ptr: npt.NDArray[np.int64]  # (S + 1,): where the entries that lead into a state begin
+    inflow_rows: npt.NDArray[np.int64]  # (entries,): their rows of p
+    inflow_states: IntArray  # (entries,): the states they come from
+    inflow_weights: Array | None  # (entries,)
 
     @classmethod
-    def of(cls, x: Ground) -> Scratch:
+    def from_arrays(cls, x: KernelArrays) -> PassScratch:
+        """Allocate the arrays of one thread."""
         (S, A), M = x.allowed.shape[1:], x.p.shape[2]
         entries = int(np.diff(x.indptr).reshape(S, A).max(axis=1).sum())
         return cls(
-            aligned(A, M), np.empty(A), np.zeros(M), np.zeros(S + 1, np.int64),
-            np.empty(entries, np.int64), np.empty(entries, np.int32),
-            None if x.shares is None else np.empty(entries),
-        )  # fmt: skip
+            empty_aligned(A, M),
+            np.empty(A),
+            np.zeros(M),
+            np.zeros(S + 1, np.int64),
+            np.empty(entries, np.int64),
+            np.empty(entries, np.int32),
+            None if x.entry_weights is None else np.empty(entries),
+        )
 
 
-@jit(**SUMS, helper=True)
+@jit(**REASSOC_OPTIONS, helper=True)
 def dot(x, y, lo, hi):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(lo, hi):
@@ -171,232 +200,284 @@ def dot(x, y, lo, hi):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(**SUMS, helper=True)
-def mass(x, lo, hi):  # type: ignore[no-untyped-def]
+@jit(**REASSOC_OPTIONS, helper=True)
+def sum_range(x, lo, hi):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(lo, hi):
         total += x[m]
     return total
 
 
-@jit(**FAST, helper=True)
-def choose(G, incumbent):  # type: ignore[no-untyped-def]
-    """The maximiser of G (-inf: not allowed): ties to the incumbent, else the lowest action."""
-    best, size = -np.inf, 0.0
+@jit(**BASE_OPTIONS, helper=True)
+def choose_action(G, incumbent):  # type: ignore[no-untyped-def]
+    """Return the maximizer of G (-inf: not allowed); ties go to the incumbent, else the lowest."""
+    best, scale = -np.inf, 0.0
     for a in range(len(G)):
         best = max(best, G[a])
         if G[a] > -np.inf:
-            size = max(size, abs(G[a]))
-    bar, chosen = best - TIE * size, 0
+            scale = max(scale, abs(G[a]))
+    threshold, best_action = best - TIE_RTOL * scale, 0
     for a in range(len(G) - 1, -1, -1):
-        if G[a] >= bar:
-            chosen = a
-    if incumbent >= 0 and G[incumbent] >= bar:
-        chosen = incumbent
-    return chosen
+        if G[a] >= threshold:
+            best_action = a
+    if incumbent >= 0 and G[incumbent] >= threshold:
+        best_action = incumbent
+    return best_action
 
 
-@jit(**FAST, helper=True)
-def share_of(shares, k):  # type: ignore[no-untyped-def]
-    if shares is None:
+@jit(**BASE_OPTIONS, helper=True)
+def get_entry_weight(entry_weights, k):  # type: ignore[no-untyped-def]
+    if entry_weights is None:
         return 1.0
-    return shares[k]
+    return entry_weights[k]
 
 
-@jit(**FAST, helper=True)
-def _keep_share(kept, place, shares, k):  # type: ignore[no-untyped-def]
-    if shares is not None:
-        kept[place] = shares[k]
+@jit(**BASE_OPTIONS, helper=True)
+def _copy_entry_weight(out, i, entry_weights, k):  # type: ignore[no-untyped-def]
+    if entry_weights is not None:
+        out[i] = entry_weights[k]
 
 
-@jit(**FAST, helper=True)
-def _any_moved(moved, indices, start, stop):  # type: ignore[no-untyped-def]
-    found = False
+@jit(**BASE_OPTIONS, helper=True)
+def _any_changed(changed, indices, start, stop):  # type: ignore[no-untyped-def]
+    result = False
     for k in range(start, stop):
-        found |= moved[_U(indices[k])]
-    return found
+        result |= changed[_U(indices[k])]
+    return result
 
 
-@jit(**FAST)
-def back(marks, rank, edges, do, x, c, w):  # type: ignore[no-untyped-def]
-    """The steps do.top..0; threads share the states of each step."""
-    n_actions, width = x.allowed.shape[2], np.int64(x.p.shape[2])
-    lo, hi = _U(0), _U(width)
-    all_rows = do.mode != ACTIONS or do.keep_q or do.keep_gradient
+@jit(**BASE_OPTIONS)
+def backward(counters, rank, edges, options, x, buf, scratch):  # type: ignore[no-untyped-def]
+    """Run a backward pass from options.last_time to 0; threads share the states of each step."""
+    n_actions, n_models = x.allowed.shape[2], np.int64(x.p.shape[2])
+    lo, hi = _U(0), _U(n_models)
+    all_rows = options.mode != ACTIONS or options.keep_q or options.keep_gradient
     while True:
-        step, piece = take(marks, rank, len(edges) - 1, do.top + 1)
-        if step > do.top:
+        step, piece = take_piece(counters, rank, len(edges) - 1, options.last_time + 1)
+        if step > options.last_time:
             return
-        t = do.top - step
+        t = options.last_time - step
         p, r = x.p[t if len(x.p) > 1 else 0], x.r[t if len(x.r) > 1 else 0]
-        allowed, b = x.allowed[t if len(x.allowed) > 1 else 0], c.b[t if len(c.b) > 1 else 0]
-        first, moved = x.first[t if len(x.first) > 1 else 0], t * x.stride
-        v_next, v = c.v[(t + 1) % len(c.v)], c.v[t % len(c.v)]
+        allowed, b = x.allowed[t if len(x.allowed) > 1 else 0], buf.b[t if len(buf.b) > 1 else 0]
+        p_start, offset = x.p_start[t if len(x.p_start) > 1 else 0], t * x.time_stride
+        v_next, v = buf.v[(t + 1) % len(buf.v)], buf.v[t % len(buf.v)]
         for s in range(edges[piece], edges[piece + 1]):
-            q = c.q[t, s] if do.keep_q else w.q
+            q = buf.q[t, s] if options.keep_q else scratch.q
             b_s = b[s if len(b) > 1 else 0]
-            old = np.int64(c.actions[t, s]) if do.incumbent else np.int64(-1)
-            stays = do.mode == ACTIONS or (do.incumbent and mass(b_s, lo, hi) == 0.0)
-            fresh = False
+            old_action = np.int64(buf.actions[t, s]) if options.has_incumbent else np.int64(-1)
+            keeps_action = options.mode == ACTIONS or (
+                options.has_incumbent and sum_range(b_s, lo, hi) == 0.0
+            )
+            has_new_q = False
             for a in range(n_actions):
                 row = s * n_actions + a
-                start, stop = x.indptr[row] + moved, x.indptr[row + 1] + moved
-                if not allowed[s, a] or not (all_rows or a == old):
+                start, stop = x.indptr[row] + offset, x.indptr[row + 1] + offset
+                if not allowed[s, a] or not (all_rows or a == old_action):
                     continue
-                if do.lazy and not _any_moved(c.moved[t + 1], x.indices, _U(start), _U(stop)):
+                if options.is_incremental and not _any_changed(
+                    buf.v_changed[t + 1], x.indices, _U(start), _U(stop)
+                ):
                     continue
-                fresh = True
-                row_sum(
-                    p, v_next, None, x.indices, x.shares, x.paid,
-                    first[row if len(first) > 1 else 0], start, stop, 0, width,
-                    r[min(s, len(r) - 1), min(a, r.shape[1] - 1)], x.gamma, q[a],
-                )  # fmt: skip
-            if do.lazy and not do.everywhere and not fresh and c.held[t, s] == old:
-                c.moved[t, s] = False
+                has_new_q = True
+                sum_row_entries(
+                    p,
+                    v_next,
+                    None,
+                    x.indices,
+                    x.entry_weights,
+                    x.entry_rewards,
+                    p_start[row if len(p_start) > 1 else 0],
+                    start,
+                    stop,
+                    0,
+                    n_models,
+                    r[min(s, len(r) - 1), min(a, r.shape[1] - 1)],
+                    x.gamma,
+                    q[a],
+                )
+            if (
+                options.is_incremental
+                and not options.all_states
+                and not has_new_q
+                and buf.v_actions[t, s] == old_action
+            ):
+                buf.v_changed[t, s] = False
                 continue
-            if do.weighed:
+            if options.has_weights:
                 for a in range(n_actions):
-                    w.G[a] = -np.inf
-                    if allowed[s, a] and (all_rows or a == old):
-                        w.G[a] = dot(b_s, q[a], lo, hi)
-                    if do.keep_gradient:
-                        c.gradient[t, s, a] = w.G[a]
-            if do.mode == WEIGHTED or do.mode == ACTIONS:
-                chosen = old if stays else choose(w.G, old)
-                c.actions[t, s] = chosen
-                if do.lazy:
-                    c.moved[t, s] = fresh or c.held[t, s] != chosen
-                    c.held[t, s] = chosen
+                    scratch.G[a] = -np.inf
+                    if allowed[s, a] and (all_rows or a == old_action):
+                        scratch.G[a] = dot(b_s, q[a], lo, hi)
+                    if options.keep_gradient:
+                        buf.gradient[t, s, a] = scratch.G[a]
+            if options.mode == WEIGHTED or options.mode == ACTIONS:
+                action = old_action if keeps_action else choose_action(scratch.G, old_action)
+                buf.actions[t, s] = action
+                if options.is_incremental:
+                    buf.v_changed[t, s] = has_new_q or buf.v_actions[t, s] != action
+                    buf.v_actions[t, s] = action
                 for m in range(lo, hi):
-                    v[s, m] = q[chosen, m]
+                    v[s, m] = q[action, m]
             else:
-                _every_action(t, s, lo, hi, do, allowed, q, c, v[s])
-            if do.keep_q:
+                _combine_actions(t, s, lo, hi, options, allowed, q, buf, v[s])
+            if options.keep_q:
                 for a in range(n_actions):
                     if not allowed[s, a]:
                         for m in range(lo, hi):
                             q[a, m] = -np.inf
-        done(marks)
+        finish_piece(counters)
 
 
-@jit(**FAST, helper=True)
-def _every_action(t, s, lo, hi, do, allowed, q, c, v):  # type: ignore[no-untyped-def]
-    """v of a state from q (A, M): each model's own best action, or the mean by probabilities."""
+@jit(**BASE_OPTIONS, helper=True)
+def _combine_actions(t, s, lo, hi, options, allowed, q, buf, v):  # type: ignore[no-untyped-def]
+    """Compute v of a state from q (A, M): the maximum, or the mean by probabilities."""
     for m in range(lo, hi):
-        v[m] = -np.inf if do.mode == OWN else 0.0
+        v[m] = -np.inf if options.mode == PER_MODEL else 0.0
     for a in range(len(q)):
         if not allowed[s, a]:
             continue
-        if do.mode == PROBABILITIES:
-            share = c.probabilities[t, s, a]
+        if options.mode == PROBABILITIES:
+            prob = buf.probabilities[t, s, a]
             for m in range(lo, hi):
-                v[m] += share * q[a, m]
+                v[m] += prob * q[a, m]
             continue
-        if do.keep_own:
+        if options.keep_model_actions:
             for m in range(lo, hi):
-                c.own[t, s, m] = a if q[a, m] > v[m] else c.own[t, s, m]
+                buf.model_actions[t, s, m] = a if q[a, m] > v[m] else buf.model_actions[t, s, m]
         for m in range(lo, hi):
             v[m] = max(v[m], q[a, m])
 
 
-@jit(**FAST, helper=True)
-def _list_inflow(t, lo, hi, x, c, w):  # type: ignore[no-untyped-def]
-    """The entries of p by which b (S, M) at t moves on, by next state; no mass, no entries."""
-    heads, actions, b, n_actions = w.heads, c.actions[t], c.b[t], x.allowed.shape[2]
-    first, moved = x.first[t if len(x.first) > 1 else 0], t * x.stride
-    heads[:] = 0
+@jit(**BASE_OPTIONS, helper=True)
+def _list_inflow(t, lo, hi, x, buf, scratch):  # type: ignore[no-untyped-def]
+    """List the entries by which b (S, M) at t moves on, by next state."""
+    inflow_ptr, actions, b, n_actions = (
+        scratch.inflow_ptr,
+        buf.actions[t],
+        buf.b[t],
+        x.allowed.shape[2],
+    )
+    p_start, offset = x.p_start[t if len(x.p_start) > 1 else 0], t * x.time_stride
+    inflow_ptr[:] = 0
     for s in range(len(actions)):
         row = s * n_actions + actions[s]
-        if mass(b[s], lo, hi) > 0.0:
-            for k in range(x.indptr[row] + moved, x.indptr[row + 1] + moved):
-                heads[x.indices[k] + 1] += 1
+        if sum_range(b[s], lo, hi) > 0.0:
+            for k in range(x.indptr[row] + offset, x.indptr[row + 1] + offset):
+                inflow_ptr[x.indices[k] + 1] += 1
     for s in range(len(actions)):
-        heads[s + 1] += heads[s]
+        inflow_ptr[s + 1] += inflow_ptr[s]
     for s in range(len(actions)):
         row = s * n_actions + actions[s]
-        if mass(b[s], lo, hi) > 0.0:
-            start = x.indptr[row] + moved
-            shift = first[row if len(first) > 1 else 0] - start
-            for k in range(start, x.indptr[row + 1] + moved):
-                place = heads[x.indices[k]]
-                w.rows[place], w.sources[place] = k + shift, s
-                _keep_share(w.shares, place, x.shares, k)
-                heads[x.indices[k]] += 1
+        if sum_range(b[s], lo, hi) > 0.0:
+            start = x.indptr[row] + offset
+            shift = p_start[row if len(p_start) > 1 else 0] - start
+            for k in range(start, x.indptr[row + 1] + offset):
+                i = inflow_ptr[x.indices[k]]
+                scratch.inflow_rows[i], scratch.inflow_states[i] = k + shift, s
+                _copy_entry_weight(scratch.inflow_weights, i, x.entry_weights, k)
+                inflow_ptr[x.indices[k]] += 1
     for s in range(len(actions), 0, -1):  # each head stands where the next one began
-        heads[s] = heads[s - 1]
-    heads[0] = 0
+        inflow_ptr[s] = inflow_ptr[s - 1]
+    inflow_ptr[0] = 0
 
 
-@jit(**FAST)
-def fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore[no-untyped-def]
-    """b under the actions, from b at step ``since`` on (-1: from the first).
+@jit(**BASE_OPTIONS)
+def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, scratch):  # type: ignore[no-untyped-def]
+    """Compute b under the actions, from b at ``start_time`` on (-1: from the first time).
 
-    If ``choosing``, the actions after ``since`` are improved on the way by the q that is kept:
+    If ``improve``, the actions after ``start_time`` are improved on the way by the kept q:
     in turn, the states of a step choose and the models move on.
     """
-    n_actions, horizon, lowest = x.allowed.shape[2], len(c.actions), max(since, 0)
-    zero, width = _U(0), _U(x.p.shape[2])
-    steps = 2 * (horizon - lowest)
+    n_actions, horizon, first_time = x.allowed.shape[2], len(buf.actions), max(start_time, 0)
+    zero, n_models = _U(0), _U(x.p.shape[2])
+    n_steps = 2 * (horizon - first_time)
     while True:
-        step, piece = take(marks, rank, len(edges) - 1, steps)
-        if step >= steps:
+        step, piece = take_piece(counters, rank, len(edges) - 1, n_steps)
+        if step >= n_steps:
             return
-        t = lowest + step // 2
-        b = c.b[t]
+        t = first_time + step // 2
+        b = buf.b[t]
         if step % 2 == 1 and t + 1 < horizon:
-            lo, hi = models[piece], models[piece + 1]
+            lo, hi = model_edges[piece], model_edges[piece + 1]
             p = x.p[t if len(x.p) > 1 else 0]
-            _list_inflow(t, _U(lo), _U(hi), x, c, w)
+            _list_inflow(t, _U(lo), _U(hi), x, buf, scratch)
             for s in range(len(b)):
-                row_sum(
-                    p, b, w.rows, w.sources, w.shares, None, 0, w.heads[s], w.heads[s + 1], lo, hi,
-                    w.nothing, 1.0, c.b[t + 1, s],
-                )  # fmt: skip
-        elif step % 2 == 0 and choosing and t > since:
+                sum_row_entries(
+                    p,
+                    b,
+                    scratch.inflow_rows,
+                    scratch.inflow_states,
+                    scratch.inflow_weights,
+                    None,
+                    0,
+                    scratch.inflow_ptr[s],
+                    scratch.inflow_ptr[s + 1],
+                    lo,
+                    hi,
+                    scratch.zeros,
+                    1.0,
+                    buf.b[t + 1, s],
+                )
+        elif step % 2 == 0 and improve and t > start_time:
             allowed = x.allowed[t if len(x.allowed) > 1 else 0]
             for s in range(edges[piece], edges[piece + 1]):
-                if mass(b[s], zero, width) > 0.0:
+                if sum_range(b[s], zero, n_models) > 0.0:
                     for a in range(n_actions):
-                        w.G[a] = -np.inf
+                        scratch.G[a] = -np.inf
                         if allowed[s, a]:
-                            w.G[a] = dot(b[s], c.q[t, s, a], zero, width)
-                    c.actions[t, s] = choose(w.G, np.int64(c.actions[t, s]))
-        done(marks)
+                            scratch.G[a] = dot(b[s], buf.q[t, s, a], zero, n_models)
+                    buf.actions[t, s] = choose_action(scratch.G, np.int64(buf.actions[t, s]))
+        finish_piece(counters)
 
 
-@jit(**FAST)
-def product(lo, hi, t, x, v, r, paid, gamma, q):  # type: ignore[no-untyped-def]
-    """q (S, A, M) = r + P (paid + gamma v) at time t, states lo..hi; r (S or 1, A or 1, M)."""
-    n_actions, width = q.shape[1], np.int64(q.shape[2])
-    p, moved = x.p[t if len(x.p) > 1 else 0], t * x.stride
-    first = x.first[t if len(x.first) > 1 else 0]
+@jit(**BASE_OPTIONS)
+def compute_q(lo, hi, t, x, v, r, entry_rewards, gamma, q):  # type: ignore[no-untyped-def]
+    """Compute q (S, A, M) = r + P (entry_rewards + gamma v) at time t for the states lo..hi."""
+    n_actions, n_models = q.shape[1], np.int64(q.shape[2])
+    p, offset = x.p[t if len(x.p) > 1 else 0], t * x.time_stride
+    p_start = x.p_start[t if len(x.p_start) > 1 else 0]
     for s in range(lo, hi):
         for a in range(n_actions):
             row = s * n_actions + a
-            row_sum(
-                p, v, None, x.indices, x.shares, paid, first[row if len(first) > 1 else 0],
-                x.indptr[row] + moved, x.indptr[row + 1] + moved, 0, width,
-                r[min(s, len(r) - 1), min(a, r.shape[1] - 1)], gamma, q[s, a],
-            )  # fmt: skip
+            sum_row_entries(
+                p,
+                v,
+                None,
+                x.indices,
+                x.entry_weights,
+                entry_rewards,
+                p_start[row if len(p_start) > 1 else 0],
+                x.indptr[row] + offset,
+                x.indptr[row + 1] + offset,
+                0,
+                n_models,
+                r[min(s, len(r) - 1), min(a, r.shape[1] - 1)],
+                gamma,
+                q[s, a],
+            )
 
 
-@jit(**FAST)
-def fore_random(lo, hi, x, c):  # type: ignore[no-untyped-def]
-    """b of the models lo..hi under probabilities (T, S, A)."""
+@jit(**BASE_OPTIONS)
+def forward_randomized(lo, hi, x, buf):  # type: ignore[no-untyped-def]
+    """Compute b of the models lo..hi under probabilities (T, S, A)."""
     n_actions = x.allowed.shape[2]
     lo, hi = _U(lo), _U(hi)
-    for t in range(len(c.probabilities) - 1):
-        p, b, after = x.p[t if len(x.p) > 1 else 0], c.b[t], c.b[t + 1]
-        first, moved = x.first[t if len(x.first) > 1 else 0], t * x.stride
+    for t in range(len(buf.probabilities) - 1):
+        p, b, b_next = x.p[t if len(x.p) > 1 else 0], buf.b[t], buf.b[t + 1]
+        p_start, offset = x.p_start[t if len(x.p_start) > 1 else 0], t * x.time_stride
         for s in range(len(b)):
             for m in range(lo, hi):
-                after[s, m] = 0.0
+                b_next[s, m] = 0.0
         for row in range(len(b) * n_actions):
             s = row // n_actions
-            start, share = x.indptr[row] + moved, c.probabilities[t, s, row - s * n_actions]
-            shift = first[row if len(first) > 1 else 0] - start
-            for k in range(start, x.indptr[row + 1] + moved):
-                if share > 0.0:
-                    i, j, part = _U(x.indices[k]), _U(k + shift), share * share_of(x.shares, k)
+            start, prob = x.indptr[row] + offset, buf.probabilities[t, s, row - s * n_actions]
+            shift = p_start[row if len(p_start) > 1 else 0] - start
+            for k in range(start, x.indptr[row + 1] + offset):
+                if prob > 0.0:
+                    i, j, weight = (
+                        _U(x.indices[k]),
+                        _U(k + shift),
+                        prob * get_entry_weight(x.entry_weights, k),
+                    )
                     for m in range(lo, hi):
-                        after[i, m] += p[j, m] * (part * b[s, m])
+                        b_next[i, m] += p[j, m] * (weight * b[s, m])

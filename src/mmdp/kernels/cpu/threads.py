@@ -1,7 +1,7 @@
-"""A small team of threads for code that releases the interpreter lock.
+"""A small pool of threads for code that releases the interpreter lock.
 
 Workers sleep while there is nothing to do, take pieces of work one by one (so that another busy
-program slows only one piece) and live until the process ends. Teams may be
+program slows only one piece) and live until the process ends. Pools may be
 used from several threads at once: each call brings its own pieces.
 """
 
@@ -13,108 +13,110 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from queue import SimpleQueue
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-_share: ContextVar[int] = ContextVar("share", default=0)
+Task = TypeVar("Task")
+_thread_limit: ContextVar[int] = ContextVar("thread_limit", default=0)
 
 
 @contextmanager
-def sharing(threads: int) -> Iterator[None]:
-    """Kernels made inside this block use that many threads, because others use the cores too.
+def limit_threads(n_threads: int) -> Iterator[None]:
+    """Limit backends made inside this block to that many threads.
 
-    >>> with sharing(1):
-    ...     default_threads()
+    >>> with limit_threads(1):
+    ...     default_n_threads()
     1
     """
-    before = _share.set(threads)
+    token = _thread_limit.set(n_threads)
     try:
         yield
     finally:
-        _share.reset(before)
+        _thread_limit.reset(token)
 
 
-def default_threads() -> int:
-    """``MMDP_NUM_THREADS``, else this caller's share, else the cores that it may use."""
-    asked = os.environ.get("MMDP_NUM_THREADS", "")
-    if asked.isdigit() and int(asked) > 0:
-        return int(asked)
-    if _share.get():
-        return _share.get()
+def default_n_threads() -> int:
+    """Return MMDP_NUM_THREADS, else the limit of this caller, else the number of usable cores."""
+    env_value = os.environ.get("MMDP_NUM_THREADS", "")
+    if env_value.isdigit() and int(env_value) > 0:
+        return int(env_value)
+    if _thread_limit.get():
+        return _thread_limit.get()
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-class Team:
-    """``Team.of(n).each(function, pieces)`` runs function(piece) for all, on n threads."""
+class ThreadPool:
+    """A pool of threads: ``ThreadPool.get(n).for_each(function, tasks)`` runs n tasks at a time."""
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
     _workers: ClassVar[list[threading.Thread]] = []
-    _inbox: ClassVar[SimpleQueue[_Call]] = SimpleQueue()
-    _owner: ClassVar[int] = 0
+    _queue: ClassVar[SimpleQueue[_ParallelCall[Any]]] = SimpleQueue()
+    _owner_pid: ClassVar[int] = 0
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
 
     def __len__(self) -> int:
-        return self.size
+        return self.n_threads
 
     @classmethod
-    def of(cls, size: int) -> Team:
-        """A team of that many threads, the caller's included; workers start on first need."""
-        if size > 1:
+    def get(cls, n_threads: int) -> ThreadPool:
+        """Return a pool of that many threads, the caller's included."""
+        if n_threads > 1:
             with cls._lock:
-                if cls._owner != os.getpid():  # a fork has the lists but not the threads
-                    cls._workers, cls._inbox, cls._owner = [], SimpleQueue(), os.getpid()
-                while len(cls._workers) < size - 1:
+                if cls._owner_pid != os.getpid():  # a fork has the lists but not the threads
+                    cls._workers, cls._queue, cls._owner_pid = [], SimpleQueue(), os.getpid()
+                while len(cls._workers) < n_threads - 1:
                     worker = threading.Thread(
-                        target=_work, args=(cls._inbox,), daemon=True, name="mmdp-worker"
+                        target=_run_worker, args=(cls._queue,), daemon=True, name="mmdp-worker"
                     )
                     worker.start()
                     cls._workers.append(worker)
-        return cls(size)
+        return cls(n_threads)
 
-    def each(self, function: Callable[[Any], None], pieces: Sequence[Any]) -> None:
-        """Run ``function`` on every piece; returns when all are done, or raises what one raised."""
-        if self.size == 1 or len(pieces) == 1:
-            for piece in pieces:
-                function(piece)
+    def for_each(self, function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
+        """Call ``function`` with every task and wait for all; raise the error of one."""
+        if self.n_threads == 1 or len(tasks) == 1:
+            for task in tasks:
+                function(task)
             return
-        call = _Call(function, iter(pieces))
-        for _ in range(min(self.size, len(pieces)) - 1):
-            self._inbox.put(call)
-        own = call.run()
-        for _ in range(len(pieces) - own):  # a helper that comes too late finds nothing to do
+        call = _ParallelCall(function, iter(tasks))
+        for _ in range(min(self.n_threads, len(tasks)) - 1):
+            self._queue.put(call)
+        n_own = call.run()
+        for _ in range(len(tasks) - n_own):  # a helper that comes too late finds nothing to do
             call.finished.get()
         if call.error is not None:
             raise call.error
 
 
-class _Call:
-    """One ``each``: pieces taken in turn by threads that are free."""
+class _ParallelCall(Generic[Task]):
+    """One call of ``for_each``: tasks taken in turn by free threads."""
 
-    def __init__(self, function: Callable[[Any], None], pieces: Iterator[Any]) -> None:
-        self.function, self.pieces = function, pieces
+    def __init__(self, function: Callable[[Task], None], tasks: Iterator[Task]) -> None:
+        self.function, self.tasks = function, tasks
         self.finished: SimpleQueue[None] = SimpleQueue()
         self.error: BaseException | None = None
 
-    def run(self, after: Callable[[None], None] | None = None) -> int:
-        """Work on pieces until none is left; returns how many were done here."""
+    def run(self, on_done: Callable[[None], None] | None = None) -> int:
+        """Work on tasks until none is left; return how many were done here."""
         count = 0
-        for piece in self.pieces:  # iterators of lists hand out items one at a time
+        for task in self.tasks:  # iterators of lists hand out items one at a time
             try:
                 if self.error is None:  # after an error the rest is only counted
-                    self.function(piece)
+                    self.function(task)
             except BaseException as error:  # handed to the caller, who raises it
                 self.error = error
             count += 1
-            if after is not None:
-                after(None)
+            if on_done is not None:
+                on_done(None)
         return count
 
 
-def _work(inbox: SimpleQueue[_Call]) -> None:
+def _run_worker(queue: SimpleQueue[_ParallelCall[Any]]) -> None:
+    """Work on calls from the queue for ever."""
     while True:
-        call = inbox.get()
+        call = queue.get()
         call.run(call.finished.put)
         del call

@@ -1,4 +1,4 @@
-"""Problems on the device: layouts, transfers, and what a plan holds there."""
+"""Problems on the device: layouts, transfers, and the arrays that stay there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,113 +15,125 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from mmdp import clock
+from mmdp import timing
 from mmdp.errors import MemoryLimitError, Remedy
-from mmdp.kernels.events import Events
+from mmdp.kernels.events import ExogenousEvents
 from mmdp.kernels.problem import IntArray, Problem
-from mmdp.kernels.rewards import ByEvent
-from mmdp.words import counted, readable_bytes
+from mmdp.kernels.rewards import EventRewards
+from mmdp.text import format_bytes, pluralize
 
-MODELS = "models"  # the axis of devices that models are spread over
+MODEL_AXIS = "models"  # the axis of devices that models are spread over
 
 Traced = Any  # an array on the device, or its stand-in while jax compiles
+HostArray = npt.NDArray[np.generic]
 
 
-class Arrays(NamedTuple):
+class ProblemArrays(NamedTuple):
     """A problem on the device (see the package's table); p, r and allowed begin with T or 1."""
 
     p: Traced
-    after: Traced | None  # (R, L) next states; None: every row has all of them, in order
-    owner: Traced | None  # (R,) row s * A + a of each part; None: rows are whole
-    r: Traced  # (S, A, M), wide: (M, S, A, 1); (R, W) if events pay the same in all models
+    next_states: Traced | None  # (R, L) next states; None: every row has all of them, in order
+    part_rows: Traced | None  # (R,) row s * A + a of each part; None: rows are whole
+    r: Traced  # (S, A, M); (R, W) if events pay the same in all models
     allowed: Traced  # (S, A)
     initial: Traced  # as terminal
     weights: Traced  # (M,)
     discount: Traced
-    terminal: Traced  # (S, M), wide: (M, S, 1)
-    kind: Traced | None = None  # (T or 1, R) of shared events; None: all rows are of one kind
-    shares: Traced | None = None  # (T or 1, R, L) of the corners of shared events; None: 1
+    terminal: Traced  # (S, M)
+    distribution_id: Traced | None = None  # (T or 1, R) of shared events; None: one distribution
+    corner_weights: Traced | None = None  # (T or 1, R, L) of the corners of shared events; None: 1
 
 
 @contextlib.contextmanager
-def double() -> Iterator[None]:
-    """Inside, jax has 64-bit numbers; its settings outside stay as they are."""
-    room: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
-    with room.enable_x64(True):
+def enable_float64() -> Iterator[None]:
+    """Let jax use 64-bit numbers inside the block; its settings outside stay the same."""
+    namespace: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+    with namespace.enable_x64(True):
         yield
 
 
-def _hear(event: str, duration_secs: float, **_: object) -> None:
-    """jax reports how long it took to trace, lower and compile a function."""
+def _on_jax_event(event: str, duration_secs: float, **_: object) -> None:
+    """Record how long jax took to trace, lower and compile a function."""
     if event.startswith("/jax/core/compile/"):
-        clock.add(duration_secs)
-    if event.endswith("trace_duration") and duration_secs > LARGE:
-        clock.announce()
+        timing.add_compile_seconds(duration_secs)
+    if event.endswith("trace_duration") and duration_secs > ANNOUNCE_SECONDS:
+        timing.notify_compilation()
 
 
-LARGE = 0.02  # seconds of tracing after which compiling takes long enough to be announced
-jax.monitoring.register_event_duration_secs_listener(_hear)
+ANNOUNCE_SECONDS = (
+    0.02  # seconds of tracing after which compiling takes long enough to be announced
+)
+jax.monitoring.register_event_duration_secs_listener(_on_jax_event)
 
 
-def _padded_to(array: Any, axis: int, size: int) -> Any:
-    """The array padded with zeros at the end of ``axis``."""
+def _pad_axis(array: HostArray, axis: int, size: int) -> HostArray:
+    """Pad an array with zeros at the end of ``axis``."""
     width = [(0, 0)] * array.ndim
     width[axis] = (0, size - array.shape[axis])
     return np.pad(array, width) if width[axis][1] else array
 
 
 # ------------------------------------------------------------------ transfers
-def room_on(device: Any) -> float:
-    """Bytes that a device can hold; infinite if it does not say."""
+def get_device_memory(device: jax.Device) -> float:
+    """Return the bytes that a device can hold; infinite if it does not say."""
     return float((device.memory_stats() or {}).get("bytes_limit", np.inf))
 
 
-class Place(NamedTuple):
-    """The devices that the models are spread over; None: jax's default one.
+class DevicePlacement(NamedTuple):
+    """The devices that the models are divided over; None: jax's default device.
 
     ``longest``: the most models that a process brings, if the devices are those of several.
     """
 
-    devices: tuple[Any, ...] | None = None
-    longest: int | None = None
+    devices: tuple[jax.Device, ...] | None = None
+    max_local_models: int | None = None
 
     @property
-    def here(self) -> Any:
+    def local_device(self) -> jax.Device:
         """A device of this process."""
-        mine = [x for x in self.devices or () if x.process_index == jax.process_index()]
-        return mine[0] if mine else jax.local_devices()[0]
+        own_devices = [
+            device for device in self.devices or () if device.process_index == jax.process_index()
+        ]
+        return own_devices[0] if own_devices else jax.local_devices()[0]
 
     @property
     def mesh(self) -> jax.sharding.Mesh | None:
         """The devices in a row, if there are several."""
         if self.devices is None or len(self.devices) == 1:
             return None
-        return jax.sharding.Mesh(np.array(self.devices), (MODELS,))
+        return jax.sharding.Mesh(np.array(self.devices), (MODEL_AXIS,))
 
-    def check_room(self, problem: Problem, more: int = 0) -> None:
-        """Refuse models that a device cannot hold, each with ``more`` numbers."""
-        models, e = -(-problem.n_models // len(self.devices or [1])), problem.storage
-        if isinstance(e, Events):
-            paid = self.pays(problem)
-            numbers = 0 if paid is not None else math.prod(problem.r.shape[:3])
-            shared = sum(y.nbytes for y in (*e.arrays(), paid) if y is not None)
+    def check_memory(self, problem: Problem, extra_per_model: int = 0) -> None:
+        """Raise MemoryLimitError if a device cannot hold the models with these extra numbers."""
+        n_models, storage = -(-problem.n_models // len(self.devices or [1])), problem.storage
+        if isinstance(storage, ExogenousEvents):
+            event_rewards = self.get_event_rewards(problem)
+            numbers_per_model = 0 if event_rewards is not None else math.prod(problem.r.shape[:3])
+            shared_bytes = sum(
+                array.nbytes
+                for array in (*storage.get_arrays(), event_rewards)
+                if array is not None
+            )
         else:
-            numbers, shared = problem.p[..., 0].size, 0
-        size, room = 8 * models * (numbers + more) + shared, room_on(self.here)
-        if size > room:
+            numbers_per_model, shared_bytes = problem.p[..., 0].size, 0
+        size, capacity = (
+            8 * n_models * (numbers_per_model + extra_per_model) + shared_bytes,
+            get_device_memory(self.local_device),
+        )
+        if size > capacity:
             raise MemoryLimitError(
-                f"{counted(models, 'model')} would take {readable_bytes(size)} on a device, which "
-                f"has {readable_bytes(int(room))}",
-                [Remedy("backend", "numba", do="use"), "spread the models over more devices"],
+                f"{pluralize(n_models, 'model')} would take {format_bytes(size)} on a device, "
+                f"which has {format_bytes(int(capacity))}",
+                [Remedy("backend", "numba", verb="use"), "spread the models over more devices"],
             )
 
-    def pays(self, problem: Problem) -> Any:
-        """(T or 1, S, A, W) what events pay in all models, if that is what a device holds."""
+    def get_event_rewards(self, problem: Problem) -> npt.NDArray[np.float64] | None:
+        """Return the event rewards (T or 1, S, A, W) if the device holds these, else None."""
         r = problem.r
-        return r.reward if isinstance(r, ByEvent) and self.mesh is None else None
+        return r.reward if isinstance(r, EventRewards) and self.mesh is None else None
 
-    def put(self, array: Any, models: int | None = None) -> Any:
-        """Copy to the device; over several, the axis ``models`` is padded with zeros and spread.
+    def put(self, array: HostArray | None, model_axis: int | None = None) -> Traced:
+        """Copy an array to the device; over several, pad ``model_axis`` with zeros and divide it.
 
         Of several processes each brings its own models, and all bring the same other arrays.
         """
@@ -132,178 +143,190 @@ class Place(NamedTuple):
         if mesh is None:
             return jax.device_put(array, self.devices and self.devices[0])
         spec: list[str | None] = [None] * array.ndim
-        if models is not None:
-            spec[models] = MODELS
-            array = _padded_to(array, models, self._width(array.shape[models], mesh))
+        if model_axis is not None:
+            spec[model_axis] = MODEL_AXIS
+            array = _pad_axis(
+                array, model_axis, self._padded_n_models(array.shape[model_axis], mesh)
+            )
         shape = list(array.shape)
-        if models is not None:
-            shape[models] *= mesh.size // mesh.local_mesh.size
+        if model_axis is not None:
+            shape[model_axis] *= mesh.size // mesh.local_mesh.size
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
         return jax.make_array_from_process_local_data(sharding, array, tuple(shape))
 
-    def _width(self, models: int, mesh: jax.sharding.Mesh) -> int:
-        """Models in this process with those added that are empty: the same for each device."""
-        here = mesh.local_mesh.size
-        return -(-(self.longest or models) // here) * here
+    def _padded_n_models(self, n_models: int, mesh: jax.sharding.Mesh) -> int:
+        """Return the number of local models after padding, a multiple of the local devices."""
+        n_local_devices = mesh.local_mesh.size
+        return -(-(self.max_local_models or n_models) // n_local_devices) * n_local_devices
 
-    def fetch(self, array: Any, count: int | None = None, axis: int = -1) -> Any:
-        """Copy to the host; of an array by model, the first ``count`` models of this process."""
-        if count is None or array.is_fully_addressable:
-            whole = np.array(array)
+    def fetch(self, array: Traced, n_models: int | None = None, axis: int = -1) -> Traced:
+        """Copy an array to the host; only the first ``n_models`` of this process if given."""
+        if n_models is None or array.is_fully_addressable:
+            joined = np.array(array)
         else:
             shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start)
-            whole = np.concatenate([np.asarray(shard.data) for shard in shards], axis=axis)
-        return whole if count is None else np.moveaxis(np.moveaxis(whole, axis, 0)[:count], 0, axis)
+            joined = np.concatenate([np.asarray(shard.data) for shard in shards], axis=axis)
+        return (
+            joined
+            if n_models is None
+            else np.moveaxis(np.moveaxis(joined, axis, 0)[:n_models], 0, axis)
+        )
 
 
 # ------------------------------------------------------------------ what stays on the device
-class Held:
-    """The arrays of a plan on the device: the transitions once, the others while they are used."""
+class DeviceArrays:
+    """The arrays of a prepared problem on the device; transitions are copied once."""
 
-    def __init__(self, place: Place, problem: Problem) -> None:
-        self.place, self.problem = place, problem
-        self.layouts: dict[bool, tuple[Any, Any, Any]] = {}  # p, after, owner; wide or not
-        self.events: dict[str, Any] = {}  # parts of Arrays, if the models share events
-        self.others: dict[tuple[str, bool], tuple[Any, Any]] = {}  # on the host, on the device
+    def __init__(self, placement: DevicePlacement, problem: Problem) -> None:
+        self.placement, self.problem = placement, problem
+        self.transitions: dict[str, Traced] = {}  # fields of ProblemArrays
+        self.cached: dict[str, tuple[object, Traced]] = {}  # on the host, on the device
 
-    def but(self) -> Held:
-        """A copy for a plan with other numbers; the transitions are shared."""
-        other = copy.copy(self)
-        other.others = dict(self.others)
-        return other
+    def copy_cache(self) -> DeviceArrays:
+        """Return a copy for a problem with other numbers; the transitions are shared."""
+        clone = copy.copy(self)
+        clone.cached = dict(self.cached)
+        return clone
 
-    def kept(self, name: str, array: Any, make: Callable[[], Any], wide: bool = False) -> Any:
-        """The array on the device, where ``make`` puts it unless it is there."""
-        host, device = self.others.get((name, wide), (None, None))
+    def get_or_put(self, name: str, array: object, put_array: Callable[[], Traced]) -> Traced:
+        """Return the array on the device; call ``put_array`` if it is not there yet."""
+        host, device = self.cached.get(name, (None, None))
         if host is not array:
-            device = make()
-            self.others[name, wide] = (array, device)
+            device = put_array()
+            self.cached[name] = (array, device)
         return device
 
-    def arrays(self, problem: Problem, wide: bool = False) -> Arrays:
-        """The problem on the device; its transitions are those of the plan."""
-        x, put, kept = problem, self.place.put, partial(self.kept, wide=wide)
+    def get_arrays(self, problem: Problem) -> ProblemArrays:
+        """Return a problem on the device with the transitions that are there."""
+        x, put, get_or_put = problem, self.placement.put, self.get_or_put
 
-        def placed(array: Any, axis: int) -> Any:
-            """The array with models last, or (wide) at ``axis`` and an axis for policies last."""
-            if wide:
-                return put(np.moveaxis(array, -1, axis)[..., None], axis)
-            return put(array, array.ndim - 1)
+        def put_rewards(event_rewards: npt.NDArray[np.float64] | None) -> Traced:
+            if event_rewards is None:
+                return put(np.asarray(x.r), model_axis=3)
+            return put(event_rewards.reshape(len(event_rewards), -1, event_rewards.shape[3]))
 
-        def rewards(paid: Any) -> Any:
-            if paid is None:
-                return placed(np.asarray(x.r), 1)
-            return put(paid.reshape(len(paid), -1, paid.shape[3]))
-
-        events = self._events() if isinstance(x.storage, Events) else None
-        moves = events or dict(zip(("p", "after", "owner"), self._transitions(wide), strict=True))
-        return Arrays(
-            **moves,
-            r=kept("r", x.r, lambda: rewards(self.place.pays(x))),
-            allowed=kept("allowed", x.allowed, lambda: put(x.allowed)),
-            initial=kept(
+        if not self.transitions:
+            e = self.problem.storage
+            self.transitions |= (
+                self._put_events(e) if isinstance(e, ExogenousEvents) else self._put_transitions()
+            )
+        return ProblemArrays(
+            **self.transitions,
+            r=get_or_put("r", x.r, lambda: put_rewards(self.placement.get_event_rewards(x))),
+            allowed=get_or_put("allowed", x.allowed, lambda: put(x.allowed)),
+            initial=get_or_put(
                 "initial",
                 x.initial,
-                lambda: placed(np.broadcast_to(x.initial, x.terminal.shape), 0),
+                lambda: put(np.broadcast_to(x.initial, x.terminal.shape), model_axis=1),
             ),
-            weights=kept("weights", x.weights, lambda: put(x.weights_here, 0)),
+            weights=get_or_put("weights", x.weights, lambda: put(x.local_weights, 0)),
             discount=np.float64(x.discount),
-            terminal=kept("terminal", x.terminal, lambda: placed(x.terminal, 0)),
+            terminal=get_or_put("terminal", x.terminal, lambda: put(x.terminal, model_axis=1)),
         )
 
-    def _events(self) -> dict[str, Any]:
-        """Next states (T or 1, R, L) and chances (T or 1, K, W, M)."""
-        if not self.events:
-            e, put = self.problem.storage, self.place.put
-            assert isinstance(e, Events)
-            rows, (T, *_) = e.shape[1] * e.shape[2], e.after.shape
-            self.events |= {
-                "p": put(e.chance, models=3), "after": put(e.after.reshape(T, rows, -1)),
-                "owner": None,
-                "kind": put(e.kind if e.kind is None else e.kind.reshape(-1, rows)),
-                "shares": put(
-                    e.coefficient
-                    if e.coefficient is None
-                    else e.coefficient.reshape(-1, rows, e.longest)
-                ),
-            }  # fmt: skip
-        return self.events
+    def _put_events(self, events: ExogenousEvents) -> dict[str, Traced]:
+        """Copy next states (T or 1, R, L) and event probs (T or 1, K, W, M) to the device."""
+        put, rows, (T, *_) = (
+            self.placement.put,
+            events.shape[1] * events.shape[2],
+            events.next_states.shape,
+        )
+        ids, weights = events.distribution_id, events.corner_weights
+        return {
+            "p": put(events.probs, model_axis=3),
+            "next_states": put(events.next_states.reshape(T, rows, -1)),
+            "part_rows": None,
+            "distribution_id": put(ids if ids is None else ids.reshape(-1, rows)),
+            "corner_weights": put(
+                weights if weights is None else weights.reshape(-1, rows, events.max_row_length)
+            ),
+        }
 
-    def _transitions(self, wide: bool) -> tuple[Any, Any, Any]:
-        if False not in self.layouts:
-            x, put = self.problem, self.place.put
-            entry, after, owner = (put(part) for part in _pattern(x))
-            if entry is None:
-                length = x.n_states if after is None else after.shape[1]
-                p = put(x.p.reshape(len(x.p), -1, length, x.p.shape[2]), models=3)
-            else:
-                p = _padded(put(x.p, models=2), entry)
-            self.layouts[False] = p, after, owner
-        if wide not in self.layouts:
-            p, after, owner = self.layouts[False]
-            self.layouts[True] = jnp.moveaxis(p, -1, 1), after, owner
-        return self.layouts[wide]
+    def _put_transitions(self) -> dict[str, Traced]:
+        """Copy the tables to the device as rows (T or 1, R, L, M) of one length."""
+        x, put = self.problem, self.placement.put
+        entry, next_states, part_rows = (put(array) for array in _pad_pattern(x))
+        if entry is None:
+            length = x.n_states if next_states is None else next_states.shape[1]
+            p = put(x.p.reshape(len(x.p), -1, length, x.p.shape[2]), model_axis=3)
+        else:
+            p = _pad_rows(put(x.p, model_axis=2), entry)
+        return {"p": p, "next_states": next_states, "part_rows": part_rows}
 
 
-def spread(
-    mesh: jax.sharding.Mesh | None, run: Callable[..., Any], ins: Any, outs: Any
-) -> Callable[..., Any]:
-    """``run`` as it is; over several devices, on each with its own models.
+def shard_over_models(
+    mesh: jax.sharding.Mesh | None,
+    function: Callable[..., Traced],
+    in_specs: object,
+    out_specs: object,
+) -> Callable[..., Traced]:
+    """Run a function as it is, or on several devices, on each with its own models.
 
-    ``ins`` and ``outs`` say how arrays lie there: ``EVERYWHERE`` or ``by_model(axis)``.
+    ``in_specs`` and ``out_specs`` are their shardings: ``REPLICATED`` or ``model_spec(axis)``.
     """
     if mesh is None:
-        return run
-    return jax.shard_map(run, mesh=mesh, in_specs=ins, out_specs=outs, check_vma=False)
+        return function
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
 
 
-def by_model(axis: int) -> jax.sharding.PartitionSpec:
-    """Models are axis number ``axis``, and spread."""
-    return jax.sharding.PartitionSpec(*[None] * axis, MODELS)
+def model_spec(axis: int) -> jax.sharding.PartitionSpec:
+    """Return the sharding of an array whose axis number ``axis`` has the models."""
+    return jax.sharding.PartitionSpec(*[None] * axis, MODEL_AXIS)
 
 
-EVERYWHERE = jax.sharding.PartitionSpec()
+REPLICATED = jax.sharding.PartitionSpec()
 
 
-def arrays_by_model(wide: bool) -> Arrays:
-    """How the arrays of a problem lie on several devices."""
-    return Arrays(
-        p=by_model(1 if wide else 3), after=EVERYWHERE, owner=EVERYWHERE,
-        r=by_model(1 if wide else 3), allowed=EVERYWHERE, initial=by_model(0 if wide else 1),
-        weights=by_model(0), discount=EVERYWHERE, terminal=by_model(0 if wide else 1),
-        kind=EVERYWHERE, shares=EVERYWHERE,
-    )  # fmt: skip
+PROBLEM_SPECS = ProblemArrays(  # how the arrays of a problem lie on several devices
+    p=model_spec(3),
+    next_states=REPLICATED,
+    part_rows=REPLICATED,
+    r=model_spec(3),
+    allowed=REPLICATED,
+    initial=model_spec(1),
+    weights=model_spec(0),
+    discount=REPLICATED,
+    terminal=model_spec(1),
+    distribution_id=REPLICATED,
+    corner_weights=REPLICATED,
+)
 
 
-class _Pattern(NamedTuple):
-    """Rows of one length: entry (R, L) of the pattern, nnz for padding; see Arrays."""
+class _PaddedPattern(NamedTuple):
+    """Rows of one length: entry (R, L) of the tables, nnz for padding; see ProblemArrays."""
 
     entry: npt.NDArray[np.int64] | None  # None: entries are in this order already
-    after: IntArray | None
-    owner: IntArray | None
+    next_states: IntArray | None
+    part_rows: IntArray | None
 
 
-def _pattern(problem: Problem) -> _Pattern:
-    """The sparse pattern as padded rows; rows over the mean are split if padding costs."""
-    if problem.dense:
-        return _Pattern(None, None, None)
+def _pad_pattern(problem: Problem) -> _PaddedPattern:
+    """Pad the rows of the sparse tables to one length; split long rows if padding costs much."""
+    if problem.is_dense:
+        return _PaddedPattern(None, None, None)
     lengths = np.diff(problem.indptr)
     nnz, length = len(problem.indices), int(lengths.max(initial=1))
     if len(lengths) * length > 1.5 * nnz:
         length = max(1, -(-nnz // max(1, len(lengths))))
-    parts = np.maximum(1, -(-lengths // length))
-    owner = np.repeat(np.arange(len(lengths)), parts)
-    nth = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
-    within = (nth * length)[:, None] + np.arange(length)
-    used = within < lengths[owner][:, None]
-    entry = np.where(used, problem.indptr[owner][:, None] + within, nnz)
-    after = np.append(problem.indices, 0)[entry].astype(np.int32)
-    whole = len(owner) == len(lengths)
-    return _Pattern(None if used.all() else entry, after, None if whole else owner.astype(np.int32))
+    n_parts = np.maximum(1, -(-lengths // length))
+    part_rows = np.repeat(np.arange(len(lengths)), n_parts)
+    part_number = np.arange(len(part_rows)) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
+    position = (part_number * length)[:, None] + np.arange(length)
+    is_used = position < lengths[part_rows][:, None]
+    entry = np.where(is_used, problem.indptr[part_rows][:, None] + position, nnz)
+    next_states = np.append(problem.indices, 0)[entry].astype(np.int32)
+    is_unsplit = len(part_rows) == len(lengths)
+    return _PaddedPattern(
+        None if is_used.all() else entry,
+        next_states,
+        None if is_unsplit else part_rows.astype(np.int32),
+    )
 
 
 @jax.jit
-def _padded(p: Traced, entry: Traced) -> Traced:
-    """p (T or 1, nnz, M) as rows (T or 1, R, L, M) of one length, zero beyond a row's end."""
-    found = jnp.take(p, entry.reshape(-1), axis=1, mode="fill", fill_value=0.0)
-    return found.reshape(p.shape[0], *entry.shape, p.shape[2])
+def _pad_rows(p: Traced, entry: Traced) -> Traced:
+    """Arrange p (T or 1, nnz, M) in rows (T or 1, R, L, M) of one length, padded with zeros."""
+    padded = jnp.take(p, entry.reshape(-1), axis=1, mode="fill", fill_value=0.0)
+    return padded.reshape(p.shape[0], *entry.shape, p.shape[2])

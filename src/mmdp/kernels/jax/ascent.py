@@ -12,220 +12,218 @@ import numpy as np
 from jax import lax
 
 from mmdp.kernels.jax.arrays import (
-    EVERYWHERE,
-    Arrays,
-    Place,
+    PROBLEM_SPECS,
+    REPLICATED,
+    DevicePlacement,
+    ProblemArrays,
     Traced,
-    arrays_by_model,
-    by_model,
-    double,
-    spread,
+    enable_float64,
+    model_spec,
+    shard_over_models,
 )
 from mmdp.kernels.jax.passes import backward, forward
-from mmdp.kernels.jax.rows import Layout, Tuning, Wide, is_sharp, narrow
-from mmdp.kernels.problem import Ascent, IntArray, Job
+from mmdp.kernels.jax.step_ops import StepOps, Tuning, is_deterministic, make_step_ops
+from mmdp.kernels.problem import AscentOptions, AscentResult, IntArray
 
-LONGEST = 256  # sweeps per block
-WATCHED = 0.03  # seconds per block if there is a watch
+MAX_BLOCK_SWEEPS = 256  # sweeps per block
+CALLBACK_SECONDS = 0.03  # seconds per block if there is a callback
 
-RUNNING, MAXIMUM, TOLERANCE = range(3)
-ENDS: tuple[Literal["limit", "maximum", "tolerance"], ...] = ("limit", "maximum", "tolerance")
+RUNNING, LOCAL_OPTIMUM, TOLERANCE = range(3)
+STOP_REASONS: tuple[Literal["limit", "local_optimum", "tolerance"], ...] = (
+    "limit",
+    "local_optimum",
+    "tolerance",
+)
 
 
 # ------------------------------------------------------------------ on the device
-class State(NamedTuple):
-    """The state of ascents: policy (T, S[, K]), returns (M[, K]), the others () or (K,)."""
+class AscentState(NamedTuple):
+    """The state of an ascent."""
 
-    policy: Traced
-    returns: Traced
+    policy: Traced  # (T, S)
+    returns: Traced  # (M,)
     value: Traced
-    sweeps: Traced
-    end: Traced
-    q: Traced | None  # q of the policy, if forward passes improve too
-
-    @staticmethod
-    def by_model(wide: bool) -> State:
-        """How its arrays lie on several devices."""
-        same = EVERYWHERE
-        return State(same, by_model(0), same, same, same, by_model(1 if wide else 3))
+    n_sweeps: Traced
+    stop_reason: Traced
+    q: Traced | None  # (T, S, A, M) of the policy, if forward passes improve too
 
 
-def _layout(x: Arrays, tuning: Tuning, policy: Traced | None) -> Layout:
-    if tuning.wide:
-        assert policy is not None
-        return Wide(x, tuning, policy.shape[-1])
-    return narrow(x, tuning)
+# how its arrays lie on several devices
+STATE = AscentState(REPLICATED, model_spec(0), REPLICATED, REPLICATED, REPLICATED, model_spec(3))
 
 
 @functools.partial(jax.jit, static_argnames=("horizon", "two_way", "tuning"))
-def _open(
-    x: Arrays, start: Traced | None, *, horizon: int, two_way: bool, tuning: Tuning
-) -> tuple[State, Traced]:
-    """The state at the start, and the values that led to it (1 or 2[, K]).
+def _initialize(
+    x: ProblemArrays, init: Traced | None, *, horizon: int, two_way: bool, tuning: Tuning
+) -> tuple[AscentState, Traced]:
+    """Compute the first state of an ascent, and the values (1 or 2,) that led to it.
 
-    WSU if there is no start. The first sweep of a randomised one makes it deterministic.
+    The policy is that of WSU if there is no init. A randomized one is swept once, which makes it
+    deterministic.
     """
-    run = functools.partial(_opened, horizon=horizon, two_way=two_way, tuning=tuning)
-    ins = (arrays_by_model(tuning.wide), EVERYWHERE)
-    return spread(tuning.mesh, run, ins, (State.by_model(tuning.wide), EVERYWHERE))(x, start)
+    run = functools.partial(_initialize_shard, horizon=horizon, two_way=two_way, tuning=tuning)
+    return shard_over_models(tuning.mesh, run, (PROBLEM_SPECS, REPLICATED), (STATE, REPLICATED))(
+        x, init
+    )
 
 
-def _opened(
-    x: Arrays, start: Traced | None, *, horizon: int, two_way: bool, tuning: Tuning
-) -> tuple[State, Traced]:
-    on = _layout(x, tuning, start)
+def _initialize_shard(
+    x: ProblemArrays, init: Traced | None, *, horizon: int, two_way: bool, tuning: Tuning
+) -> tuple[AscentState, Traced]:
+    ops = make_step_ops(x, tuning)
     keep = ("actions", "q") if two_way else ("actions",)
-    before = []
-    if is_sharp(start):
-        first, _ = backward(on, horizon, "given", None, start)
-        found = {"actions": start}
+    earlier_values = []
+    if is_deterministic(init):
+        first_values, _ = backward(ops, horizon, "policy", None, init)
+        outputs = {"actions": init}
         if two_way:  # replaced by the first sweep; has its layout over devices
-            shape = (horizon, *first.shape[:-1], on.A, first.shape[-1])
-            found["q"] = jnp.broadcast_to(0.0 * jnp.expand_dims(first, -2), shape)
+            shape = (horizon, ops.S, ops.A, first_values.shape[-1])
+            outputs["q"] = jnp.broadcast_to(0.0 * first_values[:, None], shape)
     else:
         weights = x.weights[None, None]
-        if start is not None:
-            first, _ = backward(on, horizon, "given", None, start)
-            before = [on.mean(on.returns(first))]
-            weights = forward(on, start)[1]
-        first, found = backward(on, horizon, "weighted", weights, None, keep)
-    returns = on.returns(first)
-    value = on.mean(returns)
-    sweeps = jnp.full(value.shape, len(before), jnp.int32)
-    end = jnp.full(value.shape, RUNNING, jnp.int32)
-    state = State(found["actions"], returns, value, sweeps, end, found.get("q"))
-    return state, jnp.stack([*before, value])
+        if init is not None:
+            first_values, _ = backward(ops, horizon, "policy", None, init)
+            earlier_values = [ops.mean_return(ops.compute_returns(first_values))]
+            weights = forward(ops, init)[1]
+        first_values, outputs = backward(ops, horizon, "weighted", weights, None, keep)
+    returns = ops.compute_returns(first_values)
+    value = ops.mean_return(returns)
+    n_sweeps, stop_reason = jnp.int32(len(earlier_values)), jnp.int32(RUNNING)
+    state = AscentState(outputs["actions"], returns, value, n_sweeps, stop_reason, outputs.get("q"))
+    return state, jnp.stack([*earlier_values, value])
 
 
 @functools.partial(jax.jit, static_argnames=("tuning",), donate_argnames=("state",))
-def _block(
-    x: Arrays, state: State, tol: Traced, most: Traced, *, tuning: Tuning
-) -> tuple[State, Traced]:
-    """Up to ``most`` sweeps, and (LONGEST[, K]) the values after them."""
-    run, lie = functools.partial(_swept, tuning=tuning), State.by_model(tuning.wide)
-    ins = (arrays_by_model(tuning.wide), lie, EVERYWHERE, EVERYWHERE)
-    return spread(tuning.mesh, run, ins, (lie, EVERYWHERE))(x, state, tol, most)
+def _run_sweeps(
+    x: ProblemArrays, state: AscentState, tol: Traced, max_sweeps: Traced, *, tuning: Tuning
+) -> tuple[AscentState, Traced]:
+    """Run up to ``max_sweeps`` sweeps; return the state and the values after them."""
+    run = functools.partial(_run_sweeps_shard, tuning=tuning)
+    in_specs = (PROBLEM_SPECS, STATE, REPLICATED, REPLICATED)
+    return shard_over_models(tuning.mesh, run, in_specs, (STATE, REPLICATED))(
+        x, state, tol, max_sweeps
+    )
 
 
-def _swept(
-    x: Arrays, state: State, tol: Traced, most: Traced, *, tuning: Tuning
-) -> tuple[State, Traced]:
-    on = _layout(x, tuning, state.policy)
+def _run_sweeps_shard(
+    x: ProblemArrays, state: AscentState, tol: Traced, max_sweeps: Traced, *, tuning: Tuning
+) -> tuple[AscentState, Traced]:
+    ops = make_step_ops(x, tuning)
     keep = ("actions",) if state.q is None else ("actions", "q")
 
-    def unfinished(loop: tuple[State, Traced, Traced]) -> Traced:
+    def is_running(loop: tuple[AscentState, Traced, Traced]) -> Traced:
         state, _, n = loop
-        return (n < most) & (state.end == RUNNING).any()
+        return (n < max_sweeps) & (state.stop_reason == RUNNING)
 
-    def sweep(loop: tuple[State, Traced, Traced]) -> tuple[State, Traced, Traced]:
+    def sweep(loop: tuple[AscentState, Traced, Traced]) -> tuple[AscentState, Traced, Traced]:
         state, trace, n = loop
-        policy, b = forward(on, state.policy, state.q, fresh=state.sweeps == 0)
-        first, found = backward(on, len(policy), "weighted", b, policy, keep)
-        state = _judged(on, state, found, on.returns(first), tol)
+        policy, b = forward(ops, state.policy, state.q, skip_improvement=state.n_sweeps == 0)
+        first_values, outputs = backward(ops, len(policy), "weighted", b, policy, keep)
+        state = _accept_improvement(ops, state, outputs, ops.compute_returns(first_values), tol)
         return state, trace.at[n].set(state.value), n + 1
 
-    trace = jnp.zeros((LONGEST, *state.value.shape))
-    return lax.while_loop(unfinished, sweep, (state, trace, 0))[:2]
+    return lax.while_loop(is_running, sweep, (state, jnp.zeros(MAX_BLOCK_SWEEPS), 0))[:2]
 
 
-def _judged(
-    on: Layout, state: State, found: dict[str, Traced], returns: Traced, tol: Traced
-) -> State:
-    """The state after a sweep that found these actions: taken only if the value rises."""
-    improved, value = found["actions"], on.mean(returns)
-    gain, running = value - state.value, state.end == RUNNING
-    still = (improved == state.policy).all(axis=(0, 1)) | (gain <= 0)
-    end = jnp.where(still, MAXIMUM, jnp.where(gain <= tol, TOLERANCE, RUNNING))
-    taken = running & ~still
-    return State(
-        policy=jnp.where(taken, improved, state.policy),
-        returns=jnp.where(taken, returns, state.returns),
-        value=jnp.where(taken, value, state.value),
-        sweeps=state.sweeps + running,
-        end=jnp.where(running, end, state.end),
-        q=found.get("q"),
+def _accept_improvement(
+    ops: StepOps, state: AscentState, outputs: dict[str, Traced], returns: Traced, tol: Traced
+) -> AscentState:
+    """Return the state after a sweep: the new actions if the value rises, else the old ones."""
+    new_policy, value = outputs["actions"], ops.mean_return(returns)
+    gain = value - state.value
+    is_optimum = (new_policy == state.policy).all() | (gain <= 0)
+    stop_reason = jnp.where(is_optimum, LOCAL_OPTIMUM, jnp.where(gain <= tol, TOLERANCE, RUNNING))
+    return AscentState(
+        policy=jnp.where(is_optimum, state.policy, new_policy),
+        returns=jnp.where(is_optimum, state.returns, returns),
+        value=jnp.where(is_optimum, state.value, value),
+        n_sweeps=state.n_sweeps + 1,
+        stop_reason=stop_reason.astype(jnp.int32),
+        q=outputs.get("q"),
     )
 
 
 # ------------------------------------------------------------------ on the host
 def ascend(
-    x: Arrays, start: Traced | None, horizon: int, job: Job, tuning: Tuning, place: Place,
-    models: int,
-) -> list[Ascent]:  # fmt: skip
-    """CADP from one start, or from the K starts (T, S, K) of a wide layout together.
+    x: ProblemArrays,
+    init: Traced | None,
+    horizon: int,
+    options: AscentOptions,
+    tuning: Tuning,
+    placement: DevicePlacement,
+    n_models: int,
+) -> AscentResult:
+    """Run CADP from one init; the returns are those of this process's models."""
+    ascent = _Ascent(x, init, horizon, options.two_way, tuning)
+    callback, max_sweeps = options.callback, MAX_BLOCK_SWEEPS if options.callback is None else 1
+    if callback is not None:
+        ascent.run_sweeps(
+            options.tol, 0
+        )  # compiles now, so that the times below are those of sweeps
+        callback(ascent.policy, ascent.value)
+    while ascent.stop_code == RUNNING and ascent.n_sweeps < options.max_sweeps:
+        start_time = time.perf_counter()
+        has_improved = ascent.run_sweeps(
+            options.tol, min(max_sweeps, options.max_sweeps - ascent.n_sweeps)
+        )
+        seconds = time.perf_counter() - start_time
+        if callback is not None:
+            if (
+                placement.max_local_models is None
+            ):  # several processes must not go by their own clocks
+                max_sweeps = max(
+                    1,
+                    min(
+                        2 * max_sweeps,
+                        MAX_BLOCK_SWEEPS,
+                        int(max_sweeps * CALLBACK_SECONDS / seconds),
+                    ),
+                )
+            if has_improved:
+                callback(ascent.policy, ascent.value)
+    returns = placement.fetch(ascent.state.returns, n_models)
+    return AscentResult(
+        ascent.policy,
+        returns,
+        ascent.value,
+        ascent.trace,
+        ascent.n_sweeps,
+        STOP_REASONS[ascent.stop_code],
+    )
 
-    Returns are those of this process's ``models``.
-    """
-    ascents = _Ascents(x, start, horizon, job.two_way, tuning)
-    watch, most = job.watch, LONGEST if job.watch is None else 1
-    if watch is not None:
-        ascents.climb(job.tol, 0)  # compiles now, so that the times below are those of sweeps
-        watch(*ascents.best())
-    while ascents.running and ascents.made < job.max_sweeps:
-        began = time.perf_counter()
-        improved = ascents.climb(job.tol, min(most, job.max_sweeps - ascents.made))
-        seconds = time.perf_counter() - began
-        if watch is not None:
-            if place.longest is None:  # several processes must not go by their own clocks
-                most = max(1, min(2 * most, LONGEST, int(most * WATCHED / seconds)))
-            if improved:
-                watch(*ascents.best())
-    return ascents.results(place, models)
 
-
-class _Ascents:
-    """Ascents that run together: their state on the device and what the host knows of it."""
+class _Ascent:
+    """An ascent from one policy: its state on the device, and its trace on the host."""
 
     def __init__(
-        self, x: Arrays, start: Traced | None, horizon: int, two_way: bool, tuning: Tuning
+        self, x: ProblemArrays, init: Traced | None, horizon: int, two_way: bool, tuning: Tuning
     ) -> None:
         self.x, self.tuning = x, tuning
-        with double():
-            self.state, opening = _open(x, start, horizon=horizon, two_way=two_way, tuning=tuning)
-            opened = np.asarray(opening)
-        self.traces: list[list[float]] = opened.reshape(len(opened), -1).T.tolist()
-        self.sweeps = np.full(len(self.traces), len(opened) - 1)
-        self.ends = np.full(len(self.traces), RUNNING)
-        self.shown: tuple[IntArray, float] | None = None
+        with enable_float64():
+            self.state, initial_trace = _initialize(
+                x, init, horizon=horizon, two_way=two_way, tuning=tuning
+            )
+            self.trace: list[float] = np.asarray(initial_trace).tolist()
+        self.n_sweeps, self.stop_code = len(self.trace) - 1, RUNNING
 
     @property
-    def running(self) -> bool:
-        return bool((self.ends == RUNNING).any())
+    def policy(self) -> IntArray:
+        """The best policy so far, (T, S) actions."""
+        return np.array(self.state.policy)
 
     @property
-    def made(self) -> int:
-        """Sweeps of those that are running."""
-        return int(self.sweeps.max())
+    def value(self) -> float:
+        """The value of the best policy so far."""
+        return self.trace[-1]
 
-    def climb(self, tol: float, most: int) -> bool:
-        """Up to ``most`` sweeps; whether one of them improved a policy."""
-        with double():
-            self.state, trace = _block(self.x, self.state, tol, most, tuning=self.tuning)
-            trace, sweeps, ends = jax.device_get((trace, self.state.sweeps, self.state.end))
-        made, self.sweeps = np.atleast_1d(sweeps) - self.sweeps, np.atleast_1d(sweeps)
-        self.ends = np.atleast_1d(ends)
-        taken = np.maximum(made - (self.ends == MAXIMUM), 0)
-        for n, known, new in zip(taken, self.traces, trace.reshape(LONGEST, -1).T, strict=True):
-            known += new[:n].tolist()
-        return bool(taken.any())
-
-    def best(self) -> tuple[IntArray, float]:
-        """The best policy so far and its value; the policy is copied only if it is new."""
-        values = [trace[-1] for trace in self.traces]
-        k = int(np.argmax(values))
-        if self.shown is None or values[k] > self.shown[1]:
-            self.shown = self._policies()[k], values[k]
-        return self.shown
-
-    def results(self, place: Place, models: int) -> list[Ascent]:
-        returns = place.fetch(self.state.returns, models, axis=0).reshape(models, -1).T
-        parts = zip(self._policies(), returns, self.traces, self.sweeps, self.ends, strict=True)
-        return [
-            Ascent(policy, own, trace[-1], trace, int(sweeps), ENDS[end])
-            for policy, own, trace, sweeps, end in parts
-        ]
-
-    def _policies(self) -> IntArray:
-        """(K, T, S)."""
-        table = np.asarray(self.state.policy)
-        return np.ascontiguousarray(np.moveaxis(table.reshape(*table.shape[:2], -1), -1, 0))
+    def run_sweeps(self, tol: float, max_sweeps: int) -> bool:
+        """Run up to ``max_sweeps`` sweeps; return whether one of them improved the policy."""
+        with enable_float64():
+            self.state, trace = _run_sweeps(self.x, self.state, tol, max_sweeps, tuning=self.tuning)
+            trace, n_sweeps, stop_code = jax.device_get(
+                (trace, self.state.n_sweeps, self.state.stop_reason)
+            )
+        n_improved = int(n_sweeps) - self.n_sweeps - (int(stop_code) == LOCAL_OPTIMUM)
+        self.n_sweeps, self.stop_code = int(n_sweeps), int(stop_code)
+        self.trace += trace[:n_improved].tolist()
+        return n_improved > 0

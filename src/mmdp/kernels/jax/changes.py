@@ -1,88 +1,121 @@
 """A round of single changes for an objective, in one compiled call.
 
-The same as :func:`mmdp.search.landscape.climbed` over the tables of
-:class:`mmdp.search.tables.Tables`, which is the specification.
+The same as :func:`mmdp.search.space.improve_once` over the tables of
+:class:`mmdp.search.markov.MarkovSpace`, which is the specification.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from mmdp.kernels.jax.arrays import Arrays, Traced
+from mmdp.kernels.jax.arrays import ProblemArrays, Traced
 from mmdp.kernels.jax.passes import forward
-from mmdp.kernels.jax.rows import Tuning, at, narrow
+from mmdp.kernels.jax.step_ops import Tuning, at_time, make_step_ops
 
 
-class Stand(NamedTuple):
-    """Where a round stands: rho (M,), its value F and its tilt xi (M,)."""
+class Formula(Protocol):
+    """An objective F that jax can compile."""
+
+    def value(self, returns: Traced, weights: Traced) -> Traced:
+        """Return F of returns (..., M)."""
+        ...
+
+    def dual_density(self, returns: Traced, weights: Traced) -> Traced:
+        """Return xi (..., M); lambda_m xi_m is a supergradient of F at these returns."""
+        ...
+
+
+class RoundState(NamedTuple):
+    """The state of a round: rho (M,), its value F and its dual density xi (M,)."""
 
     rho: Traced
     value: Traced
     xi: Traced
 
 
-@functools.partial(jax.jit, static_argnames=("kind", "tuning"))
-def run_changes(
-    x: Arrays, policy: Traced, rho: Traced, tie: Traced, *numbers: Traced, kind: type,
+@functools.partial(jax.jit, static_argnames=("formula_class", "tuning"))
+def run_single_changes(
+    x: ProblemArrays,
+    policy: Traced,
+    rho: Traced,
+    min_gain: Traced,
+    *params: Traced,
+    formula_class: type,
     tuning: Tuning,
-) -> tuple[Traced, Traced]:  # fmt: skip
-    """The policy (T, S) after every single change that improves F, in turn; its returns (M,).
+) -> tuple[Traced, Traced]:
+    """Improve F by one change of an action after the other; return the policy and its returns.
 
-    kind, numbers: the dataclass of F and what is in it, so that all F of a kind are compiled once.
+    formula_class, params: the dataclass of F and its numbers, so that it is compiled once for all.
     """
-    F: Any = object.__new__(kind)  # the numbers were checked before
-    vars(F).update(zip((field.name for field in fields(kind)), numbers, strict=True))
-    on, last = narrow(x, tuning), len(policy) - 1
-    ones = x._replace(weights=jnp.ones_like(x.weights))
-    d = forward(narrow(ones, tuning), policy)[1]
+    F: Formula = object.__new__(formula_class)  # the numbers were checked before
+    vars(F).update(zip((field.name for field in fields(formula_class)), params, strict=True))
+    ops, last_time = make_step_ops(x, tuning), len(policy) - 1
+    unweighted = x._replace(weights=jnp.ones_like(x.weights))
+    d = forward(make_step_ops(unweighted, tuning), policy)[1]
 
-    def back(i: Traced, found: Any) -> Any:
-        t, (v, policy, stand) = last - i, found
-        q = on.q(t, v)
+    def improve_time(
+        i: Traced, carry: tuple[Traced, Traced, RoundState]
+    ) -> tuple[Traced, Traced, RoundState]:
+        t, (v, policy, state) = last_time - i, carry
+        q = ops.q_step(t, v)
         # an action that is not allowed changes nothing
-        q = jnp.where(at(x.allowed, t)[..., None], q, on.average(policy[t], q)[:, None])
-        row, stand = _row(x, q, x.discount**t * d[t], policy[t], stand, tie, F)
-        return on.average(row, q), policy.at[t].set(row), stand
+        q = jnp.where(at_time(x.allowed, t)[..., None], q, ops.average_q(policy[t], q)[:, None])
+        row, state = _improve_row(x, q, x.discount**t * d[t], policy[t], state, min_gain, F)
+        return ops.average_q(row, q), policy.at[t].set(row), state
 
-    here = Stand(rho, *_judged(F, rho, x.weights))
-    v, policy, _ = lax.fori_loop(0, last + 1, back, (on.terminal(), policy, here))
-    return policy, on.returns(v)
-
-
-def _judged(F: Any, rho: Traced, weights: Traced) -> tuple[Traced, Traced]:
-    return F.value(rho, weights), F.tilt(rho, weights)
+    state = RoundState(rho, *_evaluate_formula(F, rho, x.weights))
+    v, policy, _ = lax.fori_loop(
+        0, last_time + 1, improve_time, (ops.terminal_values(), policy, state)
+    )
+    return policy, ops.compute_returns(v)
 
 
-def _row(
-    x: Arrays, q: Traced, b: Traced, row: Traced, stand: Stand, tie: Traced, F: Any
-) -> tuple[Traced, Stand]:
-    """The changes of one time, from q (S, A, M) and b (S, M) of weights 1; heavy states first."""
+def _evaluate_formula(F: Formula, rho: Traced, weights: Traced) -> tuple[Traced, Traced]:
+    return F.value(rho, weights), F.dual_density(rho, weights)
+
+
+def _improve_row(
+    x: ProblemArrays,
+    q: Traced,
+    b: Traced,
+    row: Traced,
+    state: RoundState,
+    min_gain: Traced,
+    F: Formula,
+) -> tuple[Traced, RoundState]:
+    """Improve the actions of one time from q (S, A, M) and b (S, M), heavy states first."""
     states = jnp.arange(len(q))
     order = jnp.argsort(-(b @ x.weights))
 
-    def hopeful(place: Traced, row: Traced, stand: Stand) -> Traced:
-        """The next place in the order where the tilt says that a change may pay; S if none."""
-        G = ((b * x.weights * stand.xi)[:, None] * q).sum(axis=2)
-        hopes = (G - G[states, row][:, None] > tie).any(axis=1)[order] & (states >= place)
-        return jnp.where(hopes.any(), hopes.argmax(), len(q))
+    def find_promising(position: Traced, row: Traced, state: RoundState) -> Traced:
+        """Return the next position at which a change may improve F; S if none."""
+        G = ((b * x.weights * state.xi)[:, None] * q).sum(axis=2)
+        may_improve = (G - G[states, row][:, None] > min_gain).any(axis=1)[order] & (
+            states >= position
+        )
+        return jnp.where(may_improve.any(), may_improve.argmax(), len(q))
 
-    def change(found: Any) -> Any:
-        place, row, stand = found
-        s = order[place]
-        candidates = stand.rho + b[s] * (q[s] - q[s, row[s]])
-        values, xi = _judged(F, candidates, x.weights)
+    def try_change(
+        carry: tuple[Traced, Traced, RoundState],
+    ) -> tuple[Traced, Traced, RoundState]:
+        position, row, state = carry
+        s = order[position]
+        candidates = state.rho + b[s] * (q[s] - q[s, row[s]])
+        values, xi = _evaluate_formula(F, candidates, x.weights)
         a = values.argmax()
-        better = values[a] > stand.value + tie
-        new = Stand(candidates[a], values[a], xi[a])
-        row = row.at[s].set(jnp.where(better, a.astype(row.dtype), row[s]))
-        stand = Stand(*(jnp.where(better, y, old) for y, old in zip(new, stand, strict=True)))
-        return hopeful(place + 1, row, stand), row, stand
+        is_better = values[a] > state.value + min_gain
+        new_state = RoundState(candidates[a], values[a], xi[a])
+        row = row.at[s].set(jnp.where(is_better, a.astype(row.dtype), row[s]))
+        state = RoundState(
+            *(jnp.where(is_better, y, old) for y, old in zip(new_state, state, strict=True))
+        )
+        return find_promising(position + 1, row, state), row, state
 
-    start = hopeful(jnp.zeros_like(order[0]), row, stand), row, stand
-    return lax.while_loop(lambda found: found[0] < len(q), change, start)[1:]
+    initial_carry = find_promising(jnp.zeros_like(order[0]), row, state), row, state
+    return lax.while_loop(lambda carry: carry[0] < len(q), try_change, initial_carry)[1:]

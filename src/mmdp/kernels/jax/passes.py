@@ -11,139 +11,172 @@ import jax.numpy as jnp
 from jax import lax
 
 from mmdp.kernels.jax.arrays import (
-    EVERYWHERE,
-    Arrays,
+    PROBLEM_SPECS,
+    REPLICATED,
+    ProblemArrays,
     Traced,
-    arrays_by_model,
-    by_model,
-    spread,
+    model_spec,
+    shard_over_models,
 )
-from mmdp.kernels.jax.rows import Layout, Tuning, at, fold, is_sharp, narrow
-from mmdp.kernels.problem import TIE, Choice
+from mmdp.kernels.jax.step_ops import (
+    StepOps,
+    Tuning,
+    at_time,
+    is_deterministic,
+    make_step_ops,
+    reduce_actions,
+)
+from mmdp.kernels.problem import TIE_RTOL, ActionChoice
 
-Kept = dict[str, Traced]
-ARRAYS = arrays_by_model(wide=False)
-SHORT_TIE = 1e-6  # the same as TIE for sums of 32-bit numbers
+KeptArrays = dict[str, Traced]
+TIE_RTOL_FLOAT32 = 1e-6  # the same as TIE for sums of 32-bit numbers
 
 
-def choose(G: Traced, incumbent: Traced | None = None, idle: Traced | None = None) -> Traced:
-    """Maximisers of G over axis 1 (-inf: not allowed); see numpy.passes.choose."""
-    best = fold(jnp.maximum, G, 1)
-    size = fold(jnp.maximum, jnp.where(jnp.isfinite(G), jnp.abs(G), 0.0), 1)
-    tie = TIE if G.dtype == jnp.float64 else SHORT_TIE
-    tied = (best - tie * size)[:, None] <= G
-    A = G.shape[1]
-    number = jnp.arange(A, dtype=jnp.int32).reshape((1, -1) + (1,) * (G.ndim - 2))
-    action = fold(jnp.minimum, jnp.where(tied, number, A - 1), 1)
+def choose_actions(
+    G: Traced, incumbent: Traced | None = None, is_unvisited: Traced | None = None
+) -> Traced:
+    """Maximize G over axis 1 (-inf: not allowed); see numpy.passes.choose_actions."""
+    best = reduce_actions(jnp.maximum, G)
+    scale = reduce_actions(jnp.maximum, jnp.where(jnp.isfinite(G), jnp.abs(G), 0.0))
+    rtol = TIE_RTOL if G.dtype == jnp.float64 else TIE_RTOL_FLOAT32
+    is_tied = (best - rtol * scale)[:, None] <= G
+    action_ids = jnp.arange(G.shape[1], dtype=jnp.int32)
+    action = reduce_actions(jnp.minimum, jnp.where(is_tied, action_ids, len(action_ids) - 1))
     if incumbent is not None:
-        keep = fold(jnp.logical_or, tied & (incumbent[:, None] == number), 1) | idle
-        action = jnp.where(keep, incumbent, action)
+        keeps_incumbent = (
+            reduce_actions(jnp.logical_or, is_tied & (incumbent[:, None] == action_ids))
+            | is_unvisited
+        )
+        action = jnp.where(keeps_incumbent, incumbent, action)
     return action
 
 
 def backward(
-    on: Layout, horizon: int, choice: Choice, weights: Traced | None, policy: Traced | None,
+    ops: StepOps,
+    horizon: int,
+    choice: ActionChoice,
+    weights: Traced | None,
+    policy: Traced | None,
     keep: Collection[str] = (),
-) -> tuple[Traced, Kept]:  # fmt: skip
-    """Values at the first step and what ``keep`` names, stacked over time.
+) -> tuple[Traced, KeptArrays]:
+    """Run a backward pass; return the values at the first step and the arrays that ``keep`` names.
 
     Kept q are those of all actions, whether allowed or not.
     """
-    decide = _decider(on, choice, weights, policy)
+    decide = _make_decision(ops, choice, weights, policy)
 
-    def step(v: Traced, t: Traced) -> tuple[Traced, Kept]:
-        if choice == "given" and is_sharp(policy) and set(keep) <= {"values"}:
+    def step(v: Traced, t: Traced) -> tuple[Traced, KeptArrays]:
+        if choice == "policy" and is_deterministic(policy) and set(keep) <= {"values"}:
             assert policy is not None
-            v = on.along(t, v, policy[t])
+            v = ops.evaluate_step(t, v, policy[t])
             return v, {"values": v} if keep else {}
-        q = on.q(t, v)
-        v, found = decide(t, q)
-        found |= {"values": v, "q": q}
-        return v, {name: found[name] for name in keep if name in found}
+        q = ops.q_step(t, v)
+        v, outputs = decide(t, q)
+        outputs |= {"values": v, "q": q}
+        return v, {name: outputs[name] for name in keep if name in outputs}
 
-    steps = jnp.arange(horizon)
-    unroll = min(on.tuning.unroll, horizon)
-    return lax.scan(step, on.terminal(), steps, reverse=True, unroll=unroll)
+    times = jnp.arange(horizon)
+    unroll = min(ops.tuning.unroll, horizon)
+    return lax.scan(step, ops.terminal_values(), times, reverse=True, unroll=unroll)
 
 
-def _decider(
-    on: Layout, choice: Choice, weights: Traced | None, policy: Traced | None
-) -> Callable[[Traced, Traced], tuple[Traced, Kept]]:
-    """(t, q) -> v and what led to it, under a kind of choice."""
-    idle = on.idle(weights) if choice == "weighted" and policy is not None else None
+def _make_decision(
+    ops: StepOps, choice: ActionChoice, weights: Traced | None, policy: Traced | None
+) -> Callable[[Traced, Traced], tuple[Traced, KeptArrays]]:
+    """Make the function (t, q) -> (v, outputs) of an action choice."""
+    is_unvisited = (
+        ops.is_unvisited(weights) if choice == "weighted" and policy is not None else None
+    )
 
-    def own(t: Traced, q: Traced) -> tuple[Traced, Kept]:
-        masked = jnp.where(at(on.x.allowed, t)[..., None], q, -jnp.inf)
+    def decide_per_model(t: Traced, q: Traced) -> tuple[Traced, KeptArrays]:
+        masked = jnp.where(at_time(ops.x.allowed, t)[..., None], q, -jnp.inf)
         actions = masked.argmax(axis=1).astype(jnp.int32)
-        return fold(jnp.maximum, masked, 1), {"actions": actions}
+        return reduce_actions(jnp.maximum, masked), {"actions": actions}
 
-    def weighted(t: Traced, q: Traced) -> tuple[Traced, Kept]:
-        G = on.gradient(t, at(weights, t), q)
-        incumbent = () if policy is None else (policy[t], at(idle, t))
-        actions = choose(G, *incumbent)
-        return on.average(actions, q), {"actions": actions, "gradient": G}
+    def decide_weighted(t: Traced, q: Traced) -> tuple[Traced, KeptArrays]:
+        G = ops.compute_gradient(t, at_time(weights, t), q)
+        incumbent = () if policy is None else (policy[t], at_time(is_unvisited, t))
+        actions = choose_actions(G, *incumbent)
+        return ops.average_q(actions, q), {"actions": actions, "gradient": G}
 
-    def given(t: Traced, q: Traced) -> tuple[Traced, Kept]:
+    def follow_policy(t: Traced, q: Traced) -> tuple[Traced, KeptArrays]:
         assert policy is not None
-        found = {} if weights is None else {"gradient": on.gradient(t, at(weights, t), q)}
-        return on.average(policy[t], q), found
+        outputs = (
+            {} if weights is None else {"gradient": ops.compute_gradient(t, at_time(weights, t), q)}
+        )
+        return ops.average_q(policy[t], q), outputs
 
-    return {"own": own, "weighted": weighted, "given": given}[choice]
+    return {"per_model": decide_per_model, "weighted": decide_weighted, "policy": follow_policy}[
+        choice
+    ]
 
 
 def forward(
-    on: Layout, policy: Traced, q: Traced | None = None, fresh: Traced = False
+    ops: StepOps, policy: Traced, q: Traced | None = None, skip_improvement: Traced = False
 ) -> tuple[Traced, Traced]:
-    """The policy and b over time; with q of all steps, improved on the way unless ``fresh``."""
+    """Compute b over time under a policy; improve the policy on the way if q is given."""
 
     def step(b: Traced, t: Traced) -> tuple[Traced, tuple[Traced, Traced]]:
         pi = policy[t]
         if q is not None:
-            G, idle = on.gradient_and_idle(t, b, q[t])
-            pi = choose(G, pi, idle | fresh)
-        return on.flow(t, b, pi), (pi, b)
+            G, is_unvisited = ops.gradient_and_unvisited(t, b, q[t])
+            pi = choose_actions(G, pi, is_unvisited | skip_improvement)
+        return ops.push_forward(t, b, pi), (pi, b)
 
     horizon = len(policy)
-    unroll = min(on.tuning.unroll, horizon)
-    return lax.scan(step, on.start(), jnp.arange(horizon), unroll=unroll)[1]
+    unroll = min(ops.tuning.unroll, horizon)
+    return lax.scan(step, ops.initial_joint(), jnp.arange(horizon), unroll=unroll)[1]
 
 
 # ------------------------------------------------------------------ single passes
 @functools.partial(jax.jit, static_argnames=("horizon", "choice", "keep", "tuning"))
 def run_backward(
-    x: Arrays, weights: Traced | None, policy: Traced | None, *, horizon: int, choice: Choice,
-    keep: tuple[str, ...], tuning: Tuning,
-) -> Any:  # fmt: skip
-    def run(x: Arrays, weights: Traced | None, policy: Traced | None) -> Any:
-        return backward(narrow(x, tuning), horizon, choice, weights, policy, keep)
+    x: ProblemArrays,
+    weights: Traced | None,
+    policy: Traced | None,
+    *,
+    horizon: int,
+    choice: ActionChoice,
+    keep: tuple[str, ...],
+    tuning: Tuning,
+) -> Any:
+    def run(x: ProblemArrays, weights: Traced | None, policy: Traced | None) -> Any:
+        return backward(make_step_ops(x, tuning), horizon, choice, weights, policy, keep)
 
-    own = {"actions": by_model(2)} if choice == "own" else {}
-    found = {"values": by_model(2), "q": by_model(3), **own}
-    kept = {name: found.get(name, EVERYWHERE) for name in keep}
-    ins = (ARRAYS, by_model(2), EVERYWHERE)
-    return spread(tuning.mesh, run, ins, (by_model(1), kept))(x, weights, policy)
+    action_specs = {"actions": model_spec(2)} if choice == "per_model" else {}
+    model_specs = {"values": model_spec(2), "q": model_spec(3), **action_specs}
+    out_specs = {name: model_specs.get(name, REPLICATED) for name in keep}
+    in_specs = (PROBLEM_SPECS, model_spec(2), REPLICATED)
+    return shard_over_models(tuning.mesh, run, in_specs, (model_spec(1), out_specs))(
+        x, weights, policy
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("tuning",))
-def run_forward(x: Arrays, policy: Traced, *, tuning: Tuning) -> Any:
-    run, ins = lambda x, policy: forward(narrow(x, tuning), policy)[1], (ARRAYS, EVERYWHERE)
-    return spread(tuning.mesh, run, ins, by_model(2))(x, policy)
+def run_forward(x: ProblemArrays, policy: Traced, *, tuning: Tuning) -> Traced:
+    run, in_specs = (
+        lambda x, policy: forward(make_step_ops(x, tuning), policy)[1],
+        (PROBLEM_SPECS, REPLICATED),
+    )
+    return shard_over_models(tuning.mesh, run, in_specs, model_spec(2))(x, policy)
 
 
 # ------------------------------------------------------------------ single steps
 @functools.partial(jax.jit, static_argnames=("rewards", "tuning"))
-def run_step(x: Arrays, t: Traced, v: Traced, *, rewards: bool, tuning: Tuning) -> Any:
-    """q, or P v alone."""
+def run_step(x: ProblemArrays, t: Traced, v: Traced, *, rewards: bool, tuning: Tuning) -> Traced:
+    """Compute q, or P v alone, at time t."""
 
-    def run(x: Arrays, v: Traced) -> Traced:
-        on = narrow(x, tuning)
-        return on.q(t, v) if rewards else on.expect(t, v)
+    def run(x: ProblemArrays, v: Traced) -> Traced:
+        ops = make_step_ops(x, tuning)
+        return ops.q_step(t, v) if rewards else ops.expect_next(t, v)
 
-    return spread(tuning.mesh, run, (ARRAYS, by_model(1)), by_model(2))(x, v)
+    return shard_over_models(tuning.mesh, run, (PROBLEM_SPECS, model_spec(1)), model_spec(2))(x, v)
 
 
 @functools.partial(jax.jit, static_argnames=("tuning",))
-def run_push(x: Arrays, t: Traced, b: Traced, pi: Traced, *, tuning: Tuning) -> Any:
-    run = lambda x, *given: narrow(x, tuning).flow(t, *given)
-    ins = (ARRAYS, by_model(1), EVERYWHERE)
-    return spread(tuning.mesh, run, ins, by_model(1))(x, b, pi)
+def run_push_forward(
+    x: ProblemArrays, t: Traced, b: Traced, pi: Traced, *, tuning: Tuning
+) -> Traced:
+    run = lambda x, *args: make_step_ops(x, tuning).push_forward(t, *args)
+    in_specs = (PROBLEM_SPECS, model_spec(1), REPLICATED)
+    return shard_over_models(tuning.mesh, run, in_specs, model_spec(1))(x, b, pi)

@@ -5,193 +5,207 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.controller import Controller, Nodes, NodeValues
+from mmdp.kernels.controller import Controller, NodeArray, NodeValues
 from mmdp.kernels.operator import Operator
-from mmdp.kernels.problem import TIE, Array, Ids, IntArray, Problem, aligned, at
+from mmdp.kernels.problem import (
+    TIE_RTOL,
+    Array,
+    IndexArray,
+    IntArray,
+    Problem,
+    at_time,
+    empty_aligned,
+)
 
 
-class Controllers(Operator):
-    """The controllers part of a plan; symbols as in :mod:`mmdp.kernels.controller`."""
+class ControllerPasses(Operator):
+    """The passes over states and nodes; symbols as in :mod:`mmdp.kernels.controller`."""
 
-    _pattern: _Pattern | None = None  # made when it is first asked for
+    _pattern: _EntryIndex | None = None  # made when it is first asked for
 
-    def node_weights(
+    def compute_node_weights(
         self, controller: Controller, values: Array | None = None
     ) -> tuple[Controller, Array]:
-        """The controller and its weights b (T, S, N, M), by a forward pass over states and nodes.
+        """Compute the weights b (T, S, N, M) of a controller by a forward pass.
 
         With ``values`` v (T + 1, S, N, M) of the controller the pass improves it on the way, as
-        :meth:`node_values` does; its first nodes stay.
+        :meth:`compute_node_values` does; its first nodes stay.
         """
-        problem, horizon, walk = self.problem, self.horizon, self._walk()
+        problem, horizon, steps = self.problem, self.horizon, self._make_steps()
         controller = controller if values is None else controller.copy()
-        b = begun(problem, horizon, controller)
+        b = make_initial_weights(problem, horizon, controller)
         for t in range(horizon):
             if values is not None:
-                walk.improve(b[t], problem.ahead(values[t + 1]), controller, t)
+                steps.improve(b[t], problem.expect_models(values[t + 1]), controller, t)
             if t + 1 < horizon:
-                walk.push(b[t], controller, t, out=b[t + 1])
-                b[t + 1] = problem.moved(b[t + 1])
+                steps.push_forward(b[t], controller, t, out=b[t + 1])
+                b[t + 1] = problem.push_models(b[t + 1])
         return controller, b
 
-    def node_values(
-        self, controller: Controller, weights: Array | None = None, *, keep: bool = False
+    def compute_node_values(
+        self, controller: Controller, weights: Array | None = None, *, keep_values: bool = False
     ) -> NodeValues:
-        """The controller and its exact returns, by a backward pass over states and nodes.
+        """Compute the exact returns of a controller by a backward pass.
 
         With ``weights`` b (T, S, N, M) the pass improves it on the way: in every (s, n) it takes
-        the action and the moves to next nodes that are best together,
+        the action and the next nodes that are best together,
 
             G(a) = sum_m b_m r_m(s,a) + gamma sum_s' max_n' sum_m b_m p_m(s'|s,a) v_m(s', n'),
 
         and at last the best first node of every state. If b is that of the controller, its
-        mean return does not fall. A tie goes to the old pair of action and moves, else to the
-        lowest; a node without weight in a state keeps what it has. ``keep``: return v too.
+        mean return does not fall. A tie goes to the old pair of action and next nodes, else to the
+        lowest; a node without weight in a state keeps what it has. ``keep_values``: return v too.
         """
-        problem, horizon, walk = self.problem, self.horizon, self._walk()
+        problem, horizon, steps = self.problem, self.horizon, self._make_steps()
         controller = controller if weights is None else controller.copy()
         v = np.repeat(problem.terminal[:, None], controller.n_nodes, axis=1)
         values = [v]
         for t in reversed(range(horizon)):
-            after = problem.ahead(v)
+            next_values = problem.expect_models(v)
             if weights is not None:
-                walk.improve(weights[t], after, controller, t)
-            v = walk.value(after, controller, t)
+                steps.improve(weights[t], next_values, controller, t)
+            v = steps.value_step(next_values, controller, t)
             values.append(v)
-        kept = np.array(values[::-1]) if keep else None
-        return ended(problem, controller, v, kept, improve=weights is not None)
+        kept_values = np.array(values[::-1]) if keep_values else None
+        return finish_backward(problem, controller, v, kept_values, improve=weights is not None)
 
-    def node_step(self, t: int, v: Array, controller: Controller) -> Array:
-        """(S, N, A, M) q of every action in every state and node with the moves that are held."""
-        return self._walk().step(self.problem.ahead(v), controller, t)
+    def compute_node_q(self, t: int, v: Array, controller: Controller) -> Array:
+        """Compute q (S, N, A, M) of every action under the node transitions."""
+        return self._make_steps().q_step(self.problem.expect_models(v), controller, t)
 
-    def node_moves(
+    def compute_transition_values(
         self, t: int, v: Array, controller: Controller, n: int
-    ) -> tuple[Ids, IntArray, Array]:
-        """States and next states (k,) of the steps out of node n, and (k, N', M) what each next
-        node adds to q of the action that is held.
-        """
-        return self._walk().after(self.problem.ahead(v), controller, t, n)
+    ) -> tuple[IndexArray, IntArray, Array]:
+        """Compute the value of each next node for the transitions out of node n."""
+        return self._make_steps().compute_transition_values(
+            self.problem.expect_models(v), controller, t, n
+        )
 
-    def _walk(self) -> _Walk:
+    def _make_steps(self) -> _ControllerSteps:
         if self._pattern is None:
-            self._pattern = _Pattern(self.problem)
-        return _Walk(self.problem, self._pattern)
+            self._pattern = _EntryIndex(self.problem)
+        return _ControllerSteps(self.problem, self._pattern)
 
 
-def begun(problem: Problem, horizon: int, controller: Controller) -> Array:
-    """(T, S, N, M) b at the first step, 0 later."""
+def make_initial_weights(problem: Problem, horizon: int, controller: Controller) -> Array:
+    """Make (T, S, N, M) b with the initial distribution at the first time and 0 later."""
     S = problem.n_states
-    b = aligned(horizon, S, controller.n_nodes, problem.n_models)
+    b = empty_aligned(horizon, S, controller.n_nodes, problem.n_models)
     b[:] = 0.0
-    b[0, np.arange(S), controller.first] = problem.start()
+    b[0, np.arange(S), controller.initial_nodes] = problem.initial_joint()
     return b
 
 
-def ended(
+def finish_backward(
     problem: Problem, controller: Controller, v: Array, values: Array | None, *, improve: bool
 ) -> NodeValues:
-    """The end of a backward pass with v (S, N, M), with the best first nodes if ``improve``."""
+    """Make the result of a backward pass from v (S, N, M); improve the first nodes if asked."""
     if improve:
-        G = np.matmul(v, problem.start()[:, :, None])[:, :, 0]
-        controller = controller._replace(first=_best(G, controller.first).astype(np.uint8))
-    returns = problem.returns(v[np.arange(len(v)), controller.first])
+        G = np.matmul(v, problem.initial_joint()[:, :, None])[:, :, 0]
+        controller = controller._replace(
+            initial_nodes=_argmax_with_ties(G, controller.initial_nodes).astype(np.uint8)
+        )
+    returns = problem.compute_returns(v[np.arange(len(v)), controller.initial_nodes])
     return NodeValues(controller, returns, values)
 
 
-class _Pattern:
-    """The entries of a pattern by state and action."""
+class _EntryIndex:
+    """The state and action of each entry of the transition tables."""
 
     def __init__(self, problem: Problem) -> None:
         import scipy.sparse
 
         x, nnz = problem, len(problem.indices)
-        self.state, self.action = np.divmod(x.rows(), x.n_actions)
+        self.state, self.action = np.divmod(x.get_entry_rows(), x.n_actions)
         shape = x.n_states * x.n_actions, nnz
         entries = np.ones(nnz), np.arange(nnz), x.indptr
-        self.by_row = scipy.sparse.csr_array(entries, shape=shape)
+        self.row_sums = scipy.sparse.csr_array(entries, shape=shape)
 
 
-class _Walk:
-    """The steps over one problem, entry by entry of its pattern."""
+class _ControllerSteps:
+    """The operations of one time step, entry by entry of the transition tables."""
 
-    def __init__(self, problem: Problem, pattern: _Pattern) -> None:
-        self.problem, self.by_row = problem, pattern.by_row
+    def __init__(self, problem: Problem, pattern: _EntryIndex) -> None:
+        self.problem, self.row_sums = problem, pattern.row_sums
         self.state, self.action = pattern.state, pattern.action
 
-    def push(self, b: Array, controller: Controller, t: int, out: Array) -> None:
-        """b (S, N, M) one step on, added to ``out``."""
+    def push_forward(self, b: Array, controller: Controller, t: int, out: Array) -> None:
+        """Add b (S, N, M) after the step at t to ``out``."""
         flow = (
-            self._taken(controller, t)[:, :, None] * b[self.state] * at(self.problem.p, t)[:, None]
+            self._is_taken(controller, t)[:, :, None]
+            * b[self.state]
+            * at_time(self.problem.p, t)[:, None]
         )
-        np.add.at(out, (self.problem.indices[:, None], self._moves(controller, t)), flow)
+        np.add.at(out, (self.problem.indices[:, None], self._next_nodes(controller, t)), flow)
 
-    def step(self, v: Array, controller: Controller, t: int) -> Array:
-        """(S, N, A, M) q at t, from v at t + 1."""
+    def q_step(self, v: Array, controller: Controller, t: int) -> Array:
+        """Compute q (S, N, A, M) at t from v at t + 1."""
         x, (S, N, M) = self.problem, v.shape
-        flow = v[x.indices[:, None], self._moves(controller, t)] * at(x.p, t)[:, None]
-        mean = np.asarray(self.by_row @ flow.reshape(len(flow), -1)).reshape(S, -1, N, M)
-        return np.asarray(at(x.r, t)[:, None] + x.discount * np.swapaxes(mean, 1, 2))
+        flow = v[x.indices[:, None], self._next_nodes(controller, t)] * at_time(x.p, t)[:, None]
+        mean = np.asarray(self.row_sums @ flow.reshape(len(flow), -1)).reshape(S, -1, N, M)
+        return np.asarray(at_time(x.r, t)[:, None] + x.discount * np.swapaxes(mean, 1, 2))
 
-    def after(
+    def compute_transition_values(
         self, v: Array, controller: Controller, t: int, n: int
-    ) -> tuple[Ids, IntArray, Array]:
-        """The steps out of node n at t, from v at t + 1."""
+    ) -> tuple[IndexArray, IntArray, Array]:
+        """Compute the value of each next node for the transitions out of node n at t."""
         x = self.problem
         k = np.flatnonzero(controller.actions[t, self.state, n] == self.action)
-        values = x.discount * at(x.p, t)[k][:, None] * v[x.indices[k]]
+        values = x.discount * at_time(x.p, t)[k][:, None] * v[x.indices[k]]
         return self.state[k], x.indices[k], values
 
-    def value(self, v: Array, controller: Controller, t: int) -> Array:
-        """(S, N, M) v at t, from v at t + 1."""
+    def value_step(self, v: Array, controller: Controller, t: int) -> Array:
+        """Compute v (S, N, M) at t from v at t + 1."""
         x, (S, N, M) = self.problem, v.shape
-        after = v[x.indices[:, None], self._moves(controller, t)]
-        flow = self._taken(controller, t)[:, :, None] * after * at(x.p, t)[:, None]
-        mean = np.asarray(self.by_row @ flow.reshape(len(flow), -1)).reshape(S, -1, N, M).sum(1)
-        reward = at(x.r, t)[np.arange(S)[:, None], controller.actions[t]]
+        next_values = v[x.indices[:, None], self._next_nodes(controller, t)]
+        flow = self._is_taken(controller, t)[:, :, None] * next_values * at_time(x.p, t)[:, None]
+        mean = np.asarray(self.row_sums @ flow.reshape(len(flow), -1)).reshape(S, -1, N, M).sum(1)
+        reward = at_time(x.r, t)[np.arange(S)[:, None], controller.actions[t]]
         return np.asarray(reward + x.discount * mean)
 
     def improve(self, b: Array, v: Array, controller: Controller, t: int) -> None:
-        """The joint step: in every (s, n) the best action with its best moves, in place.
+        """Set the best action with its best next nodes in every (s, n) at t, in place.
 
         G(a) = sum_m b_m r_m(s,a) + gamma sum_s' max_n' sum_m b_m p_m(s'|s,a) v_{t+1,m}(s', n').
-        The old pair of action and moves is kept if nothing is better, or if (s, n) has no weight.
+        The old action and next nodes are kept if nothing is better, or if (s, n) has no weight.
         """
-        x, old = self.problem, controller.actions[t]
+        x, old_actions = self.problem, controller.actions[t]
         states, nodes = np.arange(len(b))[:, None], np.arange(b.shape[1])
-        D = np.matmul(b[self.state] * at(x.p, t)[:, None], np.swapaxes(v[x.indices], 1, 2))
-        held = self._moves(controller, t)
-        moves = _best(D, held)
-        best = self._mean(b, np.take_along_axis(D, moves[:, :, None], 2)[:, :, 0], t)
-        same = self._mean(b, np.take_along_axis(D, held[:, :, None], 2)[:, :, 0], t)
-        best[~at(x.allowed, t)] = -np.inf
-        best = np.swapaxes(best, 1, 2)  # (S, N, A)
-        size = np.abs(np.where(np.isfinite(best), best, 0.0)).max(axis=2)
-        bar = best.max(axis=2) - TIE * size
-        keep = (same[states, old, nodes] >= bar) | (b.sum(axis=2) == 0)
-        found = (best >= bar[:, :, None]).argmax(axis=2)
-        controller.actions[t] = np.where(keep, old, found)
-        k, n = np.nonzero(self._taken(controller, t) & ~keep[self.state])
-        controller.moves[t, self.state[k], n, x.indices[k]] = moves[k, n]
+        D = np.matmul(b[self.state] * at_time(x.p, t)[:, None], np.swapaxes(v[x.indices], 1, 2))
+        old_nodes = self._next_nodes(controller, t)
+        best_nodes = _argmax_with_ties(D, old_nodes)
+        best_G = self._joint_gradient(
+            b, np.take_along_axis(D, best_nodes[:, :, None], 2)[:, :, 0], t
+        )
+        old_G = self._joint_gradient(b, np.take_along_axis(D, old_nodes[:, :, None], 2)[:, :, 0], t)
+        best_G[~at_time(x.allowed, t)] = -np.inf
+        best_G = np.swapaxes(best_G, 1, 2)  # (S, N, A)
+        scale = np.abs(np.where(np.isfinite(best_G), best_G, 0.0)).max(axis=2)
+        threshold = best_G.max(axis=2) - TIE_RTOL * scale
+        keeps_old = (old_G[states, old_actions, nodes] >= threshold) | (b.sum(axis=2) == 0)
+        new_actions = (best_G >= threshold[:, :, None]).argmax(axis=2)
+        controller.actions[t] = np.where(keeps_old, old_actions, new_actions)
+        k, n = np.nonzero(self._is_taken(controller, t) & ~keeps_old[self.state])
+        controller.node_transitions[t, self.state[k], n, x.indices[k]] = best_nodes[k, n]
 
-    def _mean(self, b: Array, D: Array, t: int) -> Array:
-        """(S, A, N) sum_m b r + gamma sum_s' D, for D (nnz, N)."""
-        x, later = self.problem, np.asarray(self.by_row @ D)
-        reward: Array = np.matmul(at(x.r, t), np.swapaxes(b, 1, 2))
-        return reward + x.discount * later.reshape(reward.shape)
+    def _joint_gradient(self, b: Array, D: Array, t: int) -> Array:
+        """Compute (S, A, N) sum_m b r + gamma sum_s' D, for D (nnz, N)."""
+        x, continuation = self.problem, np.asarray(self.row_sums @ D)
+        reward: Array = np.matmul(at_time(x.r, t), np.swapaxes(b, 1, 2))
+        return reward + x.discount * continuation.reshape(reward.shape)
 
-    def _taken(self, controller: Controller, t: int) -> npt.NDArray[np.bool_]:
-        """(nnz, N) whether the node takes the action that the entry belongs to."""
+    def _is_taken(self, controller: Controller, t: int) -> npt.NDArray[np.bool_]:
+        """Return (nnz, N) whether the node takes the action of the entry."""
         return np.asarray(controller.actions[t, self.state] == self.action[:, None])
 
-    def _moves(self, controller: Controller, t: int) -> npt.NDArray[np.int64]:
-        """(nnz, N) the node after each entry."""
-        moves: Nodes = controller.moves[t, self.state, :, self.problem.indices]
-        return moves.astype(np.int64)
+    def _next_nodes(self, controller: Controller, t: int) -> npt.NDArray[np.int64]:
+        """Return (nnz, N) the node after each entry."""
+        nodes: NodeArray = controller.node_transitions[t, self.state, :, self.problem.indices]
+        return nodes.astype(np.int64)
 
 
-def _best(D: Array, held: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-    """(...) maximisers over the last axis; ties to what is held, else to the lowest."""
-    tied = (D.max(axis=-1) - TIE * np.abs(D).max(axis=-1))[..., None] <= D
-    keep = np.take_along_axis(tied, held[..., None].astype(np.int64), -1)[..., 0]
-    return np.asarray(np.where(keep, held, tied.argmax(axis=-1)))
+def _argmax_with_ties(D: Array, incumbent: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """Maximize over the last axis; ties go to the incumbent, else to the lowest index."""
+    is_tied = (D.max(axis=-1) - TIE_RTOL * np.abs(D).max(axis=-1))[..., None] <= D
+    keeps_incumbent = np.take_along_axis(is_tied, incumbent[..., None].astype(np.int64), -1)[..., 0]
+    return np.asarray(np.where(keeps_incumbent, incumbent, is_tied.argmax(axis=-1)))

@@ -1,0 +1,244 @@
+"""Figures of the documentation that are no speed: bounds, proofs, polishing, coverage.
+
+    python -m benchmarks.studies bounds [--seconds 1,5,20,60]
+    python -m benchmarks.studies exact [--seconds 60]
+    python -m benchmarks.studies polish [--seconds 5]
+    python -m benchmarks.studies coverage [--logs 100]
+
+``bounds``: the bound of every method within a limit, the seconds it took, its gap to CADP's value,
+and how far it lies above the best single method, as a share of that method's gap. ``exact``: what
+is proven optimal within the time. ``polish``: what leaving local optima adds to CADP.
+``coverage``: how often a 90% range over models fitted to a short log has the true return, for the
+policy computed from the log (needs Gymnasium).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+import mmdp
+from mmdp.paper.cases import CASES, SEED
+
+Array = npt.NDArray[np.float64]
+SINGLE_BOUNDS = ("pairs", "dual", "pair-dual", "lp")
+
+
+def print_table(heads: tuple[str, ...], rows: Iterator[tuple[Any, ...]]) -> None:
+    """Print a Markdown table line by line."""
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for row in rows:
+        print(f"| {' | '.join(map(str, row))} |", flush=True)
+
+
+# ------------------------------------------------------------------ bounds and proofs
+def study_bounds(limits: list[float]) -> None:
+    heads = ("case", "limit", "bound", "seconds", "value", "gap", "above the best single")
+    print_table(heads, (row for name in CASES for row in list_bounds(name, limits)))
+
+
+def list_bounds(name: str, limits: list[float]) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each limit and method; everything is compiled before."""
+    case = CASES[name]
+    model, T = case.load_models(SEED, None)[0], case.main_horizon
+    value = mmdp.solve(model, T).value
+    for method in SINGLE_BOUNDS:
+        compute_bound(model.subset(range(min(4, model.n_models))), T, method, 0.5)
+    for limit in limits:
+        bounds = {x: compute_bound(model, T, x, limit) for x in (*SINGLE_BOUNDS, "best")}
+        best = min(bounds[x][1] for x in SINGLE_BOUNDS)
+        for method, (seconds, bound) in bounds.items():
+            above = (bound - best) / max(best - value, 1e-9 * abs(value))
+            yield (
+                name,
+                f"{limit:g} s",
+                method,
+                f"{seconds:.2f}",
+                f"{bound:.4f}",
+                f"{(bound - value) / abs(value):.4%}",
+                f"{above:+.1%}",
+            )
+
+
+def compute_bound(model: mmdp.MMDP, horizon: int, method: Any, limit: float) -> tuple[float, float]:
+    """Return seconds and the bound; infinite if the method does not take this size."""
+    start = time.perf_counter()
+    try:
+        value = mmdp.bound(model, horizon, method, time_limit=limit).value
+    except mmdp.InputError:
+        value = np.inf
+    return time.perf_counter() - start, value
+
+
+def study_exact(seconds: float) -> None:
+    hiv, river = (mmdp.domains.load_published(x).train for x in ("hiv", "riverswim"))
+    cases = (
+        ("HIV", hiv, 5, 50),
+        ("HIV", hiv, 8, 20),
+        ("HIV", hiv, 15, 50),
+        ("HIV", hiv, 20, 50),
+        ("RS", river, 10, 20),
+    )
+    methods = mmdp.methods.Exact(), mmdp.methods.MILP(), mmdp.methods.MILP(use_reach_bounds=False)
+
+    def prove(model: mmdp.MMDP, horizon: int, method: Any) -> str:
+        solution = mmdp.solve(model, horizon, method, time_limit=seconds, seed=0)
+        gap = (solution.details["bound"] - solution.value) / abs(solution.value)
+        left = "" if solution.status is mmdp.Status.OPTIMAL else f", {gap:.3%} open"
+        return f"{solution.seconds:.1f} s, {max(solution.iterations, 1)} nodes{left}"
+
+    rows = (
+        (f"{name} T = {T}, {n} models", *(prove(x.subset(range(n)), T, m) for m in methods))
+        for name, x, T, n in cases
+    )
+    print_table(("instance", "exact", "milp", "milp, plain L and B"), rows)
+
+
+def study_polishing(seconds: float) -> None:
+    def polish(model: mmdp.MMDP, horizon: int, seconds: float) -> tuple[float, float]:
+        plain, polished = (
+            mmdp.solve(model, horizon, mmdp.methods.CADP(polish_time=x)).value for x in (0, seconds)
+        )
+        return plain, polished - plain
+
+    models = {
+        name: (case.load_models(SEED, None)[0], case.main_horizon) for name, case in CASES.items()
+    }
+    models |= {f"garnet {seed}": (mmdp.domains.garnet(seed=seed).train, 25) for seed in range(20)}
+    rows = ((name, *map("{:.6g}".format, polish(*x, seconds))) for name, x in models.items())
+    print_table(("case", "CADP", "gain"), rows)
+
+
+# ------------------------------------------------------------------ coverage
+class TrueModel(NamedTuple):
+    """p and r (S, A, S') of an environment, and the states that end an episode."""
+
+    p: Array
+    r: Array
+    terminal: list[int]
+    horizon: int
+    discount: float
+
+    def make_model(self) -> mmdp.MMDP:
+        return mmdp.MMDP(
+            [self.p],
+            [(self.p * self.r).sum(axis=2)],
+            initial=np.eye(len(self.p))[0],
+            discount=self.discount,
+        )
+
+
+def make_ferry() -> TrueModel:
+    p, r = np.zeros((2, 3, 3, 3))
+    for s in (0, 1):
+        p[s, 0, s] = 1
+        for a, (sinks, fare) in ((1, (0.08, 1.0)), (2, (0.01, 0.6))):
+            p[s, a, [1 - s, 2]], r[s, a, 1 - s] = (1 - sinks, sinks), fare
+    p[2, :, 2] = 1
+    return TrueModel(p, r, [2], 20, 0.95)
+
+
+def make_lake() -> TrueModel:
+    import gymnasium
+
+    env: Any = gymnasium.make("FrozenLake-v1", map_name="4x4", is_slippery=True).unwrapped
+    S, A, terminal = env.observation_space.n, env.action_space.n, set[int]()
+    p, r = np.zeros((2, S, A, S))
+    for s, a in np.ndindex(S, A):
+        for probability, after, reward, is_last in env.P[s][a]:
+            p[s, a, after] += probability
+            r[s, a, after] = reward
+            terminal |= {int(after)} if is_last else set()
+    for s in terminal:
+        p[s], r[s] = np.eye(S)[s], 0
+    return TrueModel(p, r, sorted(terminal), 60, 0.99)
+
+
+def simulate_log(
+    true: TrueModel, n_episodes: int, rng: np.random.Generator
+) -> dict[str, list[Any]]:
+    """Follow the best action half of the time, and a random one otherwise."""
+    best, rows = mmdp.solve(true.make_model(), true.horizon).policy.actions[0], []
+    S, A = true.p.shape[:2]
+    for episode in range(n_episodes):
+        s = 0
+        for t in range(true.horizon):
+            a = int(rng.integers(A)) if rng.random() < 0.5 else int(best[s])
+            after = int(rng.choice(S, p=true.p[s, a]))
+            rows.append((episode, t, s, a, after, true.r[s, a, after], after in true.terminal))
+            s = after
+            if s in true.terminal:
+                break
+    names = ("episode", "time", "state", "action", "next_state", "reward", "terminated")
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def is_covered(true: TrueModel, log: dict[str, list[Any]], seed: int, **options: Any) -> bool:
+    """Return whether nine tenths of the fitted models enclose the true return."""
+    S, A = true.p.shape[:2]
+    fitted = mmdp.fit(
+        log,
+        n_models=60,
+        n_test_models=120,
+        discount=true.discount,
+        states=S,
+        actions=A,
+        initial=np.eye(S)[0],
+        seed=seed,
+        **options,
+    )
+    solution = mmdp.solve(fitted.train, true.horizon, "mvp", backend="numpy")
+    low, high = np.quantile(mmdp.evaluate(fitted.test, solution).returns, [0.05, 0.95])
+    value = mmdp.evaluate(true.make_model(), solution).mean
+    return bool(low - 1e-9 <= value <= high + 1e-9)
+
+
+def study_coverage(n_logs: int) -> None:
+    cases: tuple[tuple[str, Callable[[], TrueModel], int], ...] = (
+        ("the ferry", make_ferry, 3),
+        ("the ferry", make_ferry, 10),
+        ("FrozenLake, 4 by 4", make_lake, 10),
+        ("FrozenLake, 4 by 4", make_lake, 40),
+    )
+
+    def measure(make: Callable[[], TrueModel], n_episodes: int) -> tuple[str, ...]:
+        true = make()
+        logs = [
+            simulate_log(true, n_episodes, np.random.default_rng([i, n_episodes]))
+            for i in range(n_logs)
+        ]
+        options: tuple[dict[str, Any], ...] = {}, {"support": "seen", "unseen": "forbid"}
+        counts = (sum(is_covered(true, x, i, **o) for i, x in enumerate(logs)) for o in options)
+        return tuple(f"{n / n_logs:.0%}" for n in counts)
+
+    rows = ((name, n, *measure(make, n)) for name, make, n in cases)
+    print_table(("environment", "episodes in a log", "by default", "support='seen'"), rows)
+
+
+# ------------------------------------------------------------------ the command
+def main(arguments: list[str] | None = None) -> None:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("study", choices=("bounds", "exact", "polish", "coverage"))
+    parser.add_argument("--seconds", help="time limits", metavar="S,...")
+    parser.add_argument("--logs", type=int, default=20, metavar="N")
+    options = parser.parse_args(arguments)
+    studies: dict[str, tuple[Callable[[list[float]], None], str]] = {
+        "bounds": (study_bounds, "1,5,20,60"),
+        "exact": (lambda limits: study_exact(limits[0]), "60"),
+        "polish": (lambda limits: study_polishing(limits[0]), "5"),
+        "coverage": (lambda _: study_coverage(options.logs), "0"),
+    }
+    run, default = studies[options.study]
+    run([float(x) for x in (options.seconds or default).split(",")])
+
+
+if __name__ == "__main__":
+    main()
