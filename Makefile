@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q -q
 # every kernel compiled and checked once, so that no first solve waits for it
-COMPILE := $(BIN)/python -c 'from mmdp import kernels, testing; testing.check_backend(kernels.get_backend("numba"), seeds=range(6))'
+COMPILE := $(BIN)/python -c 'from mmdp.core import kernels, testing; testing.check_backend(kernels.get_backend("numba"), seeds=range(6))'
 
 # some machines set it, and then every process of the tests compiles the package again
 unexport PYTHONDONTWRITEBYTECODE

@@ -13,10 +13,10 @@ import pytest
 def _ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C raises, here and in the processes of a test, though shells ignore it behind ``&``."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    monkeypatch.setattr("mmdp.timing._was_interrupt_accepted", False)
+    monkeypatch.setattr("mmdp.core.timing._was_interrupt_accepted", False)
 
 
 @pytest.fixture(autouse=True)
 def _cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time limits count the CPU seconds of this process: a busy machine cuts nothing short."""
-    monkeypatch.setattr("mmdp.timing.time", SimpleNamespace(perf_counter=time.process_time))
+    monkeypatch.setattr("mmdp.core.timing.time", SimpleNamespace(perf_counter=time.process_time))

@@ -46,16 +46,16 @@ from benchmarks.rows import (
     make_ratio_row,
     make_row,
 )
-from mmdp.kernels.controller import Controller
-from mmdp.kernels.cpu.backend import CpuProblem, NumbaBackend
-from mmdp.kernels.cpu.sweeps import CpuSweeper
-from mmdp.kernels.events import ExogenousEvents
-from mmdp.kernels.prepared import PreparedProblem
-from mmdp.kernels.problem import PolicyTable
-from mmdp.paper.cases import CASES, SEED
-from mmdp.search.context import SolveContext
-from mmdp.search.markov import MarkovSpace
-from mmdp.search.space import improve_once
+from mmdp.core.kernels.controller import Controller
+from mmdp.core.kernels.cpu.backend import CpuProblem, NumbaBackend
+from mmdp.core.kernels.cpu.sweeps import CpuSweeper
+from mmdp.core.kernels.events import ExogenousEvents
+from mmdp.core.kernels.prepared import PreparedProblem
+from mmdp.core.kernels.problem import PolicyTable
+from mmdp.core.search.context import SolveContext
+from mmdp.core.search.markov import MarkovSpace
+from mmdp.core.search.space import improve_once
+from mmdp.insight.paper.cases import CASES, SEED
 
 Array = npt.NDArray[np.float64]
 THREADS = (1, 2)

@@ -30,17 +30,17 @@ from benchmarks.rows import (
     read_memory,
     reset_peak_memory,
 )
-from mmdp.domains import _perishable
+from mmdp.data.domains import _perishable
 
 try:
     import jax
     import jax.numpy as jnp
 
-    from mmdp.kernels.jax import windowed
-    from mmdp.kernels.jax.arrays import ProblemArrays, enable_float64
-    from mmdp.kernels.jax.backend import JaxBackend
-    from mmdp.kernels.jax.passes import backward, forward
-    from mmdp.kernels.jax.step_ops import StepOps
+    from mmdp.core.kernels.jax import windowed
+    from mmdp.core.kernels.jax.arrays import ProblemArrays, enable_float64
+    from mmdp.core.kernels.jax.backend import JaxBackend
+    from mmdp.core.kernels.jax.passes import backward, forward
+    from mmdp.core.kernels.jax.step_ops import StepOps
 except ImportError:
     HAS_JAX = False
 else:
@@ -150,7 +150,7 @@ def measure_gpu(sizes: Sizes) -> Iterator[Row]:
     seconds = interleave({"solve": Contestant(solve)}, 2)["solve"].best
     note = f"first call {first:.1f} s, value {value:.6g}, on {device}"
     yield Row("GPU, population, CVaR(0.1), solve", seconds, "s", None, note=note)
-    cpu = mmdp.kernels.get_backend("numba")
+    cpu = mmdp.core.kernels.get_backend("numba")
     for n_models in sizes.crossover:
         problem = make_population(n_models, sizes.n_states, band=None, horizon=T).model.problem
         runs = {k.name: partial(k.prepare(problem, T).ascend, [None]) for k in (JaxBackend(), cpu)}

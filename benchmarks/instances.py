@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 import mmdp
-from mmdp.domains._garnet import choose_successors
-from mmdp.kernels.events import ExogenousEvents
-from mmdp.transitions import SparseTransitions
+from mmdp.core.kernels.events import ExogenousEvents
+from mmdp.core.transitions import SparseTransitions
+from mmdp.data.domains._garnet import choose_successors
 
 if TYPE_CHECKING:
     import scipy.sparse

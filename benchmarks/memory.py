@@ -28,8 +28,8 @@ from benchmarks.rows import (
     reset_peak_memory,
     run_fresh,
 )
-from mmdp.kernels.cpu.backend import NumbaBackend
-from mmdp.posterior import fit, fit_folder, from_samples
+from mmdp.core.kernels.cpu.backend import NumbaBackend
+from mmdp.data.posterior import fit, fit_folder, from_samples
 
 
 def measure_loading(sizes: Sizes) -> Iterator[Row]:

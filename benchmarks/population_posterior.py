@@ -36,8 +36,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
-from mmdp.domains._common import DATA_DIR, spawn_generators
-from mmdp.domains._population import (
+from mmdp.data.domains._common import DATA_DIR, spawn_generators
+from mmdp.data.domains._population import (
     CAPACITY,
     DISCOUNT,
     LOG_START,

@@ -23,7 +23,7 @@ import numba
 import numpy as np
 import threadpoolctl  # type: ignore[import-untyped]
 
-from mmdp.text import pluralize
+from mmdp.core.text import pluralize
 
 ROOT = Path(__file__).resolve().parents[1]
 K = TypeVar("K")

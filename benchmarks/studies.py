@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 import mmdp
-from mmdp.paper.cases import CASES, SEED
+from mmdp.insight.paper.cases import CASES, SEED
 
 Array = npt.NDArray[np.float64]
 SINGLE_BOUNDS = ("pairs", "dual", "pair-dual", "lp")

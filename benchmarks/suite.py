@@ -38,7 +38,7 @@ from benchmarks.rows import (
 )
 from mmdp import InputError, __version__
 from mmdp.cli.console import StepBar, print_json, print_stderr
-from mmdp.io import write_all_atomic
+from mmdp.data.io import write_all_atomic
 
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 Floors = dict[tuple[str, int | None], Goal]

@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 import mmdp
-from mmdp.kernels.problem import SweepType
+from mmdp.core.kernels.problem import SweepType
+from mmdp.core.search.space import AscentDirection, ChangeGenerator, SearchSpace
+from mmdp.core.search.spaces import MARKOV_SPACES
 from mmdp.methods import SolveContext
 from mmdp.policies import Markov
-from mmdp.search.space import AscentDirection, ChangeGenerator, SearchSpace
-from mmdp.search.spaces import MARKOV_SPACES
 
 
 @dataclass(frozen=True)

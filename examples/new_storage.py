@@ -7,8 +7,8 @@ python examples/new_storage.py
 import numpy as np
 
 import mmdp
-from mmdp.kernels import PreparedProblem, Problem
-from mmdp.kernels.storage import CustomStorage
+from mmdp.core.kernels import PreparedProblem, Problem
+from mmdp.core.kernels.storage import CustomStorage
 
 
 class LowRank(CustomStorage):

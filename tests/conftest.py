@@ -25,7 +25,7 @@ def paper_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         train, test = mmdp.domains.load_published(name)
         mmdp.save(train, folder / name)
         mmdp.save(test, folder / name, split="test")
-    for file in (ROOT / "tests" / "data").glob("*/*"):
+    for file in (ROOT / "tests" / "files").glob("*/*"):
         target = folder / file.parent.name / file.name.removesuffix(".xz")
         target.parent.mkdir(exist_ok=True)
         content = file.read_bytes()

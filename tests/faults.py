@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 import mmdp
-from mmdp.io import writing
-from mmdp.methods import Method, MethodResult, SolveContext
+from mmdp.core.methods import Method, MethodResult, SolveContext
+from mmdp.data.io import writing
 from tests.processes import TIMEOUT, run_process
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,6 +1,6 @@
 """Golden rows: what solves gave once, to compare with after a change that should change nothing.
 
-``python -m tests.golden`` writes tests/data/golden.json anew. The test run looks at some of the
+``python -m tests.golden`` writes tests/files/golden.json anew. The test run looks at some of the
 rows, ``make test-all`` at all of them: every third question below.
 """
 
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 import mmdp
-from mmdp.testing import make_random_model
+from mmdp.core.testing import make_random_model
 
 EVERY_NTH = 3  # every third question has a row
-FILE = Path(__file__).parent / "data" / "golden.json"
+FILE = Path(__file__).parent / "files" / "golden.json"
 
 OBJECTIVES = (
     "mean",

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 import mmdp
-from mmdp.testing import make_random_model
+from mmdp.core.testing import make_random_model
 
 Array = npt.NDArray[np.float64]
 EXACT = 1e-12

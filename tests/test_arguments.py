@@ -36,9 +36,9 @@ from mmdp import (
     posterior,
     report,
 )
-from mmdp.methods import Method
-from mmdp.objectives import Objective
-from mmdp.policies import PolicyClass
+from mmdp.core.methods import Method
+from mmdp.core.objectives import Objective
+from mmdp.core.policies import PolicyClass
 
 MODULES = (
     mmdp,

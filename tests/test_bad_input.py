@@ -16,8 +16,8 @@ import pytest
 import scipy.sparse
 
 import mmdp
-from mmdp import io
-from mmdp.errors import MemoryLimitError
+from mmdp.core.errors import MemoryLimitError
+from mmdp.data import io
 
 HEADER = "idstatefrom,idaction,idstateto,idoutcome,probability,reward\n"
 GOOD = HEADER + "0,0,0,0,0.5,1\n0,0,1,0,0.5,1\n1,0,1,0,1,0\n"

@@ -34,7 +34,7 @@ from benchmarks.peers import PEERS, TOOLBOXES, run_cadp
 from benchmarks.rows import Contestant, Goal, Row, Times
 
 import mmdp
-from mmdp.kernels.cpu.backend import NumbaBackend
+from mmdp.core.kernels.cpu.backend import NumbaBackend
 
 SMALL = {
     "riverswim": make_riverswim(n_models=6, n_states=8, horizon=9, seed=1),
@@ -220,7 +220,7 @@ def test_memory_counts_arrays_that_a_solve_keeps() -> None:
 def test_every_node_of_a_controller_has_weight() -> None:
     """A sweep skips nodes without weight, and would be too cheap."""
     tables = [np.zeros((4, 25), np.int32), np.ones((4, 25), np.int32)]
-    prepared = mmdp.kernels.get_backend("numpy").prepare(SMALL["banded"].model.problem, 4)
+    prepared = mmdp.core.kernels.get_backend("numpy").prepare(SMALL["banded"].model.problem, 4)
     _, b = prepared.compute_node_weights(cpu.make_controller(tables))
     assert (b[-1].sum(axis=(0, 2)) > 0).all()
 

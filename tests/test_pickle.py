@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp import economics, errors, measures, posterior
-from mmdp.testing import make_random_model
+from mmdp.core import errors
+from mmdp.core.testing import make_random_model
+from mmdp.data import posterior
+from mmdp.insight import economics, measures
 
 MODULES = (
     "mmdp",
@@ -26,8 +28,8 @@ MODULES = (
     "mmdp.measures",
     "mmdp.domains",
     "mmdp.economics",
-    "mmdp.kernels",
-    "mmdp.bounds",
+    "mmdp.core.kernels",
+    "mmdp.core.bounds",
 )
 PLANNERS = ("qmdp", "rollout", "mixts", "pomcp")
 # a protocol, a base class and what lives only while solve() runs: nothing of these travels
@@ -63,7 +65,7 @@ def make_examples() -> dict[str, Any]:
     solved = make_solution()
     log = {"state": [0, 1], "action": [0, 0], "next_state": [1, 0], "reward": [1.0, 0.0]}
     rewards = make_model().rewards
-    kernel = mmdp.kernels.get_backend("numpy")
+    kernel = mmdp.core.kernels.get_backend("numpy")
     made: dict[str, Any] = {
         "MMDP": make_model(),
         "MarkovPolicy": solved.policy,

@@ -30,7 +30,7 @@ import numpy.typing as npt
 import pytest
 
 import mmdp
-from mmdp.kernels.events import ExogenousEvents
+from mmdp.core.kernels.events import ExogenousEvents
 from tests.instances import n_examples
 
 Real = np.longdouble

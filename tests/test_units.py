@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import mmdp
-import mmdp.measures
-from mmdp.objectives import as_objective
+import mmdp.insight.measures
+from mmdp.core.objectives import as_objective
 
 INF, T, S = math.inf, 3, 3
 CADP = mmdp.methods.CADP(n_init=5)

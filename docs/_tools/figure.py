@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import mmdp
-from mmdp import plots
+from mmdp.insight import plots
 
 HORIZON = 50
 FILE = Path(__file__).resolve().parents[1] / "figure.png"

@@ -80,7 +80,7 @@ def written(script: str) -> dict[str, bytes]:
 
 def acceptability() -> bytes:
     """The picture that examples/cost_effectiveness.py has drawn after its cell "frontier"."""
-    from mmdp import plots
+    from mmdp.insight import plots
 
     sys.path.insert(0, str(Path(__file__).parent))
     from cells import run_script

@@ -10,13 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from mmdp._version import __version__
-from mmdp.bounds import Bound, bound
-from mmdp.errors import InputError
-from mmdp.model import MMDP
-from mmdp.simulate import simulate
-from mmdp.solution import Evaluation, Solution, Status
-from mmdp.solve import evaluate, solve
-from mmdp.study import study
+from mmdp.core.bounds import Bound, bound
+from mmdp.core.errors import InputError
+from mmdp.core.model import MMDP
+from mmdp.core.simulate import simulate
+from mmdp.core.solution import Evaluation, Solution, Status
+from mmdp.core.solve import evaluate, solve
+from mmdp.insight.study import study
 
 if TYPE_CHECKING:
     from mmdp import distributed as distributed
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from mmdp import report as report
     from mmdp import solution as solution
     from mmdp import testing as testing
-    from mmdp.exports import export as export
-    from mmdp.functions import Grid as Grid
-    from mmdp.functions import from_step as from_step
-    from mmdp.io import load as load
-    from mmdp.io import load_policy as load_policy
-    from mmdp.io import save as save
-    from mmdp.io import save_policy as save_policy
-    from mmdp.posterior import fit as fit
-    from mmdp.posterior import from_samples as from_samples
+    from mmdp.data.functions import Grid as Grid
+    from mmdp.data.functions import from_step as from_step
+    from mmdp.data.io import load as load
+    from mmdp.data.io import load_policy as load_policy
+    from mmdp.data.io import save as save
+    from mmdp.data.io import save_policy as save_policy
+    from mmdp.data.posterior import fit as fit
+    from mmdp.data.posterior import from_samples as from_samples
+    from mmdp.insight.exports import export as export
 
 # loaded on first use: they import numba, pandas or matplotlib
 _LAZY_MODULES = {
@@ -61,15 +61,16 @@ _LAZY_MODULES = {
     "testing",
 }
 _LAZY_FUNCTIONS = {
-    "Grid": "functions",
-    "export": "exports",
-    "fit": "posterior",
-    "from_samples": "posterior",
-    "from_step": "functions",
-    "load": "io",
-    "load_policy": "io",
-    "save": "io",
-    "save_policy": "io",
+    "Grid": "data.functions",
+    "export": "insight.exports",
+    "fit": "data.posterior",
+    "from_samples": "data.posterior",
+    "from_step": "data.functions",
+    "load": "data.io",
+    "load_policy": "data.io",
+    "save": "data.io",
+    "save_policy": "data.io",
+    "study": "insight.study",
 }
 
 __all__ = [

@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run the command line; Ctrl-C while something is still being imported ends it quietly."""
     try:
-        from mmdp.timing import InterruptFlag
+        from mmdp.core.timing import InterruptFlag
 
         with InterruptFlag() as interrupt_flag:
             try:

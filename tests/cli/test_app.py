@@ -18,7 +18,7 @@ import mmdp
 from mmdp.cli import main
 from mmdp.cli.app import app, format_remedy
 from mmdp.cli.options import LOAD_OPTIONS
-from mmdp.errors import InputError, Remedy
+from mmdp.core.errors import InputError, Remedy
 from tests.cli.calls import HORIZON, fits_width, run, run_in_process, run_refused
 from tests.processes import TIMEOUT, run_process
 
@@ -311,7 +311,7 @@ def test_the_backend_is_passed_on(
 
     for name in ("solve", "evaluate", "bound"):
         monkeypatch.setattr(mmdp, name, raise_with_backend)
-    monkeypatch.setattr(sys.modules["mmdp.study"], "solve", raise_with_backend)
+    monkeypatch.setattr(sys.modules["mmdp.insight.study"], "solve", raise_with_backend)
     arguments = [str(word).format(folder=folder, policy=policy_file) for word in words]
     assert run_refused(*arguments) == "mmdp: asked for auto\n"
     for backend in ("numpy", "numba", "jax"):

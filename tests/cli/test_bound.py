@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import mmdp
-from mmdp.testing import find_best_markov_value
+from mmdp.core.testing import find_best_markov_value
 from tests.cli.calls import run, run_refused
 
 

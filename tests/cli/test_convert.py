@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.testing import make_random_model
+from mmdp.core.testing import make_random_model
 from tests.cli.calls import run, run_refused
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import mmdp
 from mmdp.cli.export import export
-from mmdp.exports import TARGETS
+from mmdp.insight.exports import TARGETS
 from tests.cli.calls import run, run_refused
 
 

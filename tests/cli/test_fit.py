@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import mmdp
-from mmdp.domains._common import DATA_DIR
+from mmdp.data.domains._common import DATA_DIR
 from tests.cli.calls import LOG, run, run_refused
 
 

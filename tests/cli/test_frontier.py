@@ -90,7 +90,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_keeps_the_policies_so_far(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    solve, solved = mmdp.measures.risk.solve, []
+    solve, solved = mmdp.insight.measures.risk.solve, []
 
     def solve_interrupted(*arguments: object, **options: object) -> mmdp.Solution:
         solved.append(options["objective"])
@@ -101,7 +101,7 @@ def test_ctrl_c_keeps_the_policies_so_far(folder: Path, monkeypatch: pytest.Monk
         callback = stop if len(solved) == 2 else None
         return solve(*arguments, **options, callback=callback)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("mmdp.measures.risk.solve", solve_interrupted)
+    monkeypatch.setattr("mmdp.insight.measures.risk.solve", solve_interrupted)
     result = run("study", folder, *OPTIONS, "--certify-time", 600)  # the proofs are left out
     assert result.code == 130
     assert "CVaR 20%" not in result.out
@@ -138,7 +138,7 @@ def test_leaves_that_are_refused(folder: Path) -> None:
 
 
 def test_ctrl_c_keeps_the_leaves_so_far(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    grown, solve = [], mmdp.measures.simplicity.solve
+    grown, solve = [], mmdp.insight.measures.simplicity.solve
 
     def solve_interrupted(*arguments: object, **options: object) -> mmdp.Solution:
         def stop(progress: mmdp.solution.Progress) -> None:
@@ -148,7 +148,7 @@ def test_ctrl_c_keeps_the_leaves_so_far(folder: Path, monkeypatch: pytest.Monkey
 
         return solve(*arguments, **options, callback=stop)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("mmdp.measures.simplicity.solve", solve_interrupted)
+    monkeypatch.setattr("mmdp.insight.measures.simplicity.solve", solve_interrupted)
     result = run("study", folder, "-T", HORIZON, "--max-leaves", "1-8")
     assert result.code == 130
     assert " leaf: " in result.out or " leaves: " in result.out

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import mmdp
-from mmdp.io import load_certificate
-from mmdp.text import format_bound, format_number
+from mmdp.core.text import format_bound, format_number
+from mmdp.data.io import load_certificate
 from tests.cli.calls import HORIZON, run, run_refused
 
 OBJECTIVE = "cvar:0.4"

@@ -9,10 +9,10 @@ import pytest
 
 import mmdp
 from mmdp.cli.paper import DOMAINS
-from mmdp.paper.cases import CASES
-from mmdp.study import EvaluatedSolution, StudyCell
+from mmdp.insight.paper.cases import CASES
+from mmdp.insight.study import EvaluatedSolution, StudyCell
 from tests.cli.calls import run, run_refused
-from tests.paper.quick import limit_queries
+from tests.insight.paper.quick import limit_queries
 
 
 @pytest.mark.parametrize("pictures", ["few", pytest.param("all", marks=pytest.mark.slow)])

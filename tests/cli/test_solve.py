@@ -18,9 +18,9 @@ import pytest
 
 import mmdp
 from mmdp.cli.solve import describe_bound
-from mmdp.methods import methods_supporting
-from mmdp.testing import find_best_markov_value
-from mmdp.text import format_percent
+from mmdp.core.methods import methods_supporting
+from mmdp.core.testing import find_best_markov_value
+from mmdp.core.text import format_percent
 from tests.cli.calls import ACTIONS, HORIZON, STATES, run, run_refused
 from tests.faults import fake_full_disk
 from tests.instances import make_door_model

@@ -92,10 +92,10 @@ def test_an_unwritable_path_is_refused_before_the_work(
     def fail_if_called(*_: Any, **__: Any) -> None:
         raise AssertionError("it began to work")
 
-    for module in (mmdp, sys.modules["mmdp.study"]):
+    for module in (mmdp, sys.modules["mmdp.insight.study"]):
         monkeypatch.setattr(module, "solve", fail_if_called)
-    monkeypatch.setattr("mmdp.report.ReportContext", fail_if_called)
-    monkeypatch.setattr("mmdp.posterior.dirichlet.fit", fail_if_called)
+    monkeypatch.setattr("mmdp.insight.report.ReportContext", fail_if_called)
+    monkeypatch.setattr("mmdp.data.posterior.dirichlet.fit", fail_if_called)
     monkeypatch.setattr("mmdp.cli.domain._make_models", fail_if_called)
     message = run_refused(*(str(x).format(folder=folder) for x in arguments))
     assert "cannot be written" in message
@@ -113,7 +113,7 @@ def test_a_billion_decisions_are_refused_with_their_size(
 
 
 def test_the_size_is_that_of_the_method(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmdp.memory.memory_here", lambda: 3500)
+    monkeypatch.setattr("mmdp.core.memory.memory_here", lambda: 3500)
     message = run_refused("solve", folder, "-T", 100)  # 5 models, 3 states: weights of 22 times
     assert "100 decisions would take 2.64 kB on top of the 1.28 kB of the models" in message
     assert "this machine has 3.5 kB" in message
@@ -123,7 +123,7 @@ def test_the_size_is_that_of_the_method(folder: Path, monkeypatch: pytest.Monkey
 def test_zeros_that_fill_the_memory_are_refused_with_their_size(
     train: mmdp.MMDP, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmdp.io.npz.MAX_UNPACKED_BYTES", 1_000_000)  # it is 128 MiB
+    monkeypatch.setattr("mmdp.data.io.npz.MAX_UNPACKED_BYTES", 1_000_000)  # it is 128 MiB
     mmdp.save(train, tmp_path / "good.npz")
     with np.load(tmp_path / "good.npz") as file:
         arrays = dict(file)
@@ -181,7 +181,7 @@ def test_compare_keeps_the_rows_that_are_finished(
             signal.raise_signal(signal.SIGINT)
         return original(model, horizon, method, **options)
 
-    monkeypatch.setattr(sys.modules["mmdp.study"], "solve", solve_interrupted)
+    monkeypatch.setattr(sys.modules["mmdp.insight.study"], "solve", solve_interrupted)
     out = tmp_path / "table.csv"
     arguments = ("study", folder, "-T", 3, "--methods", "wsu,cadp,mvp,gradient", "--out", out)
     result = run(*arguments)
@@ -207,7 +207,7 @@ def test_a_process_that_compares_keeps_its_rows(folder: Path, tmp_path: Path) ->
         "    if method.name == 'mirror':\n"
         "        print('begun', flush=True); threading.Event().wait()\n"
         "    return plain(model, horizon, method, **rest)\n"
-        "sys.modules['mmdp.study'].solve = solve\n"
+        "sys.modules['mmdp.insight.study'].solve = solve\n"
         "from mmdp.cli import main; main()"
     )
     command = (sys.executable, "-c", code, "study", folder, "-T", "3", "--out", out)

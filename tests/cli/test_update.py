@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.posterior.update import read_model_steps
+from mmdp.data.posterior.update import read_model_steps
 from tests.cli.calls import run, run_refused
 from tests.conftest import ROOT
 

@@ -32,9 +32,9 @@ from mmdp.cli import (
 )
 from mmdp.cli.console import print_stderr, show_status
 from mmdp.cli.options import EXIT_INTERRUPTED, LOAD_OPTIONS, format_examples
-from mmdp.errors import InputError, MMDPWarning, Remedy
-from mmdp.text import join_or
-from mmdp.timing import listen_for_compilation
+from mmdp.core.errors import InputError, MMDPWarning, Remedy
+from mmdp.core.text import join_or
+from mmdp.core.timing import listen_for_compilation
 
 COMMANDS = (  # as the help lists them
     solve.solve,

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmdp._version import __version__
-from mmdp.bounds import BOUND_METHODS
 from mmdp.cli import options
 from mmdp.cli.console import (
     LiveLine,
@@ -17,8 +16,9 @@ from mmdp.cli.console import (
 )
 from mmdp.cli.options import EXIT_INTERRUPTED, LoadArgs, command, option, with_options
 from mmdp.cli.types import NameParam
-from mmdp.objectives import Objective
-from mmdp.text import format_bound, format_column, format_seconds, join_or
+from mmdp.core.bounds import BOUND_METHODS
+from mmdp.core.objectives import Objective
+from mmdp.core.text import format_bound, format_column, format_seconds, join_or
 
 if TYPE_CHECKING:
     from mmdp import Bound

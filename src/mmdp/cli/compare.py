@@ -32,13 +32,13 @@ from mmdp.cli.options import (
     write_csv,
     write_with_fallback,
 )
-from mmdp.errors import InputError
-from mmdp.methods import Method, MethodResult, Oracle, ProblemSpec, SolveContext
-from mmdp.methods.registry import methods_supporting, supports
-from mmdp.objectives import Objective
-from mmdp.study import EvaluatedSolution, ModelSource, StudyCell, StudyRow, StudyRunner
-from mmdp.text import format_column, format_lead, format_seconds, format_two_stderrs, pluralize
-from mmdp.validate import check_horizon
+from mmdp.core.errors import InputError
+from mmdp.core.methods import Method, MethodResult, Oracle, ProblemSpec, SolveContext
+from mmdp.core.methods.registry import methods_supporting, supports
+from mmdp.core.objectives import Objective
+from mmdp.core.text import format_column, format_lead, format_seconds, format_two_stderrs, pluralize
+from mmdp.core.validate import check_horizon
+from mmdp.insight.study import EvaluatedSolution, ModelSource, StudyCell, StudyRow, StudyRunner
 
 
 def run_comparison(
@@ -145,7 +145,7 @@ def _make_given_methods(
     strategies: Mapping[str, Any], model: MMDP, horizon: float | None
 ) -> list[Method]:
     """Make methods of the policies of ``--comparator``; they are stationary if the horizon is."""
-    from mmdp.economics.comparators import make_named_policies
+    from mmdp.insight.economics.comparators import make_named_policies
 
     is_infinite = horizon == math.inf
     for name, strategy in strategies.items() if is_infinite else ():

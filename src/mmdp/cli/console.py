@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from mmdp.objectives import Objective
-from mmdp.text import clip_middle, format_bound_percent, format_column, pluralize
-from mmdp.timing import InterruptFlag
+from mmdp.core.objectives import Objective
+from mmdp.core.text import clip_middle, format_bound_percent, format_column, pluralize
+from mmdp.core.timing import InterruptFlag
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mmdp import MMDP
-    from mmdp.solution import Progress
+    from mmdp.core.solution import Progress
 
 WIDTH = 80  # columns that every table fits
 SHOW_AFTER = 1.0  # seconds of work before the live line appears

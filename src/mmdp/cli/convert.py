@@ -15,8 +15,8 @@ from mmdp.cli.options import (
     with_options,
 )
 from mmdp.cli.types import PATH, KeywordParam
-from mmdp.errors import InputError
-from mmdp.text import format_bytes
+from mmdp.core.errors import InputError
+from mmdp.core.text import format_bytes
 
 
 @command(

@@ -14,8 +14,8 @@ from mmdp.cli import options
 from mmdp.cli.console import LiveLine, format_sizes, print_facts, print_json, show_status
 from mmdp.cli.options import command, option, to_flag
 from mmdp.cli.types import raise_unknown_name
-from mmdp.errors import InputError
-from mmdp.text import pluralize
+from mmdp.core.errors import InputError
+from mmdp.core.text import pluralize
 
 if TYPE_CHECKING:
     from mmdp import MMDP
@@ -25,7 +25,7 @@ ALIASES = {"n_models": ("n_train", "n_models"), "n_test_models": ("n_test",), "s
 
 
 def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from mmdp.domains import DOMAINS
+    from mmdp.data.domains import DOMAINS
 
     return [name for name in DOMAINS if name.startswith(incomplete)]
 
@@ -65,9 +65,9 @@ def domain(
     The folder gets training.csv, test.csv, initial.csv and parameters.csv; solve, study and
     info read it. Without NAME the domains are listed.
     """
-    from mmdp.domains import DESCRIPTIONS, DOMAINS
-    from mmdp.io.folders import replace_folder
-    from mmdp.timing import redirect_bars
+    from mmdp.core.timing import redirect_bars
+    from mmdp.data.domains import DESCRIPTIONS, DOMAINS
+    from mmdp.data.io.folders import replace_folder
 
     if as_list or name is None:
         _print_domains(DESCRIPTIONS, as_json)

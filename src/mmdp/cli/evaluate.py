@@ -21,7 +21,7 @@ from mmdp.cli.options import (
     write_csv,
 )
 from mmdp.cli.types import PATH, OutputFileParam
-from mmdp.objectives import Objective
+from mmdp.core.objectives import Objective
 
 if TYPE_CHECKING:
     from mmdp import Evaluation

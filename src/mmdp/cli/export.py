@@ -10,7 +10,7 @@ import click
 from mmdp.cli.console import print_stderr
 from mmdp.cli.options import LoadArgs, check_output_path, command, option, with_options
 from mmdp.cli.types import INPUT, PATH, KeywordParam
-from mmdp.errors import InputError
+from mmdp.core.errors import InputError
 
 if TYPE_CHECKING:
     from mmdp import MMDP, Bound
@@ -43,7 +43,7 @@ def export(
     .json.
     """
     import mmdp
-    from mmdp.exports import render_policy
+    from mmdp.insight.exports import render_policy
 
     check_output_path(out, data or policy, policy)
     model = None if data is None else load_args.read_models(data, quiet=True)

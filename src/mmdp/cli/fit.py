@@ -12,10 +12,10 @@ from mmdp.cli import options
 from mmdp.cli.console import LiveLine, print_facts, print_json
 from mmdp.cli.options import command, option
 from mmdp.cli.types import INPUT, DistributionParam, KeywordParam, LabelsParam
-from mmdp.text import pluralize
+from mmdp.core.text import pluralize
 
 if TYPE_CHECKING:
-    from mmdp.posterior import Fit
+    from mmdp.data.posterior import Fit
 
 
 @command(
@@ -117,7 +117,7 @@ def fit(log: Path, out: Path, columns: Sequence[str], as_json: bool, **options: 
     posterior distribution of the transition probabilities. The folder then holds models that
     solve, compare and report read.
     """
-    from mmdp.posterior import fit_folder
+    from mmdp.data.posterior import fit_folder
 
     column_names = dict(setting.partition("=")[::2] for setting in columns)
     with LiveLine(f"fitting {log}", quiet=as_json):

@@ -18,17 +18,17 @@ from mmdp.cli.options import (
     write_csv,
     write_with_fallback,
 )
-from mmdp.objectives import Objective
-from mmdp.solution import Status
-from mmdp.text import format_bound_percent, format_column, format_percent, format_seconds
+from mmdp.core.objectives import Objective
+from mmdp.core.solution import Status
+from mmdp.core.text import format_bound_percent, format_column, format_percent, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from mmdp.measures import RiskFrontier
-    from mmdp.model import MMDP
-    from mmdp.solution import Solution
+    from mmdp.core.model import MMDP
+    from mmdp.core.solution import Solution
+    from mmdp.insight.measures import RiskFrontier
 
 
 def run_frontier(
@@ -145,7 +145,7 @@ class _Output:
 
 
 def _write_output(frame: pd.DataFrame, draw_axes: Callable[[], Axes], out: Path) -> None:
-    from mmdp import plots
+    from mmdp.insight import plots
 
     if out.suffix.lower() == ".csv":
         write_csv(frame, out)

@@ -13,8 +13,8 @@ from mmdp.cli.methods import print_methods
 from mmdp.cli.options import LoadArgs, command, with_options
 from mmdp.cli.system import describe_system, print_system
 from mmdp.cli.types import INPUT
-from mmdp.methods.registry import list_capabilities
-from mmdp.text import format_with_unit, pluralize, summarize_labels
+from mmdp.core.methods.registry import list_capabilities
+from mmdp.core.text import format_with_unit, pluralize, summarize_labels
 
 if TYPE_CHECKING:
     from mmdp import MMDP
@@ -56,7 +56,7 @@ def _describe_model(model: MMDP) -> dict[str, Any]:
     """Everything that ``info`` knows about a model."""
     import numpy as np
 
-    from mmdp.kernels.rewards import iter_blocks
+    from mmdp.core.kernels.rewards import iter_blocks
 
     reward_blocks = [r[:, model.allowed[states]] for states, r in iter_blocks(model.problem.r)]
     reward_ranges = [(r.min(), r.max()) for r in reward_blocks if r.size]
@@ -96,7 +96,7 @@ def _describe_model(model: MMDP) -> dict[str, Any]:
 
 
 def _format_facts(model: MMDP) -> list[tuple[str, str]]:
-    from mmdp.text import format_bytes
+    from mmdp.core.text import format_bytes
 
     facts = _describe_model(model)
     lowest, highest = facts["weights_range"]

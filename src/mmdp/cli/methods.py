@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 
 from mmdp.cli.console import WIDTH, print_table
-from mmdp.methods.registry import list_capabilities, methods_by_feature
-from mmdp.solution import Status
-from mmdp.text import join_or
+from mmdp.core.methods.registry import list_capabilities, methods_by_feature
+from mmdp.core.solution import Status
+from mmdp.core.text import join_or
 
 
 def print_methods() -> None:

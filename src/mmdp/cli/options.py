@@ -29,16 +29,16 @@ from mmdp.cli.types import (
     SecondsParam,
     raise_unknown_name,
 )
-from mmdp.errors import InputError
-from mmdp.methods.registry import DEFAULT_COMPARISON, METHODS
-from mmdp.policies import Policy, require_markov
-from mmdp.text import join_or
-from mmdp.validate import check_seed
+from mmdp.core.errors import InputError
+from mmdp.core.methods.registry import DEFAULT_COMPARISON, METHODS
+from mmdp.core.policies import Policy, require_markov
+from mmdp.core.text import join_or
+from mmdp.core.validate import check_seed
 
 if TYPE_CHECKING:
     from mmdp import MMDP
-    from mmdp.economics import OutcomeDiscounting
-    from mmdp.methods import Method
+    from mmdp.core.methods import Method
+    from mmdp.insight.economics import OutcomeDiscounting
 
 EXIT_INTERRUPTED = 130  # exit status after Ctrl-C
 EXIT_NOT_WRITTEN = 1  # exit status if a result is not where it was to be written
@@ -619,7 +619,7 @@ def _field_names(method: Any) -> set[str]:
 
 def check_output_path(out: Path | None, data: Path, *inputs: Path | str | None) -> None:
     """Refuse to write over what the command reads."""
-    from mmdp.io.folders import is_read_with
+    from mmdp.data.io.folders import is_read_with
 
     if out is None:
         return
@@ -649,6 +649,6 @@ def write_with_fallback(write: Callable[[Path], object], target: Path) -> Path |
 
 
 def write_csv(frame: Any, path: Path) -> None:
-    from mmdp.io import write_atomic
+    from mmdp.data.io import write_atomic
 
     write_atomic(path, lambda temp_path: frame.to_csv(temp_path, index=False))

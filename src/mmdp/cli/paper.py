@@ -9,8 +9,8 @@ from mmdp.cli import options
 from mmdp.cli.console import StepBar, print_json, print_stderr, print_table
 from mmdp.cli.options import EXIT_INTERRUPTED, command, option
 from mmdp.cli.types import PATH, KeywordParam
-from mmdp.text import join_or
-from mmdp.timing import allow_stop
+from mmdp.core.text import join_or
+from mmdp.core.timing import allow_stop
 
 DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
 
@@ -56,9 +56,9 @@ def paper(
     Results computed before with the same options are reused, also after Ctrl-C (exit status
     130).
     """
-    from mmdp.paper.cases import CASES, SEED
-    from mmdp.paper.page import format_terminal_tables, write_results
-    from mmdp.paper.run import PaperExperiment
+    from mmdp.insight.paper.cases import CASES, SEED
+    from mmdp.insight.paper.page import format_terminal_tables, write_results
+    from mmdp.insight.paper.run import PaperExperiment
 
     job = PaperExperiment(
         out,

@@ -20,14 +20,14 @@ from mmdp.cli.options import (
     with_options,
 )
 from mmdp.cli.types import PATH, raise_unknown_name
-from mmdp.policies import require_markov
+from mmdp.core.policies import require_markov
 
 if TYPE_CHECKING:
-    from mmdp.model import MMDP
+    from mmdp.core.model import MMDP
 
 
 def _figure_names() -> tuple[str, ...]:
-    from mmdp.report import FIGURES
+    from mmdp.insight.report import FIGURES
 
     return FIGURES
 
@@ -108,8 +108,9 @@ def plot(
 def _draw_tree(model: MMDP, out: Path, horizon: int | None, policy: Path | None, seed: int) -> None:
     """The tree of a file; without one, the best that is found with the usual number of leaves."""
     import mmdp
+    from mmdp.insight.plots import check_figure_suffix
 
-    mmdp.plots.check_figure_suffix(out)
+    check_figure_suffix(out)
     objective = None
     if policy is None:
         tree_policy: Any = mmdp.solve(model, horizon, policy_class=mmdp.policies.Tree(), seed=seed)

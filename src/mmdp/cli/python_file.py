@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mmdp.cli.console import show_status
-from mmdp.errors import InputError, Remedy
-from mmdp.text import did_you_mean, join_or
+from mmdp.core.errors import InputError, Remedy
+from mmdp.core.text import did_you_mean, join_or
 
 if TYPE_CHECKING:
     from mmdp import MMDP
@@ -78,7 +78,7 @@ class PythonObject(NamedTuple):
 
 @lru_cache(maxsize=1)  # train and test models come from one run
 def _run_file(file: Path) -> dict[str, Any]:
-    from mmdp.timing import redirect_bars
+    from mmdp.core.timing import redirect_bars
 
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")

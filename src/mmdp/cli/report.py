@@ -20,14 +20,14 @@ from mmdp.cli.options import (
     with_options,
 )
 from mmdp.cli.types import PATH, ObjectiveParam, SecondsParam
-from mmdp.errors import InputError
-from mmdp.objectives import Objective
-from mmdp.policies import require_markov
-from mmdp.timing import propagate_interrupts
+from mmdp.core.errors import InputError
+from mmdp.core.objectives import Objective
+from mmdp.core.policies import require_markov
+from mmdp.core.timing import propagate_interrupts
 
 if TYPE_CHECKING:
-    from mmdp.bounds import Bound
-    from mmdp.model import MMDP
+    from mmdp.core.bounds import Bound
+    from mmdp.core.model import MMDP
 
 
 @dataclass(frozen=True)

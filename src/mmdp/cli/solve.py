@@ -35,15 +35,15 @@ from mmdp.cli.options import (
     write_with_fallback,
 )
 from mmdp.cli.types import PATH, CountParam, NameParam, OutputFileParam, SecondsParam
-from mmdp.errors import InputError
-from mmdp.methods.registry import (
+from mmdp.core.errors import InputError
+from mmdp.core.methods.registry import (
     METHODS,
     check_supported,
     make_sample_model,
     require_markov_method,
 )
-from mmdp.objectives import Objective
-from mmdp.policies import (
+from mmdp.core.objectives import Objective
+from mmdp.core.policies import (
     POLICY_CLASSES,
     Markov,
     MarkovPolicy,
@@ -53,8 +53,8 @@ from mmdp.policies import (
     Tied,
     Tree,
 )
-from mmdp.solution import OPTIMALITY_GAP, SCOPE_NAMES, AmountSuffix, format_no_suffix
-from mmdp.text import (
+from mmdp.core.solution import OPTIMALITY_GAP, SCOPE_NAMES, AmountSuffix, format_no_suffix
+from mmdp.core.text import (
     format_bound,
     format_column,
     format_seconds,
@@ -65,9 +65,9 @@ from mmdp.text import (
 
 if TYPE_CHECKING:
     from mmdp import MMDP, Solution
-    from mmdp.measures import ValueAtStake
-    from mmdp.methods import Method
-    from mmdp.policies import PolicyClass
+    from mmdp.core.methods import Method
+    from mmdp.core.policies import PolicyClass
+    from mmdp.insight.measures import ValueAtStake
 
 FIXED_CLASS = "fixed"  # needs actions that no option gives
 SELECTABLE_CLASSES = [name for name in POLICY_CLASSES if name != FIXED_CLASS]
@@ -305,8 +305,8 @@ def solve(
     written, the policy is saved elsewhere or printed, and the exit status is 1.
     """
     import mmdp
-    from mmdp.io.policies import policy_to_dict
-    from mmdp.measures import with_memory_gain
+    from mmdp.data.io.policies import policy_to_dict
+    from mmdp.insight.measures import with_memory_gain
 
     policy_class, method_class = policy_class_args.build(horizon), METHODS[method_args.method]
     # what cannot be done is reported before anything is read
@@ -435,7 +435,7 @@ def print_solution(solution: Solution, model: MMDP, data: Path, out: Path | None
     if out is not None:
         print(f"policy written to {out}")
         if solution.certificate is not None:
-            from mmdp.io.policies import make_certificate_path
+            from mmdp.data.io.policies import make_certificate_path
 
             certificate_path = make_certificate_path(out) if out.suffix.lower() == ".csv" else out
             print(f"its proof is kept in {certificate_path}")
@@ -454,7 +454,7 @@ def print_solution(solution: Solution, model: MMDP, data: Path, out: Path | None
 
 def _compute_stake(solution: Solution, model: MMDP) -> ValueAtStake:
     """What is at stake, if an amount is shown that may be a share of it; else nothing."""
-    from mmdp.measures import ValueAtStake, value_at_stake
+    from mmdp.insight.measures import ValueAtStake, value_at_stake
 
     shows_amount = (
         solution.certificate or solution.restriction_cost_text or solution.randomization_text

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mmdp.errors import InputError
+from mmdp.core.errors import InputError
 
 _SUFFIX_BY_PREFIX = {b"PAR1": ".parquet", b"PK": ".npz", b"<": ".pomdpx"}
 _POMDP_PATTERN = re.compile(rb"\s*(#.*\s*)*(discount|values|states|actions|observations)\s*:")

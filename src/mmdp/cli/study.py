@@ -43,11 +43,11 @@ from mmdp.cli.types import (
     SecondsParam,
     raise_unknown_name,
 )
-from mmdp.errors import InputError
-from mmdp.methods.registry import METHODS
-from mmdp.objectives import Objective
-from mmdp.policies import POLICY_CLASSES
-from mmdp.text import (
+from mmdp.core.errors import InputError
+from mmdp.core.methods.registry import METHODS
+from mmdp.core.objectives import Objective
+from mmdp.core.policies import POLICY_CLASSES
+from mmdp.core.text import (
     did_you_mean,
     format_column,
     format_duration,
@@ -59,7 +59,7 @@ from mmdp.text import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mmdp.study import StudyProgress
+    from mmdp.insight.study import StudyProgress
 
 AXES = ("horizons", "methods", "objectives", "policy_classes", "seeds")
 SETTINGS = ("certify_time", "time_limit", "backend")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mmdp._version import __version__
 from mmdp.cli.console import LiveLine, print_facts
-from mmdp.text import format_bytes, format_duration, pluralize
+from mmdp.core.text import format_bytes, format_duration, pluralize
 
 PACKAGES = (
     "numpy",
@@ -77,7 +77,7 @@ def _find_version(package: str) -> str | None:
 
 
 def _describe_threads() -> str:
-    from mmdp.kernels.cpu.threads import default_n_threads
+    from mmdp.core.kernels.cpu.threads import default_n_threads
 
     return f"{pluralize(default_n_threads(), 'thread')} on {pluralize(os.cpu_count() or 1, 'core')}"
 
@@ -85,7 +85,7 @@ def _describe_threads() -> str:
 def _try_backend(backend: str, method: str) -> str:
     """Solve a small problem with a kernel, and compare with the plain one."""
     import mmdp
-    from mmdp.timing import get_compile_seconds
+    from mmdp.core.timing import get_compile_seconds
 
     model, _ = mmdp.domains.two_models()
     expected = mmdp.solve(model, 5, method, backend="numpy").value
@@ -107,7 +107,7 @@ def _try_backend(backend: str, method: str) -> str:
 def _describe_cache() -> str:
     """The folder of compiled code, and what is in it."""
     try:
-        from mmdp.kernels.cpu import passes
+        from mmdp.core.kernels.cpu import passes
 
         compiled = [x for x in vars(passes).values() if hasattr(x, "stats")]
         folder = Path(compiled[0].stats.cache_path)

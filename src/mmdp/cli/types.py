@@ -15,9 +15,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from mmdp.cli.standard_input import read_standard_input
-from mmdp.errors import InputError
-from mmdp.objectives import OBJECTIVES, as_objective
-from mmdp.text import join_or
+from mmdp.core.errors import InputError
+from mmdp.core.objectives import OBJECTIVES, as_objective
+from mmdp.core.text import join_or
 
 
 class KeywordParam(click.ParamType[Any]):
@@ -221,7 +221,7 @@ PATH, INPUT = PathParam(), InputPathParam()
 
 
 def _check_writable(out: Path) -> Path:
-    from mmdp.io.writing import check_writable  # which loads pandas
+    from mmdp.data.io.writing import check_writable  # which loads pandas
 
     return check_writable(out)
 

@@ -10,7 +10,7 @@ from mmdp.cli import options
 from mmdp.cli.console import LiveLine, print_facts, print_json, print_stderr, print_table
 from mmdp.cli.options import LoadArgs, check_output_path, command, option, with_options
 from mmdp.cli.types import INPUT, PATH, OutputFileParam
-from mmdp.text import format_number, pluralize
+from mmdp.core.text import format_number, pluralize
 
 MAX_SHOWN_MODELS = 12  # models in the table
 
@@ -52,8 +52,8 @@ def update(
     unless the log has several episodes, so mmdp solve plans what comes next.
     """
     import mmdp
-    from mmdp.draw.curves import weights_by_step
-    from mmdp.posterior.update import filter_weights, read_model_steps, update_model
+    from mmdp.data.posterior.update import filter_weights, read_model_steps, update_model
+    from mmdp.insight.draw.curves import weights_by_step
 
     check_output_path(out, data, log)
     model = load_args.read_models(data, split, quiet=as_json)

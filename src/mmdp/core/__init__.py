@@ -1,0 +1,1 @@
+"""The mathematics: models, kernels, objectives, policies, search, bounds, methods, solve."""

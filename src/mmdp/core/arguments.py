@@ -1,0 +1,372 @@
+"""Checks of arguments at the public functions, by their annotations.
+
+:func:`check_arguments` decorates a function or a class. Before each call it compares the arguments
+with their annotations; a value of another type is an :class:`mmdp.InputError`. Numbers with a
+range have types of their own here, such as :data:`PositiveInt` and :data:`Seconds`. NaN is no
+number, and True is none. Whole numbers other than seeds have at most 64 bits, and a range must fit
+into memory. What arrays, files and mappings hold is checked by those who read them.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections.abc
+import functools
+import inspect
+import math
+import numbers
+import os
+import sys
+import types
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, Unpack, get_args, get_origin
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.errors import InputError
+from mmdp.core.memory import check_memory
+from mmdp.core.text import did_you_mean, join_or, pluralize
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+MAX_REPR_LENGTH = 30  # letters of a value that is shown; of others, the type
+
+
+class ValueConstraint(NamedTuple):
+    """Condition on the values of a type, with its description in messages."""
+
+    is_satisfied: Callable[[Any], bool]
+    description: str
+
+
+UNCHECKED = ValueConstraint(lambda _: True, "")
+Unchecked = Annotated[T, UNCHECKED]  # whoever reads the value says more about what is wrong with it
+PositiveInt = Annotated[int, ValueConstraint(lambda x: x >= 1, "a whole number of at least 1")]
+NonNegativeInt = Annotated[int, ValueConstraint(lambda x: x >= 0, "a whole number of at least 0")]
+FiniteFloat = Annotated[float, ValueConstraint(math.isfinite, "a finite number")]
+PositiveFloat = Annotated[float, ValueConstraint(lambda x: 0 < x < math.inf, "a positive number")]
+NonNegativeFloat = Annotated[
+    float, ValueConstraint(lambda x: 0 <= x < math.inf, "a number of at least 0")
+]
+Probability = Annotated[float, ValueConstraint(lambda x: 0 <= x <= 1, "a number from 0 to 1")]
+Seconds = Annotated[
+    float, ValueConstraint(lambda x: x > 0, "a positive number of seconds")
+]  # inf: no limit
+SEED = ValueConstraint(
+    lambda x: _is_whole(x) and x >= 0, "a whole number of at least 0"
+)  # of any size
+Seed = Annotated[int, SEED] | None
+WIDEST = 2**63  # whole numbers of numpy are below it
+
+
+def _make_array_constraint(ndim: int) -> ValueConstraint:
+    """Make the constraint that a value is an array of numbers with ``ndim`` axes."""
+
+    def is_numeric_array(value: Any) -> bool:
+        try:
+            array = np.asarray(value, np.float64)
+        except (TypeError, ValueError):
+            return False
+        return array.ndim == ndim and array.size > 0 and not np.isnan(array).any()
+
+    return ValueConstraint(
+        is_numeric_array, f"an array of numbers with {pluralize(ndim, 'axis', 'axes')}"
+    )
+
+
+def _is_label(value: Any) -> bool:
+    return isinstance(value, Hashable) and value is not None and value == value  # not NaN
+
+
+Label = Annotated[object, ValueConstraint(_is_label, "text or a number")]
+Vector = Annotated[npt.ArrayLike, _make_array_constraint(1)]
+Matrix = Annotated[npt.ArrayLike, _make_array_constraint(2)]
+Array3D = Annotated[npt.ArrayLike, _make_array_constraint(3)]
+ARRAY_LIKE_TYPES = set(get_args(getattr(npt.ArrayLike, "__value__", npt.ArrayLike)))  # as below
+# modules that are loaded when they are used, by the name that annotations give them
+LAZY_MODULES = {"pd": "pandas", "Axes": "matplotlib.axes", "gymnasium": "gymnasium"}
+TYPE_DESCRIPTIONS: dict[Any, str] = {
+    type(None): "None",
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    collections.abc.Callable: "a function",
+    os.PathLike: "a path",
+    collections.abc.Mapping: "a mapping such as a dict",
+    np.ndarray: "an array",
+    collections.abc.Sequence: "a sequence",
+    collections.abc.Iterable: "a sequence",
+    collections.abc.Collection: "a sequence",
+    tuple: "a tuple",
+    list: "a list",
+}
+TYPE_REMEDIES = {"an MMDP": "use mmdp.load(path) for files"}
+NUMERIC_TYPES: dict[Any, Any] = {
+    bool: bool,
+    int: numbers.Integral,
+    float: numbers.Real,
+    complex: numbers.Complex,
+}
+SEQUENCE_TYPES = (
+    tuple,
+    list,
+    collections.abc.Sequence,
+    collections.abc.Iterable,
+    collections.abc.Collection,
+)
+
+
+def check_arguments(function: F) -> F:
+    """Refuse arguments of a function, or of a class, that do not fit their annotations.
+
+    >>> @check_arguments
+    ... def double(x: float, times: PositiveInt = 1) -> float:
+    ...     return 2**times * x
+    >>> double(2.5)
+    5.0
+    >>> double("2")
+    Traceback (most recent call last):
+    mmdp.core.errors.InputError: x must be a number, not '2'
+    >>> double(2, times=0)
+    Traceback (most recent call last):
+    mmdp.core.errors.InputError: times must be a whole number of at least 1, not 0
+    """
+    if inspect.isclass(function):
+        function.__init__ = check_arguments(function.__init__)  # type: ignore[method-assign]
+        return function
+    signature = inspect.signature(function)
+    name, parameters = function.__qualname__.removesuffix(".__init__"), signature.parameters
+    has_var_keyword = any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        for unknown_name in () if has_var_keyword else kwargs.keys() - parameters.keys():
+            raise InputError(f"{name}() has no argument {did_you_mean(unknown_name, parameters)}")
+        hints, bound_arguments = (
+            _get_type_hints(function),
+            signature.bind(*args, **kwargs).arguments,
+        )
+        for argument, value in {**bound_arguments, **kwargs}.items():
+            _check_length(argument, value)
+            if argument in hints:
+                check_type(argument, value, hints[argument])
+        return function(*args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def check_type(name: str, value: Any, hint: Any) -> None:
+    """Raise InputError if a value is not of the type; ``name`` is that of the argument."""
+    if is_of_type(value, hint):
+        return
+    if _is_whole(value) and not -WIDEST <= value < WIDEST:
+        power = int(math.log10(abs(value)))
+        raise InputError(
+            f"{name} is a whole number of about 1e{power}, too large for 64 bits; give a smaller "
+            "one, or a number with a decimal point if that is meant"
+        )
+    alternatives, shown_value = _split_union(hint), type(value).__name__
+    choices = [
+        x
+        for alternative in alternatives
+        if get_origin(alternative) is Literal
+        for x in get_args(alternative)
+    ]
+    if isinstance(value, str) and choices:
+        shown_value = did_you_mean(value, choices)
+    elif (
+        value is None
+        or isinstance(value, (bool, numbers.Real))
+        or len(repr(value)) <= MAX_REPR_LENGTH
+    ):
+        shown_value = repr(value)
+    remedies = [TYPE_REMEDIES[x] for x in map(_describe_type, alternatives) if x in TYPE_REMEDIES]
+    expected = join_or(dict.fromkeys(map(_describe_type, alternatives)))
+    raise InputError(f"{name} must be {expected}, not {shown_value}", remedies)
+
+
+def _check_length(name: str, value: Any) -> None:
+    """Refuse a range, or a dict with one, that would not fit into memory as an array."""
+    for x in value.values() if type(value) is dict else [value]:
+        if isinstance(x, range):
+            # len() raises for what does not fit into 64 bits
+            count = max(0, -((x.start - x.stop) // x.step))
+            check_memory(8 * count, f"{name}, {count:,} numbers,", ["shorten it"])
+
+
+# ---------------------------------------------------------------------- annotations
+@functools.cache
+def _get_type_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Get the types of the parameters of a function, those of ``**options`` included."""
+    unwrapped = inspect.unwrap(function)
+    hints: dict[str, Any] = {}
+    module = sys.modules[unwrapped.__module__]
+    for parameter in inspect.signature(unwrapped).parameters.values():
+        if parameter.annotation is parameter.empty or parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        hint = _resolve_annotation(parameter.annotation, module)
+        if get_origin(hint) is Unpack:
+            (options,) = get_args(hint)
+            options_module = sys.modules[options.__module__]
+            hints |= {
+                name: _resolve_annotation(annotation, options_module)
+                for name, annotation in options.__annotations__.items()
+            }
+        elif parameter.kind is not parameter.VAR_KEYWORD:
+            hints[parameter.name] = hint | None if parameter.default is None else hint
+    return hints
+
+
+def _resolve_annotation(annotation: Any, module: types.ModuleType) -> Any:
+    """Evaluate an annotation, most often text, to the type that it names."""
+    annotation = getattr(annotation, "__forward_arg__", annotation)
+    if not isinstance(annotation, str):
+        return annotation
+    names = {node.id for node in ast.walk(ast.parse(annotation)) if isinstance(node, ast.Name)}
+    namespace = {**vars(sys.modules["mmdp"]), **vars(module)}
+    for name in names - namespace.keys() - vars(sys.modules["builtins"]).keys():
+        namespace[name] = _resolve_lazy_name(name)
+    return eval(annotation, namespace)
+
+
+def _resolve_lazy_name(name: str) -> Any:
+    """Find the object of a name that a module imports for type checkers only."""
+    if name in LAZY_MODULES:
+        loaded_module = sys.modules.get(LAZY_MODULES[name])
+        return (
+            loaded_module
+            if name in ("pd", "gymnasium")
+            else getattr(loaded_module, name, UnloadedType)
+        )
+    return next(
+        vars(module)[name]
+        for module_name, module in list(sys.modules.items())
+        if module_name.startswith("mmdp.") and name in vars(module)
+    )
+
+
+class UnloadedType:
+    """Placeholder for a class of a module that is not loaded: no value is of it."""
+
+
+def _split_union(hint: Any) -> list[Any]:
+    """Split a union into its alternatives; all types like an array count as one."""
+    hint = getattr(hint, "__value__", hint)  # of an alias, as some versions of numpy have them
+    if get_origin(hint) not in (Union, types.UnionType):
+        return [hint]
+    alternatives = get_args(hint)
+    if set(alternatives) >= ARRAY_LIKE_TYPES:
+        alternatives = (*(x for x in alternatives if x not in ARRAY_LIKE_TYPES), np.ndarray)
+    return [y for x in alternatives for y in _split_union(x)]
+
+
+def _describe_type(hint: Any) -> str:
+    """Describe a type as a message names it, such as "a whole number"."""
+    origin, type_args = get_origin(hint) or hint, get_args(hint)
+    if origin is Annotated:
+        return str(type_args[1].description)
+    if origin is Literal:
+        return f"one of {join_or(map(repr, type_args))}" if type_args[1:] else repr(type_args[0])
+    if origin in SEQUENCE_TYPES and type_args and type_args[0] not in (Any, object):
+        item_text = join_or(map(_describe_type, _split_union(type_args[0])))
+        return f"{TYPE_DESCRIPTIONS[origin]} (each {item_text})"
+    name: str = getattr(origin, "__name__", str(origin))
+    return (
+        TYPE_DESCRIPTIONS.get(origin)
+        or f"{'an' if name[0] in 'AEIO' or name == 'MMDP' else 'a'} {name}"
+    )
+
+
+# ---------------------------------------------------------------------- values
+def is_of_type(value: Any, hint: Any) -> bool:
+    """Check whether a value is of a type, as far as that is cheap.
+
+    >>> is_of_type(1, float), is_of_type(True, int), is_of_type(math.nan, float)
+    (True, False, False)
+    >>> is_of_type(["a"], list[str])
+    True
+    """
+    return any(_is_of_alternative(value, alternative) for alternative in _split_union(hint))
+
+
+def _is_of_alternative(value: Any, hint: Any) -> bool:
+    origin, type_args = get_origin(hint) or hint, get_args(hint)
+    if origin in (Any, object) or isinstance(origin, TypeVar):
+        return True
+    if origin is Annotated:
+        hint, rule = type_args
+        # some rules say all that there is to say
+        has_type = rule in (UNCHECKED, SEED) or is_of_type(value, hint)
+        return has_type and bool(rule.is_satisfied(value))
+    if origin is Literal:
+        return any(type(value) is type(x) and value == x for x in type_args)
+    if origin is None:
+        return value is None
+    if origin in NUMERIC_TYPES:
+        is_bool = isinstance(value, (bool, np.bool_))
+        is_number = (
+            isinstance(value, NUMERIC_TYPES[origin]) and not is_bool and value == value
+        )  # not NaN
+        if _is_whole(value):
+            is_number = is_number and -WIDEST <= value < WIDEST
+        return is_bool if origin is bool else is_number
+    if origin is np.ndarray:
+        return _is_array_like(value)
+    if origin is collections.abc.Mapping:
+        is_mapping = isinstance(value, Mapping) or hasattr(value, "items")
+        return is_mapping and all(
+            is_of_type(x, type_args[1]) for _, x in value.items() if type_args
+        )
+    if origin in SEQUENCE_TYPES:
+        return _is_sequence(value, origin, type_args)
+    return isinstance(value, origin)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
+
+
+def _is_array_like(value: Any) -> bool:
+    """Check whether a value is like an array of one shape, or a mapping by labels."""
+    if value is None or callable(value) or isinstance(value, (str, bytes, bool, np.bool_)):
+        return False
+    if hasattr(value, "shape") or hasattr(value, "items") or isinstance(value, range):
+        return True
+    if not isinstance(value, Iterable):
+        return is_of_type(value, float | complex)
+    try:
+        return np.asarray([*value]).ndim > 0
+    except ValueError:  # of several shapes
+        return any(hasattr(x, "items") for x in value)
+
+
+def _is_sequence(value: Any, origin: Any, type_args: tuple[Any, ...]) -> bool:
+    """Check whether a value is iterable with items of the type; arrays and columns count.
+
+    A mapping is an Iterable of its keys, such as labels, but no Sequence.
+    """
+    is_single_string = isinstance(value, str) and type_args == (
+        str,
+    )  # most often meant as one entry
+    is_mapping = isinstance(value, Mapping)
+    is_iterated_mapping = is_mapping and origin is collections.abc.Iterable
+    if (
+        not isinstance(value, Iterable)
+        or isinstance(value, bytes)
+        or is_single_string
+        or is_mapping > is_iterated_mapping
+    ):
+        return False
+    if not isinstance(value, (list, tuple, range, str, np.ndarray, Mapping)):
+        return origin is not tuple
+    if origin is tuple and type_args[-1:] != (...,):
+        pairs = zip(value, type_args, strict=False)
+        return len(value) == len(type_args) and all(is_of_type(x, y) for x, y in pairs)
+    if not type_args or type_args[0] in (Any, object):
+        return True
+    some = value[:1] if isinstance(value, range) else value  # all of a range are alike
+    return all(is_of_type(x, type_args[0]) for x in some)

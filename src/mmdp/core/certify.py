@@ -1,0 +1,297 @@
+"""Certificates: prove an upper bound on the value of the best policy for a solution."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from mmdp.core import kernels
+from mmdp.core.bounds import closed_form
+from mmdp.core.bounds.api import check_request, search_bound
+from mmdp.core.bounds.portfolio import choose_history_method
+from mmdp.core.errors import InputError
+from mmdp.core.kernels import Backend
+from mmdp.core.kernels.ascent import is_randomized
+from mmdp.core.methods import Method, SolveContext
+from mmdp.core.methods.exact import Exact
+from mmdp.core.methods.registry import require_markov_method
+from mmdp.core.methods.spec import ProblemSpec
+from mmdp.core.model import MMDP
+from mmdp.core.objectives import OBJECTIVES, Objective
+from mmdp.core.solution import OPTIMALITY_GAP, Bound, Solution, Status
+from mmdp.core.timing import Callback, Progress, Stopwatch, TimeUp, accept_interrupt, allow_stop
+from mmdp.core.validate import check_not_sharded
+
+EXACT_TIME_SHARE = 0.8  # share of certify_time for ``exact`` if the horizon is infinite
+
+
+def check_certifiable(
+    certify_time: float | None, method: Method, objective: Objective, model: MMDP, horizon: int
+) -> None:
+    """Refuse a certificate that cannot be computed for this problem, before it is solved."""
+    if certify_time is None:
+        return
+    is_number = isinstance(certify_time, (int, float, np.number))
+    if isinstance(certify_time, bool) or not (is_number and certify_time > 0):
+        raise InputError(
+            f"certify_time={certify_time!r} is not a number > 0 (seconds); "
+            "pass None to compute no bound"
+        )
+    oracle_hint = 'use mmdp.bound(model, horizon, "oracle")'
+    check_not_sharded(model.problem, "certify_time", [oracle_hint])
+    pairs_hint = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
+    require_markov_method(type(method), "certify_time bounds", pairs_hint)
+    check_request(model.problem, horizon, "best", objective)
+
+
+def certify_solution(
+    solution: Solution,
+    context: SolveContext,
+    certify_time: float | None,
+    backend: str | Backend,
+    callback: Callback | None,
+) -> Solution:
+    """Add a certificate to a solution, searching a bound for ``certify_time`` seconds if given.
+
+    ``context`` is the one of the solve: its problem is prepared already.
+    """
+    solution = _mark_single_model_optimum(solution, context)
+    if certify_time is not None and solution.status is not Status.INTERRUPTED:
+        search = CertificateSearch(solution, context, float(certify_time), backend, callback)
+        solution = _add_certificate(solution, search)
+    if solution.certificate is None:
+        return solution
+    certificate = dataclasses.replace(
+        solution.certificate, model_fingerprint=context.model.fingerprint()
+    )
+    return dataclasses.replace(solution, certificate=certificate)
+
+
+def _mark_single_model_optimum(solution: Solution, context: SolveContext) -> Solution:
+    """Mark a solution as OPTIMAL if it is the optimum of the only model, under any objective."""
+    objective = solution.objective
+    inner_objective: Objective = getattr(objective, "inner", objective)
+    is_builtin = inner_objective.key in OBJECTIVES
+    if context.model.n_models > 1 or solution.status is not Status.LOCAL_OPTIMUM or not is_builtin:
+        return solution
+    if float(solution.evaluation.regret[0]) > 2 * context.estimate_rounding(solution.returns):
+        return solution
+    return dataclasses.replace(solution, status=Status.OPTIMAL)
+
+
+def _add_certificate(solution: Solution, search: CertificateSearch) -> Solution:
+    """Add the lower of two bounds to a solution: the one of its method and a searched one."""
+    own_bound = solution.certificate
+    if solution.status is Status.OPTIMAL and own_bound is not None:
+        return solution
+    with allow_stop(accept_interrupts=True) as stop_state:
+        new_bound = search.find_bound()
+    if stop_state.exception is not None:  # before any bound was found: the policy is kept
+        return dataclasses.replace(solution, status=Status.INTERRUPTED)
+    best_bound = new_bound if own_bound is None or new_bound.value < own_bound.value else own_bound
+    _check_below_bound(best_bound, solution)
+    status: Status = solution.status
+    if best_bound.value - solution.value <= search.compute_tolerance(new_bound, best_bound):
+        status = Status.OPTIMAL
+    elif "is_interrupted" in new_bound.details and status is not Status.OPTIMAL:
+        status = Status.INTERRUPTED
+    seconds = solution.seconds + new_bound.seconds
+    return dataclasses.replace(
+        solution,
+        certificate=best_bound,
+        status=status,
+        provenance=dataclasses.replace(solution.provenance, seconds=seconds),
+    )
+
+
+def _check_below_bound(bound: Bound, solution: Solution) -> None:
+    """Refuse a custom objective whose value exceeds its bound: it is not monotone."""
+    objective, scale = solution.objective, max(abs(bound.value), abs(solution.value))
+    if objective.key == "custom" and solution.value - bound.value > OPTIMALITY_GAP * scale:
+        raise InputError(
+            f"{objective} is {solution.value:.6g}, above its bound {bound.value:.6g}, so it is not "
+            "monotone: its value falls when a return rises; solve without certify_time"
+        )
+
+
+@dataclasses.dataclass
+class CertificateSearch:
+    """Search for an upper bound on the value of every policy of a solution's class."""
+
+    solution: Solution
+    context: SolveContext
+    time_limit: float
+    backend: str | Backend
+    callback: Callback | None
+
+    @property
+    def can_use_exact(self) -> bool:
+        """Whether ``exact`` supports this problem and bounds the policies of this class."""
+        context, policy_class = self.context, self.context.policy_class
+        if self.solution.policy.memory_note or (
+            policy_class.is_infinite_horizon and policy_class.randomized
+        ):
+            return False
+        unrestricted_context = context.unrestricted_context()
+        horizon = math.inf if policy_class.is_infinite_horizon else context.horizon
+        spec = ProblemSpec(
+            context.model, horizon, context.objective, unrestricted_context.policy_class
+        )
+        return Exact().unsupported_reason(spec) is None
+
+    def find_bound(self) -> Bound:
+        """Compute a bound by ``exact`` or by the portfolio; by both if the horizon is infinite.
+
+        ``details["bounds_by_method"]`` has the bounds on every Markov policy.
+        """
+        exact_bound = self._find_exact_bound() if self.can_use_exact else None
+        if exact_bound is None:
+            return self._find_portfolio_bound(self.time_limit)
+        if (
+            "is_interrupted" in exact_bound.details
+            or not self.context.policy_class.is_infinite_horizon
+        ):
+            return exact_bound
+        # a bound on every policy is worth some time in any case
+        is_closed = exact_bound.gap(self.solution.value) <= OPTIMALITY_GAP
+        time_left = max(
+            (1 - EXACT_TIME_SHARE) * self.time_limit,
+            0.0 if is_closed else self.time_limit - exact_bound.seconds,
+        )
+        portfolio_bound = self._find_portfolio_bound(time_left, exact_bound)
+        if portfolio_bound.value < exact_bound.value:
+            return portfolio_bound
+        bounds = {
+            "oracle": portfolio_bound.details["bounds_by_method"]["oracle"],
+            portfolio_bound.method: portfolio_bound.value,
+        }
+        return dataclasses.replace(
+            exact_bound,
+            details={**portfolio_bound.details, "bounds_by_method": bounds},
+            seconds=exact_bound.seconds + portfolio_bound.seconds,
+        )
+
+    def _find_portfolio_bound(self, time_limit: float, exact_bound: Bound | None = None) -> Bound:
+        """Search a bound on all Markov policies, or on all policies if this one has a memory."""
+        solution, context = self.solution, self.context
+        objective, method = solution.objective, "best"
+        if solution.policy.memory_note:
+            method = choose_history_method(context.model.problem, objective)
+        return search_bound(
+            context.model,
+            None if context.policy_class.is_infinite_horizon else context.horizon,
+            method,
+            objective,
+            time_limit,
+            solution,
+            self.backend,
+            solve_context=context,
+            callback=None if self.callback is None else self._make_callback(exact_bound),
+        )
+
+    def _find_exact_bound(self) -> Bound | None:
+        """Compute a bound by ``exact`` from the solution on; None if the problem is too large."""
+        context, solution = self.context, self.solution
+        unrestricted_context, policy = context.unrestricted_context(), context.best_policy
+        passes = Exact.min_passes
+        unrestricted_context.use_backend(
+            kernels.get_backend(
+                self.backend,
+                unrestricted_context.problem,
+                unrestricted_context.horizon,
+                n_passes=passes,
+            )
+        )
+        unrestricted_context.stopwatch = Stopwatch(
+            (EXACT_TIME_SHARE if context.policy_class.is_infinite_horizon else 1.0)
+            * self.time_limit
+        )
+        if type(context.policy_class) is type(unrestricted_context.policy_class) and not (
+            policy is None or is_randomized(policy)
+        ):
+            unrestricted_context.best_policy, unrestricted_context.best_value = (
+                policy,
+                context.best_value,
+            )
+        unrestricted_context.callback = None if self.callback is None else self._make_callback()
+        n_init: Any = "auto" if unrestricted_context.best_policy is None else 1
+        try:
+            result = Exact(rel_gap=OPTIMALITY_GAP, n_init=n_init, polish_time=0.0).run(
+                unrestricted_context
+            )
+        except (InputError, TimeUp):  # too large for it, or for the time
+            return None
+        evaluation = solution.evaluation
+        bounds = result.details.get(
+            "root_bounds", {"oracle": float(evaluation.oracle @ evaluation.weights)}
+        )
+        details: dict[str, Any] = {"bounds_by_method": bounds, "n_nodes": result.details["n_nodes"]}
+        if result.status is Status.INTERRUPTED:
+            accept_interrupt()
+            details["is_interrupted"] = True
+        # the bound is at least the value of the solution
+        bound_value = max(
+            result.details["bound"],
+            solution.value + self.context.estimate_rounding(solution.returns),
+        )
+        return Bound(
+            bound_value,
+            Exact.name,
+            result.details["scope"],
+            details,
+            unrestricted_context.stopwatch.elapsed,
+        )
+
+    def compute_tolerance(self, new_bound: Bound, best_bound: Bound) -> float:
+        """Compute the difference of bound and value at which the solution counts as optimal."""
+        solution, context = self.solution, self.context
+        oracle, objective = (
+            new_bound.details.get("bounds_by_method", {}).get("oracle", best_bound.value),
+            context.objective,
+        )
+        relative_returns = objective.relative_returns(
+            solution.returns, lambda: solution.evaluation.oracle
+        )
+        weights = context.model.weights
+        gap_tolerance = closed_form.GapTolerance(context.model.problem, context.effective_horizon)
+        tolerance = gap_tolerance(
+            OPTIMALITY_GAP,
+            solution.value,
+            oracle,
+            lambda error: float(objective.value(relative_returns + error, weights)),
+        )
+        return (
+            max(tolerance, 3 * context.estimate_rounding(solution.returns))
+            if self.can_use_exact
+            else tolerance
+        )
+
+    def _make_callback(self, earlier_bound: Bound | None = None) -> Callback:
+        """Make the callback of a bound search that calls the callback of solve() with the bound."""
+        solution, callback = self.solution, self.callback
+        assert callback is not None
+        value, iterations = solution.value, solution.iterations
+        earlier_value, earlier_seconds = (
+            (math.inf, 0.0)
+            if earlier_bound is None
+            else (earlier_bound.value, earlier_bound.seconds)
+        )
+
+        def report_progress(progress: Progress) -> None:
+            bound = min(progress.bound, earlier_value)
+            elapsed = solution.seconds + earlier_seconds + progress.elapsed
+            callback(
+                Progress(
+                    stage=solution.method,
+                    iteration=iterations,
+                    value=value,
+                    best_value=value,
+                    bound=bound,
+                    elapsed=elapsed,
+                )
+            )
+
+        return report_progress

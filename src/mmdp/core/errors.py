@@ -1,0 +1,75 @@
+"""Errors and warnings: InputError says what is wrong and how to correct it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Self
+
+from mmdp.core.text import clip_middle, join_or
+
+
+class Remedy:
+    """An argument that helps, with the values it may take and the verb in front of it.
+
+    Python words it as below. The command line names its own option, or leaves the remedy out
+    if the command has none.
+
+    >>> print(Remedy("normalize", True, verb="load with"))
+    load with normalize=True
+    >>> print(Remedy("duplicates", "last", "sum"))
+    pass duplicates='last' or 'sum'
+    """
+
+    def __init__(self, argument: str, *values: object, verb: str = "pass") -> None:
+        self.argument, self.values, self.verb = argument, values, verb
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.argument}={join_or(map(repr, self.values))}"
+
+
+class InputError(ValueError):
+    """Bad input: what is wrong and where, and remedies, each a sentence or an argument.
+
+    The command line prints it in one line and exits with status 2.
+
+    >>> print(InputError("rows sum to 0.9", ["correct them", Remedy("normalize", True)]))
+    rows sum to 0.9; correct them, or pass normalize=True
+    """
+
+    def __init__(self, message: str, remedies: Iterable[str | Remedy] = ()) -> None:
+        super().__init__(message)
+        self.message, self.remedies = message, tuple(remedies)
+
+    def format_message(self, format_remedy: Callable[[Remedy], str | None] = str) -> str:
+        """Format the message; ``format_remedy`` returns a text, or None to leave a remedy out."""
+        phrases = [x if isinstance(x, str) else format_remedy(x) for x in self.remedies]
+        remedy_text = join_or(filter(None, phrases), ", or ")
+        parts = filter(None, [clip_middle(self.message), clip_middle(remedy_text)])
+        return " ".join("; ".join(parts).splitlines())
+
+    def with_location(self, location: object) -> Self:
+        """Return the same error with a location, such as a file, in front."""
+        return type(self)(f"{location}: {self.message}", self.remedies)
+
+    def __str__(self) -> str:
+        return self.format_message()
+
+
+class MMDPWarning(UserWarning):
+    """Base class of the warnings of mmdp."""
+
+
+class UnlikelyDataWarning(MMDPWarning):
+    """The observations have almost no probability in any model."""
+
+
+class FileNotWrittenWarning(MMDPWarning):
+    """The result is computed, but its file could not be written in full."""
+
+
+class LostProcessError(RuntimeError):
+    """Another process of a distributed solve has ended, so this one cannot go on."""
+
+
+class MemoryLimitError(InputError):
+    """An operation would need far more memory than its input; it was not attempted."""

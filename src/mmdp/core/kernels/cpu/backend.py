@@ -1,0 +1,315 @@
+"""The CPU backend: compiled by numba on first use.
+
+Threads are plain Python threads around code that releases the interpreter lock. They sleep
+between passes and touch no global threading layer; scheduler.py says how they share a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.kernels.ascent import ascend
+from mmdp.core.kernels.cpu import scheduler
+from mmdp.core.kernels.cpu.bounds import CpuBoundPasses
+from mmdp.core.kernels.cpu.controllers import CpuControllerPasses
+from mmdp.core.kernels.cpu.episodes import CpuEpisodeSimulator
+from mmdp.core.kernels.cpu.layout import MIN_PARALLEL_WORK
+from mmdp.core.kernels.cpu.passes import (
+    ACTIONS,
+    PER_MODEL,
+    PROBABILITIES,
+    WEIGHTED,
+    KernelArrays,
+    PassBuffers,
+    PassOptions,
+    PassScratch,
+    backward,
+    compute_q,
+    forward,
+    forward_randomized,
+)
+from mmdp.core.kernels.cpu.sweeps import CpuSweeper
+from mmdp.core.kernels.cpu.threads import ThreadPool, default_n_threads
+from mmdp.core.kernels.events import EventProblem, ExogenousEvents
+from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
+from mmdp.core.kernels.problem import (
+    ActionChoice,
+    Array,
+    AscentOptions,
+    AscentResult,
+    BackwardResult,
+    PolicyTable,
+    Problem,
+    TableStorage,
+    as_readonly,
+    at_time,
+    copy_models,
+    empty_aligned,
+)
+
+CACHE_BYTES = 2**21  # bytes of p that a core keeps at hand
+MIN_BLOCK_MODELS = 16  # models at a time: two vectors or more
+
+
+class NumbaBackend(BaseBackend):
+    """The backend on the CPU, compiled by numba.
+
+    Parameters
+    ----------
+    n_threads
+        Defaults to the cores this process may use.
+    min_parallel_work
+        Multiply-adds per time step below which one thread does the work.
+    """
+
+    name = "numba"
+
+    def __init__(
+        self, n_threads: int | None = None, *, min_parallel_work: int = MIN_PARALLEL_WORK
+    ) -> None:
+        self.n_threads = default_n_threads() if n_threads is None else n_threads
+        self.min_parallel_work = min_parallel_work
+
+    def prepare_storage(self, problem: Problem, horizon: int) -> PreparedProblem | None:
+        problem_classes: dict[type, type[CpuProblem]] = {
+            TableStorage: CpuProblem,
+            ExogenousEvents: CpuEventProblem,
+        }
+        problem_class = problem_classes.get(type(problem.storage))
+        if problem_class is None:
+            return None
+        return problem_class(problem, horizon, self.n_threads, self.min_parallel_work)
+
+
+class CpuProblem(CpuBoundPasses, CpuControllerPasses, CpuEpisodeSimulator):
+    """A problem with tables, prepared for the threads of a CPU."""
+
+    # ------------------------------------------------------------ one step
+    def expect_next(self, t: int, v: Array) -> Array:
+        return self._compute_q(t, v, np.zeros((1, 1, 1, self.problem.n_models)), None, 1.0)
+
+    def q_step(self, t: int, v: Array) -> Array:
+        x = self.arrays
+        return self._compute_q(t, v, x.r, x.entry_rewards, x.gamma)
+
+    def _compute_q(
+        self, t: int, v: Array, r: Array, entry_rewards: Array | None, gamma: float
+    ) -> Array:
+        """Compute (S, A, M) r + P (entry rewards + gamma v)."""
+        x, q = self.arrays, empty_aligned(*self.problem.r.shape[1:])
+        pool = self.get_pool(self.problem.storage.n_entries * q.shape[2])
+        edges, r_t = scheduler.split_edges(len(q), len(pool)), as_readonly(at_time(r, t))
+        v = np.require(v, np.float64, ["C", "W"])
+        pool.for_each(
+            lambda i: compute_q(edges[i], edges[i + 1], t, x, v, r_t, entry_rewards, gamma, q),
+            range(len(pool)),
+        )
+        return q
+
+    def push_forward(self, t: int, b: Array, policy_row: PolicyTable) -> Array:
+        b_pair = empty_aligned(2, *b.shape)
+        b_pair[0] = b
+        self._fill_weights(b_pair, np.stack([policy_row, policy_row]), self.arrays.from_time(t))
+        return b_pair[1]
+
+    # ------------------------------------------------------------ passes
+    def _run_backward(  # type: ignore[override]  # rows chosen in Python go to numpy
+        self,
+        choice: ActionChoice,
+        weights: Array | None,
+        policy: PolicyTable | None,
+        keep: Collection[str],
+    ) -> BackwardResult:
+        x, T = self.problem, self.horizon
+        S, A, M = x.n_states, x.n_actions, x.n_models
+        if choice != "weighted" and (blocks := self._model_blocks()):
+            return self._backward_by_block(choice, blocks, weights, policy, keep)
+        is_randomized = policy is not None and policy.ndim == 3
+        mode = {"weighted": WEIGHTED, "per_model": PER_MODEL}.get(
+            choice, PROBABILITIES if is_randomized else ACTIONS
+        )
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "v": empty_aligned(T + 1 if "values" in keep else 2, S, M)
+        }
+        if mode in (WEIGHTED, ACTIONS):
+            arrays["actions"] = np.empty((T, S), np.int32)
+            if policy is not None:
+                arrays["actions"][:] = policy
+        if is_randomized:
+            arrays["probabilities"] = np.ascontiguousarray(policy, np.float64)
+        if weights is not None:
+            arrays["b"] = np.require(weights, np.float64, ["C", "W"])
+        if "q" in keep:
+            arrays["q"] = empty_aligned(T, S, A, M)
+        if "gradient" in keep:
+            arrays["gradient"] = np.empty((T, S, A))
+        if mode == PER_MODEL and "actions" in keep:
+            arrays["model_actions"] = np.zeros((T, S, M), np.int32)
+        options = PassOptions(
+            mode,
+            T - 1,
+            has_weights=weights is not None,
+            keep_q="q" in keep,
+            keep_gradient="gradient" in keep,
+            has_incumbent=policy is not None and not is_randomized,
+            keep_model_actions="model_actions" in arrays,
+        )
+        buffers, kernel_arrays = PassBuffers.create(x, T, **arrays), self.arrays
+        is_one_row = mode == ACTIONS and not (options.keep_q or options.keep_gradient)
+        work = x.storage.n_entries * M // (A if is_one_row else 1)
+        pool = self.get_pool(work)
+        edges = scheduler.split_edges(S, scheduler.count_pieces(len(pool)))
+        scheduler.run_steps(
+            pool,
+            work,
+            lambda counters, rank: backward(
+                counters,
+                rank,
+                edges,
+                options,
+                kernel_arrays,
+                buffers,
+                PassScratch.from_arrays(kernel_arrays),
+            ),
+        )
+        actions = (
+            arrays.get("model_actions")
+            if mode == PER_MODEL
+            else arrays.get("actions", np.zeros((T, S), np.int32))
+        )
+        return BackwardResult(
+            arrays["v"][0],
+            actions if "actions" in keep or choice == "weighted" else None,
+            arrays["v"] if "values" in keep else None,
+            arrays.get("gradient"),
+            arrays.get("q"),
+        )
+
+    def forward(self, policy: PolicyTable) -> Array:
+        x, b = (
+            self.problem,
+            empty_aligned(self.horizon, self.problem.n_states, self.problem.n_models),
+        )
+        if blocks := self._model_blocks():
+
+            def run(block: tuple[slice, CpuProblem]) -> None:
+                m, prepared = block
+                b[:, :, m] = prepared.forward(policy)
+
+            ThreadPool.get(self.n_threads).for_each(run, blocks)
+        else:
+            b[0] = x.initial_joint()
+            self._fill_weights(b, policy, self.arrays)
+        return b
+
+    def _fill_weights(self, b: Array, policy: PolicyTable, arrays: KernelArrays) -> None:
+        """Fill b (n, S, M) from b[0] on, under n rows of a policy; the last row is not used."""
+        x, (n, S, M), is_randomized = self.problem, b.shape, policy.ndim == 3
+        field, dtype = ("probabilities", np.float64) if is_randomized else ("actions", np.int32)
+        fields = {"b": b, "v": np.empty((2, S, M)), field: np.require(policy, dtype, ["C", "W"])}
+        buffers = PassBuffers.create(x, n, **fields)
+        pool = self.get_pool(x.storage.n_entries * M // (1 if is_randomized else x.n_actions))
+        one_range, edges = scheduler.split_edges(S, 1), scheduler.split_edges(M, len(pool))
+
+        def run_forward(i: int) -> None:
+            model_edges = edges[i : i + 2]
+            if is_randomized:
+                forward_randomized(*model_edges, arrays, buffers)
+            else:
+                forward(
+                    scheduler.make_counters(),
+                    0,
+                    one_range,
+                    model_edges,
+                    -1,
+                    False,
+                    arrays,
+                    buffers,
+                    PassScratch.from_arrays(arrays),
+                )
+
+        pool.for_each(run_forward, range(len(pool)))
+
+    def _run_ascents(  # type: ignore[override]
+        self, inits: Iterable[PolicyTable | None], options: AscentOptions
+    ) -> list[AscentResult]:
+        sweeper = CpuSweeper(self, two_way=options.two_way)
+        return [ascend(sweeper, init, *options.ascend_args) for init in inits]
+
+    # ------------------------------------------------------------ independent models
+    def _backward_by_block(
+        self,
+        choice: ActionChoice,
+        blocks: list[tuple[slice, CpuProblem]],
+        weights: Array | None,
+        policy: PolicyTable | None,
+        keep: Collection[str],
+    ) -> BackwardResult:
+        """Run a backward pass without a sum over models, for a block of models at a time."""
+        x, T = self.problem, self.horizon
+        S, A, M = x.n_states, x.n_actions, x.n_models
+        shapes = {"first_values": (S,), "values": (T + 1, S), "q": (T, S, A)}
+        joined = {
+            name: empty_aligned(*shapes[name], M)
+            for name in shapes
+            if name in ("first_values", *keep)
+        }
+        if choice == "per_model" and "actions" in keep:
+            joined["actions"] = np.empty((T, S, M), np.int32)
+        block_results: list[Any] = [None] * len(blocks)
+
+        def run(i: int) -> None:
+            m, prepared = blocks[i]
+            b = None if weights is None else weights[:, :, m]
+            backward_pass = prepared.backward(choice, weights=b, policy=policy, keep=keep)
+            for name, array in joined.items():
+                array[..., m] = getattr(backward_pass, name)
+            block_results[i] = {
+                "actions": backward_pass.actions,
+                "gradient": backward_pass.gradient,
+            }
+
+        ThreadPool.get(self.n_threads).for_each(run, range(len(blocks)))
+        if "gradient" in keep:
+            joined["gradient"] = sum(block_result["gradient"] for block_result in block_results)
+        return BackwardResult(
+            **{**dict.fromkeys(BackwardResult._fields), **block_results[0], **joined}
+        )
+
+    def _model_blocks(self) -> list[tuple[slice, CpuProblem]]:
+        """Prepare blocks of models whose p stays in the cache; return none if that does not pay."""
+        x = self.problem
+        if self.horizon == 1 or x.storage.n_times > 1:  # every entry of p is read once
+            return []
+        size = CACHE_BYTES // max(1, 8 * len(x.indices)) // MIN_BLOCK_MODELS * MIN_BLOCK_MODELS
+        if not 0 < size < x.n_models:
+            return []
+        if not self.model_blocks:
+            starts = range(0, x.n_models, size)
+            slices = [slice(m, min(m + size, x.n_models)) for m in starts]
+            self.model_blocks += [(m, copy_models(x.p, m)) for m in slices]
+        return [(m, self._prepare_models(m, p)) for m, p in self.model_blocks]
+
+    def _prepare_models(self, models: slice, p: Array) -> CpuProblem:
+        """Prepare some of the models for one thread."""
+        x = self.problem
+        problem = x.select_models(models, TableStorage(x.indptr, x.indices, p, x.is_dense))
+        return CpuProblem(problem._replace(r=np.asarray(problem.r)), self.horizon, 1)
+
+
+class CpuEventProblem(EventProblem, CpuProblem):
+    """A problem with shared events, prepared for the threads of a CPU."""
+
+    @property
+    def table_arrays(self) -> KernelArrays:
+        return KernelArrays.from_problem(self.problem._replace(storage=self.events.to_table()))
+
+    def _prepare_tables(self, problem: Problem) -> CpuProblem:
+        return CpuProblem(problem, self.horizon, self.n_threads, self.min_parallel_work)
+
+    def _model_blocks(self) -> list[tuple[slice, CpuProblem]]:
+        return []

@@ -1,0 +1,483 @@
+"""The passes on the CPU: SIMD over models, threads over states (or over models).
+
+A backward pass streams p once per time step and is bound by memory bandwidth. A row of the
+pattern is finished before the next begins, so q of one state stays in the cache. One thread
+finishes a state, so results do not depend on the number of threads.
+
+numba optimises a helper again inside each of its callers, and that takes most of the compile
+time. Hence two passes and few helpers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, REASSOC_OPTIONS, jit
+from mmdp.core.kernels.cpu.rows import sum_row_entries
+from mmdp.core.kernels.cpu.scheduler import finish_piece, take_piece
+from mmdp.core.kernels.events import ExogenousEvents
+from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, Problem, as_readonly, empty_aligned
+from mmdp.core.kernels.rewards import EventRewards
+
+# Indices are unsigned: numba then drops its test for negative ones, which halves the code.
+_U = np.uint64
+
+WEIGHTED, PER_MODEL, ACTIONS, PROBABILITIES = range(4)  # how a backward pass decides in each state
+
+
+class KernelArrays(NamedTuple):
+    """The arrays of a problem as the compiled code takes them.
+
+    At time t, row s * A + a has entries i = indptr[row]..indptr[row + 1], plus t * time_stride,
+    which lead to indices[i] with probability entry_weights[i] p[p_start[row] + i - indptr[row]].
+    In tables p_start is indptr. Rows with the same distribution of events have the same p_start.
+    The reward is r, one row for all if entries have rewards entry_rewards[i].
+    """
+
+    indptr: npt.NDArray[np.int64]  # (S * A + 1,)
+    indices: IntArray  # (entries,)
+    p: Array  # (T or 1, any, M)
+    r: Array  # (T or 1, S or 1, A or 1, M)
+    allowed: npt.NDArray[np.bool_]
+    gamma: float
+    p_start: npt.NDArray[np.int64]  # (T or 1, S * A), or one for all rows
+    entry_weights: Array | None = None  # (entries,); None: 1
+    time_stride: int = 0  # 0 if entries do not vary with time
+    entry_rewards: Array | None = None  # (entries,); None: 0
+
+    @classmethod
+    def from_problem(cls, problem: Problem) -> KernelArrays:
+        """Convert a problem with tables or shared events to arrays."""
+        x = problem
+        if isinstance(x.storage, ExogenousEvents):
+            return cls._from_events(x, x.storage)
+        return cls(
+            as_readonly(x.indptr),
+            as_readonly(x.indices),
+            as_readonly(x.p),
+            as_readonly(np.asarray(x.r)),
+            as_readonly(x.allowed),
+            x.discount,
+            as_readonly(x.indptr[None]),
+        )
+
+    @classmethod
+    def _from_events(cls, x: Problem, e: ExogenousEvents) -> KernelArrays:
+        """Convert a problem with shared events to arrays."""
+        row_length, n_rows = e.max_row_length, x.n_states * x.n_actions
+        ids = (
+            np.zeros((1, 1), np.int64)
+            if e.distribution_id is None
+            else e.distribution_id.reshape(-1, n_rows)
+        )
+        probs = np.repeat(e.probs, e.next_states.shape[4], axis=2)  # once for each corner
+        rewards = x.r.reward[..., None] if isinstance(x.r, EventRewards) else None
+        n_times = max(len(y) for y in (e.next_states, e.corner_weights, rewards) if y is not None)
+
+        def flatten(array: npt.NDArray[Any] | None) -> Any:
+            shape = (n_times, *e.next_states.shape[1:])
+            return None if array is None else as_readonly(np.broadcast_to(array, shape)).reshape(-1)
+
+        return cls(
+            as_readonly(np.arange(n_rows + 1) * row_length),
+            flatten(e.next_states),
+            as_readonly(probs.reshape(len(probs), -1, probs.shape[3])),
+            cls.get_table_rewards(x),
+            as_readonly(x.allowed),
+            x.discount,
+            as_readonly(ids * np.int64(row_length)),
+            flatten(e.corner_weights),
+            n_rows * row_length if n_times > 1 else 0,
+            flatten(rewards),
+        )
+
+    @staticmethod
+    def get_table_rewards(problem: Problem) -> Array:
+        """Return the rewards as a table, or one row of zeros if entries have rewards."""
+        r = problem.r
+        return as_readonly(r if isinstance(r, np.ndarray) else np.zeros((1, 1, 1, r.shape[3])))
+
+    def with_problem(self, problem: Problem) -> KernelArrays:
+        """Return the same transitions with the other arrays of a problem."""
+        x, r = problem, self.get_table_rewards(problem)
+        entry_rewards = None if isinstance(x.r, np.ndarray) else self.entry_rewards
+        return self._replace(
+            r=r, allowed=as_readonly(x.allowed), gamma=x.discount, entry_rewards=entry_rewards
+        )
+
+    def from_time(self, t: int) -> KernelArrays:
+        """Return the arrays from time t on."""
+        names = ("p", "p_start", "r", "allowed")
+        slices = {name: x[t:] for name in names if len(x := getattr(self, name)) > 1}
+        for name in ("indices", "entry_weights", "entry_rewards") if self.time_stride else ():
+            x = getattr(self, name)
+            slices[name] = None if x is None else x[t * self.time_stride :]
+        return self._replace(**slices)
+
+
+class PassOptions(NamedTuple):
+    """The options of a backward pass."""
+
+    mode: int
+    last_time: int  # the step it begins with
+    has_weights: bool = False  # b is given
+    has_incumbent: bool = False  # actions are given: they keep ties, and states without weight
+    keep_q: bool = False
+    keep_gradient: bool = False
+    keep_model_actions: bool = False
+    is_incremental: bool = False  # q and v are those of ``v_actions``: compute changes only
+    all_states: bool = True  # incremental: decide in unchanged states too
+
+
+class PassBuffers(NamedTuple):
+    """The arrays that a pass reads and writes; unused ones have length 0, or 1 along time."""
+
+    actions: IntArray  # (T, S)
+    probabilities: Array  # (T, S, A)
+    b: Array  # (T or 1, S or 1, M)
+    v: Array  # (T + 1, S, M), or 2 steps used in turn
+    q: Array  # (T, S, A, M)
+    gradient: Array  # (T, S, A)
+    model_actions: IntArray  # (T, S, M)
+    v_actions: IntArray  # (T, S): the actions that v belongs to
+    v_changed: npt.NDArray[np.bool_]  # (T + 1, S): whether v has changed in this pass
+
+    @classmethod
+    def create(
+        cls, problem: Problem, horizon: int, **arrays: npt.NDArray[np.generic]
+    ) -> PassBuffers:
+        """Make buffers from these arrays; all others are empty."""
+        empty = {
+            "actions": np.empty((0, 1), np.int32),
+            "probabilities": np.empty((0, 1, 1)),
+            "b": np.zeros((1, 1, 1)),
+            "q": np.empty((0, 1, 1, 1)),
+            "gradient": np.empty((0, 1, 1)),
+            "model_actions": np.empty((0, 1, 1), np.int32),
+            "v_actions": np.empty((0, 1), np.int32),
+            "v_changed": np.empty((0, 1), np.bool_),
+        }
+        buffers = cls(**{**empty, **arrays})  # type: ignore[arg-type]
+        buffers.v[horizon % len(buffers.v)] = problem.terminal
+        return buffers
+
+
+class PassScratch(NamedTuple):
+    """The arrays that one thread writes."""
+
+    q: Array  # (A, M)
+    G: Array  # (A,)
+    zeros: Array  # (M,): zeros
+    inflow_ptr: npt.NDArray[np.int64]  # (S + 1,): where the entries that lead into a state begin
+    inflow_rows: npt.NDArray[np.int64]  # (entries,): their rows of p
+    inflow_states: IntArray  # (entries,): the states they come from
+    inflow_weights: Array | None  # (entries,)
+
+    @classmethod
+    def from_arrays(cls, x: KernelArrays) -> PassScratch:
+        """Allocate the arrays of one thread."""
+        (S, A), M = x.allowed.shape[1:], x.p.shape[2]
+        entries = int(np.diff(x.indptr).reshape(S, A).max(axis=1).sum())
+        return cls(
+            empty_aligned(A, M),
+            np.empty(A),
+            np.zeros(M),
+            np.zeros(S + 1, np.int64),
+            np.empty(entries, np.int64),
+            np.empty(entries, np.int32),
+            None if x.entry_weights is None else np.empty(entries),
+        )
+
+
+@jit(**REASSOC_OPTIONS, helper=True)
+def dot(x, y, lo, hi):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for m in range(lo, hi):
+        total += x[m] * y[m]
+    return total
+
+
+@jit(**REASSOC_OPTIONS, helper=True)
+def sum_range(x, lo, hi):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for m in range(lo, hi):
+        total += x[m]
+    return total
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def choose_action(G, incumbent):  # type: ignore[no-untyped-def]
+    """Return the maximizer of G (-inf: not allowed); ties go to the incumbent, else the lowest."""
+    best, scale = -np.inf, 0.0
+    for a in range(len(G)):
+        best = max(best, G[a])
+        if G[a] > -np.inf:
+            scale = max(scale, abs(G[a]))
+    threshold, best_action = best - TIE_RTOL * scale, 0
+    for a in range(len(G) - 1, -1, -1):
+        if G[a] >= threshold:
+            best_action = a
+    if incumbent >= 0 and G[incumbent] >= threshold:
+        best_action = incumbent
+    return best_action
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def get_entry_weight(entry_weights, k):  # type: ignore[no-untyped-def]
+    if entry_weights is None:
+        return 1.0
+    return entry_weights[k]
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _copy_entry_weight(out, i, entry_weights, k):  # type: ignore[no-untyped-def]
+    if entry_weights is not None:
+        out[i] = entry_weights[k]
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _any_changed(changed, indices, start, stop):  # type: ignore[no-untyped-def]
+    result = False
+    for k in range(start, stop):
+        result |= changed[_U(indices[k])]
+    return result
+
+
+@jit(**BASE_OPTIONS)
+def backward(counters, rank, edges, options, x, buf, scratch):  # type: ignore[no-untyped-def]
+    """Run a backward pass from options.last_time to 0; threads share the states of each step."""
+    n_actions, n_models = x.allowed.shape[2], np.int64(x.p.shape[2])
+    lo, hi = _U(0), _U(n_models)
+    all_rows = options.mode != ACTIONS or options.keep_q or options.keep_gradient
+    while True:
+        step, piece = take_piece(counters, rank, len(edges) - 1, options.last_time + 1)
+        if step > options.last_time:
+            return
+        t = options.last_time - step
+        p, r = x.p[t if len(x.p) > 1 else 0], x.r[t if len(x.r) > 1 else 0]
+        allowed, b = x.allowed[t if len(x.allowed) > 1 else 0], buf.b[t if len(buf.b) > 1 else 0]
+        p_start, offset = x.p_start[t if len(x.p_start) > 1 else 0], t * x.time_stride
+        v_next, v = buf.v[(t + 1) % len(buf.v)], buf.v[t % len(buf.v)]
+        for s in range(edges[piece], edges[piece + 1]):
+            q = buf.q[t, s] if options.keep_q else scratch.q
+            b_s = b[s if len(b) > 1 else 0]
+            old_action = np.int64(buf.actions[t, s]) if options.has_incumbent else np.int64(-1)
+            keeps_action = options.mode == ACTIONS or (
+                options.has_incumbent and sum_range(b_s, lo, hi) == 0.0
+            )
+            has_new_q = False
+            for a in range(n_actions):
+                row = s * n_actions + a
+                start, stop = x.indptr[row] + offset, x.indptr[row + 1] + offset
+                if not allowed[s, a] or not (all_rows or a == old_action):
+                    continue
+                if options.is_incremental and not _any_changed(
+                    buf.v_changed[t + 1], x.indices, _U(start), _U(stop)
+                ):
+                    continue
+                has_new_q = True
+                sum_row_entries(
+                    p,
+                    v_next,
+                    None,
+                    x.indices,
+                    x.entry_weights,
+                    x.entry_rewards,
+                    p_start[row if len(p_start) > 1 else 0],
+                    start,
+                    stop,
+                    0,
+                    n_models,
+                    r[min(s, len(r) - 1), min(a, r.shape[1] - 1)],
+                    x.gamma,
+                    q[a],
+                )
+            if (
+                options.is_incremental
+                and not options.all_states
+                and not has_new_q
+                and buf.v_actions[t, s] == old_action
+            ):
+                buf.v_changed[t, s] = False
+                continue
+            if options.has_weights:
+                for a in range(n_actions):
+                    scratch.G[a] = -np.inf
+                    if allowed[s, a] and (all_rows or a == old_action):
+                        scratch.G[a] = dot(b_s, q[a], lo, hi)
+                    if options.keep_gradient:
+                        buf.gradient[t, s, a] = scratch.G[a]
+            if options.mode == WEIGHTED or options.mode == ACTIONS:
+                action = old_action if keeps_action else choose_action(scratch.G, old_action)
+                buf.actions[t, s] = action
+                if options.is_incremental:
+                    buf.v_changed[t, s] = has_new_q or buf.v_actions[t, s] != action
+                    buf.v_actions[t, s] = action
+                for m in range(lo, hi):
+                    v[s, m] = q[action, m]
+            else:
+                _combine_actions(t, s, lo, hi, options, allowed, q, buf, v[s])
+            if options.keep_q:
+                for a in range(n_actions):
+                    if not allowed[s, a]:
+                        for m in range(lo, hi):
+                            q[a, m] = -np.inf
+        finish_piece(counters)
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _combine_actions(t, s, lo, hi, options, allowed, q, buf, v):  # type: ignore[no-untyped-def]
+    """Compute v of a state from q (A, M): the maximum, or the mean by probabilities."""
+    for m in range(lo, hi):
+        v[m] = -np.inf if options.mode == PER_MODEL else 0.0
+    for a in range(len(q)):
+        if not allowed[s, a]:
+            continue
+        if options.mode == PROBABILITIES:
+            prob = buf.probabilities[t, s, a]
+            for m in range(lo, hi):
+                v[m] += prob * q[a, m]
+            continue
+        if options.keep_model_actions:
+            for m in range(lo, hi):
+                buf.model_actions[t, s, m] = a if q[a, m] > v[m] else buf.model_actions[t, s, m]
+        for m in range(lo, hi):
+            v[m] = max(v[m], q[a, m])
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _list_inflow(t, lo, hi, x, buf, scratch):  # type: ignore[no-untyped-def]
+    """List the entries by which b (S, M) at t moves on, by next state."""
+    inflow_ptr, actions, b, n_actions = (
+        scratch.inflow_ptr,
+        buf.actions[t],
+        buf.b[t],
+        x.allowed.shape[2],
+    )
+    p_start, offset = x.p_start[t if len(x.p_start) > 1 else 0], t * x.time_stride
+    inflow_ptr[:] = 0
+    for s in range(len(actions)):
+        row = s * n_actions + actions[s]
+        if sum_range(b[s], lo, hi) > 0.0:
+            for k in range(x.indptr[row] + offset, x.indptr[row + 1] + offset):
+                inflow_ptr[x.indices[k] + 1] += 1
+    for s in range(len(actions)):
+        inflow_ptr[s + 1] += inflow_ptr[s]
+    for s in range(len(actions)):
+        row = s * n_actions + actions[s]
+        if sum_range(b[s], lo, hi) > 0.0:
+            start = x.indptr[row] + offset
+            shift = p_start[row if len(p_start) > 1 else 0] - start
+            for k in range(start, x.indptr[row + 1] + offset):
+                i = inflow_ptr[x.indices[k]]
+                scratch.inflow_rows[i], scratch.inflow_states[i] = k + shift, s
+                _copy_entry_weight(scratch.inflow_weights, i, x.entry_weights, k)
+                inflow_ptr[x.indices[k]] += 1
+    for s in range(len(actions), 0, -1):  # each head stands where the next one began
+        inflow_ptr[s] = inflow_ptr[s - 1]
+    inflow_ptr[0] = 0
+
+
+@jit(**BASE_OPTIONS)
+def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, scratch):  # type: ignore[no-untyped-def]
+    """Compute b under the actions, from b at ``start_time`` on (-1: from the first time).
+
+    If ``improve``, the actions after ``start_time`` are improved on the way by the kept q:
+    in turn, the states of a step choose and the models move on.
+    """
+    n_actions, horizon, first_time = x.allowed.shape[2], len(buf.actions), max(start_time, 0)
+    zero, n_models = _U(0), _U(x.p.shape[2])
+    n_steps = 2 * (horizon - first_time)
+    while True:
+        step, piece = take_piece(counters, rank, len(edges) - 1, n_steps)
+        if step >= n_steps:
+            return
+        t = first_time + step // 2
+        b = buf.b[t]
+        if step % 2 == 1 and t + 1 < horizon:
+            lo, hi = model_edges[piece], model_edges[piece + 1]
+            p = x.p[t if len(x.p) > 1 else 0]
+            _list_inflow(t, _U(lo), _U(hi), x, buf, scratch)
+            for s in range(len(b)):
+                sum_row_entries(
+                    p,
+                    b,
+                    scratch.inflow_rows,
+                    scratch.inflow_states,
+                    scratch.inflow_weights,
+                    None,
+                    0,
+                    scratch.inflow_ptr[s],
+                    scratch.inflow_ptr[s + 1],
+                    lo,
+                    hi,
+                    scratch.zeros,
+                    1.0,
+                    buf.b[t + 1, s],
+                )
+        elif step % 2 == 0 and improve and t > start_time:
+            allowed = x.allowed[t if len(x.allowed) > 1 else 0]
+            for s in range(edges[piece], edges[piece + 1]):
+                if sum_range(b[s], zero, n_models) > 0.0:
+                    for a in range(n_actions):
+                        scratch.G[a] = -np.inf
+                        if allowed[s, a]:
+                            scratch.G[a] = dot(b[s], buf.q[t, s, a], zero, n_models)
+                    buf.actions[t, s] = choose_action(scratch.G, np.int64(buf.actions[t, s]))
+        finish_piece(counters)
+
+
+@jit(**BASE_OPTIONS)
+def compute_q(lo, hi, t, x, v, r, entry_rewards, gamma, q):  # type: ignore[no-untyped-def]
+    """Compute q (S, A, M) = r + P (entry_rewards + gamma v) at time t for the states lo..hi."""
+    n_actions, n_models = q.shape[1], np.int64(q.shape[2])
+    p, offset = x.p[t if len(x.p) > 1 else 0], t * x.time_stride
+    p_start = x.p_start[t if len(x.p_start) > 1 else 0]
+    for s in range(lo, hi):
+        for a in range(n_actions):
+            row = s * n_actions + a
+            sum_row_entries(
+                p,
+                v,
+                None,
+                x.indices,
+                x.entry_weights,
+                entry_rewards,
+                p_start[row if len(p_start) > 1 else 0],
+                x.indptr[row] + offset,
+                x.indptr[row + 1] + offset,
+                0,
+                n_models,
+                r[min(s, len(r) - 1), min(a, r.shape[1] - 1)],
+                gamma,
+                q[s, a],
+            )
+
+
+@jit(**BASE_OPTIONS)
+def forward_randomized(lo, hi, x, buf):  # type: ignore[no-untyped-def]
+    """Compute b of the models lo..hi under probabilities (T, S, A)."""
+    n_actions = x.allowed.shape[2]
+    lo, hi = _U(lo), _U(hi)
+    for t in range(len(buf.probabilities) - 1):
+        p, b, b_next = x.p[t if len(x.p) > 1 else 0], buf.b[t], buf.b[t + 1]
+        p_start, offset = x.p_start[t if len(x.p_start) > 1 else 0], t * x.time_stride
+        for s in range(len(b)):
+            for m in range(lo, hi):
+                b_next[s, m] = 0.0
+        for row in range(len(b) * n_actions):
+            s = row // n_actions
+            start, prob = x.indptr[row] + offset, buf.probabilities[t, s, row - s * n_actions]
+            shift = p_start[row if len(p_start) > 1 else 0] - start
+            for k in range(start, x.indptr[row + 1] + offset):
+                if prob > 0.0:
+                    i, j, weight = (
+                        _U(x.indices[k]),
+                        _U(k + shift),
+                        prob * get_entry_weight(x.entry_weights, k),
+                    )
+                    for m in range(lo, hi):
+                        b_next[i, m] += p[j, m] * (weight * b[s, m])

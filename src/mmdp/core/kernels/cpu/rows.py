@@ -1,0 +1,261 @@
+"""Sums over the entries of a row for many models at once, as vector code.
+
+A block of models is summed in registers over all entries of the row: p and v are read, and only
+the result is written. (numba by itself vectorises a loop over models for a few entries at a time,
+which reads and writes the sums each time and is limited by that.) The terms of a model are added
+in the order of the entries, whatever block it is in, so results do not depend on how the models
+are split among threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
+
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.typing.context import Context
+    from numba.core.typing.templates import Signature
+
+# Numbers in a vector register.
+WIDTH = 8 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 4
+MAX_VECTORS, MEDIUM_VECTORS = 8, 4  # vectors of a block
+_INT, _FLOAT = ir.IntType(64), ir.DoubleType()
+
+
+def _make_block_sum(n_vectors: int, width: int) -> Any:
+    """Make the vector code that sums a row of entries for n_vectors * width models.
+
+    It is base + sum_i weight p[row] (reward + scale x[column]) from model m on, over the entries i
+    from start to stop: column is ``columns[i]``; row is ``rows[i]``, or first_row + i - start if
+    rows is None; weight is ``entry_weights[i]``, or 1; reward is ``entry_rewards[i]``, or 0.
+    p and x are (any, M), base and out (M,).
+    """
+    vector = ir.VectorType(_FLOAT, width) if width > 1 else _FLOAT
+
+    def load(builder: ir.IRBuilder, pointer: ir.Value, offset: int) -> ir.Value:
+        address = builder.gep(pointer, [ir.Constant(_INT, offset)])
+        loaded = builder.load(builder.bitcast(address, vector.as_pointer()))
+        loaded.align = 8
+        return loaded
+
+    def broadcast(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
+        if width == 1:
+            return scalar
+        empty = ir.Constant(vector, ir.Undefined)
+        one_lane = builder.insert_element(empty, scalar, ir.Constant(ir.IntType(32), 0))
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
+        return builder.shuffle_vector(one_lane, empty, lanes)
+
+    def fused_multiply_add(
+        builder: ir.IRBuilder, total: ir.Value, x: ir.Value, y: ir.Value
+    ) -> ir.Value:
+        # by itself the compiler fuses in blocks of one size and not in those of another
+        function_type = ir.FunctionType(vector, [vector] * 3)
+        name = f"llvm.fmuladd.v{width}f64" if width > 1 else "llvm.fmuladd.f64"
+        function = cgutils.get_or_insert_function(builder.module, function_type, name)  # type: ignore[no-untyped-call]
+        return builder.call(function, [x, y, total])
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def block_sum(
+        typing: Context,
+        p: types.Type,
+        x: types.Type,
+        rows: types.Type,
+        columns: types.Type,
+        entry_weights: types.Type,
+        entry_rewards: types.Type,
+        first_row: types.Type,
+        start: types.Type,
+        stop: types.Type,
+        m: types.Type,
+        base: types.Type,
+        scale: types.Type,
+        out: types.Type,
+    ) -> tuple[Signature, Callable[..., ir.Value]]:
+        def codegen(
+            context: BaseContext,
+            builder: ir.IRBuilder,
+            signature: Signature,
+            args: Sequence[ir.Value],
+        ) -> ir.Value:
+            def get_data(i: int) -> ir.Value:
+                return context.make_array(signature.args[i])(context, builder, args[i]).data
+
+            def element_pointer(array: ir.Value, row: ir.Value) -> ir.Value:
+                return builder.gep(array, [builder.add(builder.mul(row, n_models), m)])
+
+            def load_scalar(i: int, index: ir.Value) -> ir.Value:
+                return broadcast(builder, builder.load(builder.gep(get_data(i), [index])))
+
+            first_row, start, stop, m = args[6:10]
+            has_rows, has_weights, has_rewards = (
+                not isinstance(signature.args[i], types.NoneType) for i in (2, 4, 5)
+            )
+            scale = broadcast(builder, args[11])
+            shape = context.make_array(signature.args[0])(context, builder, args[0]).shape
+            n_models = builder.extract_value(shape, 1)
+            zero = ir.Constant(vector, [0.0] * width if width > 1 else 0.0)
+            accumulators = [cgutils.alloca_once_value(builder, zero) for _ in range(n_vectors)]  # type: ignore[no-untyped-call]
+            shift = builder.sub(first_row, start)
+            entries = cgutils.for_range_slice(builder, start, stop, ir.Constant(_INT, 1))
+            with entries as (i, _):
+                column = builder.sext(builder.load(builder.gep(get_data(3), [i])), _INT)
+                row = (
+                    builder.load(builder.gep(get_data(2), [i]))
+                    if has_rows
+                    else builder.add(i, shift)
+                )
+                p_pointer, x_pointer = (
+                    element_pointer(get_data(0), row),
+                    element_pointer(get_data(1), column),
+                )
+                weight, reward = (
+                    load_scalar(4, i) if has_weights else None,
+                    load_scalar(5, i) if has_rewards else None,
+                )
+                for nth, accumulator in enumerate(accumulators):
+                    p, x = (
+                        load(builder, address, nth * width) for address in (p_pointer, x_pointer)
+                    )
+                    p = p if weight is None else builder.fmul(weight, p)
+                    x = x if reward is None else fused_multiply_add(builder, reward, scale, x)
+                    builder.store(
+                        fused_multiply_add(builder, builder.load(accumulator), p, x), accumulator
+                    )
+            base, out_pointer = builder.gep(get_data(10), [m]), builder.gep(get_data(12), [m])
+            for nth, accumulator in enumerate(accumulators):
+                total, base_value = builder.load(accumulator), load(builder, base, nth * width)
+                result = (
+                    builder.fadd(base_value, total)
+                    if has_rewards
+                    else fused_multiply_add(builder, base_value, scale, total)
+                )
+                store_address = builder.gep(out_pointer, [ir.Constant(_INT, nth * width)])
+                builder.store(result, builder.bitcast(store_address, vector.as_pointer())).align = 8
+            return context.get_dummy_value()
+
+        int64 = types.int64
+        argument_types = (
+            p,
+            x,
+            rows,
+            columns,
+            entry_weights,
+            entry_rewards,
+            *[int64] * 4,
+            base,
+            types.float64,
+            out,
+        )
+        return types.void(*argument_types), codegen
+
+    return block_sum
+
+
+_sum_large_block, _sum_medium_block, _sum_vector = (
+    _make_block_sum(count, WIDTH) for count in (MAX_VECTORS, MEDIUM_VECTORS, 1)
+)
+_sum_scalar = _make_block_sum(1, 1)
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def sum_row_entries(  # type: ignore[no-untyped-def]
+    p,
+    x,
+    rows,
+    columns,
+    entry_weights,
+    entry_rewards,
+    first_row,
+    start,
+    stop,
+    lo,
+    hi,
+    base,
+    scale,
+    out,
+):
+    """Compute out = base + sum_i weight p[row] (reward + scale x[column]) for the models lo..hi.
+
+    See ``_make_block_sum``. The last block of vectors may overlap the one before.
+    """
+    m, n_models, large, medium = lo, hi - lo, MAX_VECTORS * WIDTH, MEDIUM_VECTORS * WIDTH
+    while m + large <= hi:
+        _sum_large_block(
+            p,
+            x,
+            rows,
+            columns,
+            entry_weights,
+            entry_rewards,
+            first_row,
+            start,
+            stop,
+            m,
+            base,
+            scale,
+            out,
+        )
+        m += large
+    while m + medium <= hi or (m + WIDTH < hi and n_models >= medium):
+        n = min(m, hi - medium)
+        _sum_medium_block(
+            p,
+            x,
+            rows,
+            columns,
+            entry_weights,
+            entry_rewards,
+            first_row,
+            start,
+            stop,
+            n,
+            base,
+            scale,
+            out,
+        )
+        m += medium
+    while m < hi and n_models >= WIDTH:
+        n = min(m, hi - WIDTH)
+        _sum_vector(
+            p,
+            x,
+            rows,
+            columns,
+            entry_weights,
+            entry_rewards,
+            first_row,
+            start,
+            stop,
+            n,
+            base,
+            scale,
+            out,
+        )
+        m += WIDTH
+    while m < hi:
+        _sum_scalar(
+            p,
+            x,
+            rows,
+            columns,
+            entry_weights,
+            entry_rewards,
+            first_row,
+            start,
+            stop,
+            m,
+            base,
+            scale,
+            out,
+        )
+        m += 1

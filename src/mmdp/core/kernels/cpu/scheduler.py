@@ -1,0 +1,234 @@
+"""Threads that walk through the steps of a pass together, inside compiled code.
+
+A pass has steps, and a step has pieces; a step may begin when the one before is done. The
+function ``take_piece`` hands out pieces in order, and waits if a piece belongs to a step that may
+not begin yet; ``finish_piece`` counts a finished piece. Nobody waits for a thread, only for pieces
+that a running thread has taken: a helper that comes late or never costs nothing, and one thread
+alone can do all of it.
+
+A thread that loses its core in the middle of a piece holds up all others, and if other programs
+are busy that happens at every step. So a wait has a limit, a few times what a piece takes: a
+thread that waits longer stops spinning and counts it. Now and then that happens on any machine.
+If it happens more often, the machine is crowded: all but one thread leave the pass, and the next
+passes get half as many threads, for half a second, then longer each time.
+If the C library lacks the calls for that (Windows), there are no helpers.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from mmdp.core.kernels.cpu.jit import jit
+from mmdp.core.kernels.cpu.threads import ThreadPool
+
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.typing.context import Context
+    from numba.core.typing.templates import Signature
+
+    Intrinsic = tuple[Signature, Callable[..., ir.Value]]  # a type, and the code for it
+
+Counters = npt.NDArray[np.int64]  # the counters of a pass, shared by its threads
+ThreadFunction = Callable[[Counters, int], None]
+
+CAN_SHARE_STEPS = sys.platform != "win32"  # whether several threads may walk together
+_N_TAKEN, _N_FINISHED, _N_DELAYED, _LAST_DELAYED, _HELPERS_LEFT, _MAX_WAIT = (
+    0,
+    16,
+    32,
+    33,
+    34,
+    35,
+)  # slots, by line
+CROWDED_LIMITS = 3, 8  # crowded: more than 3 steps, and more than one in 8 so far, were held up
+PIECES_PER_THREAD = 2  # pieces per thread and step
+SPINS_PER_CLOCK_CHECK = 256  # tries between two looks at the clock
+SLEEP_MICROSECONDS = 50  # microseconds that a waiting thread sleeps
+MIN_WAIT_NS = 300_000  # nanoseconds that any wait may last
+WAIT_NS_PER_OPERATION = 3.0  # the same per multiply-add of a piece: three times what it takes
+_backoff_seconds = 0.5  # seconds without helpers after it was crowded
+_crowded_until = 0.0
+_crowded_threads = 1  # threads until then: half of those that were too many
+
+
+def make_counters(work: int = 0) -> Counters:
+    """Make the counters of one pass; ``work`` is the number of multiply-adds of a piece."""
+    counters = np.zeros(48, dtype=np.int64)
+    counters[_MAX_WAIT] = max(MIN_WAIT_NS, int(WAIT_NS_PER_OPERATION * work))
+    return counters
+
+
+def run_steps(pool: ThreadPool, work: int, function: ThreadFunction) -> None:
+    """Call ``function(counters, rank)`` on the threads of a pool, for a pass of ``work`` per step.
+
+    Rank 0 stays to the end; the others leave when it is crowded.
+    """
+    global _backoff_seconds, _crowded_until, _crowded_threads
+    counters = make_counters(work // count_pieces(len(pool)))
+    n_threads = len(pool) if CAN_SHARE_STEPS else 1
+    if time.monotonic() < _crowded_until:
+        n_threads = min(n_threads, _crowded_threads)
+    pool.for_each(lambda rank: function(counters, rank), range(n_threads))
+    if n_threads == 1:
+        return
+    if counters[_HELPERS_LEFT]:
+        _crowded_until, _crowded_threads = time.monotonic() + _backoff_seconds, n_threads // 2
+        _backoff_seconds = min(2 * _backoff_seconds, 2.0)
+    else:
+        _backoff_seconds = 0.5
+
+
+def count_pieces(n_threads: int) -> int:
+    """Return the number of pieces per step for that many threads."""
+    return 1 if n_threads == 1 else PIECES_PER_THREAD * n_threads
+
+
+def split_edges(size: int, n_ranges: int) -> npt.NDArray[np.int64]:
+    """Return the edges of ``n_ranges`` nearly equal ranges that cover 0..size."""
+    return np.arange(n_ranges + 1) * size // n_ranges
+
+
+def split_ranges(size: int, n_ranges: int) -> list[range]:
+    """Split 0..size into at most ``n_ranges`` nearly equal ranges, none of them empty."""
+    edges = split_edges(size, max(1, min(size, n_ranges))).tolist()
+    return [range(*limits) for limits in pairwise(edges)]
+
+
+def _element_pointer(
+    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+) -> ir.Value:
+    """Return the address of array[index] in an int64 array."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.gep(array.data, [args[1]])
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _increment(typing: Context, array: types.Type, index: object) -> Intrinsic:
+    """Add 1 to array[index] atomically; return the number before."""
+
+    def codegen(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    ) -> ir.Value:
+        one = ir.Constant(ir.IntType(64), 1)
+        return builder.atomic_rmw(
+            "add", _element_pointer(context, builder, signature, args), one, "seq_cst"
+        )
+
+    return types.int64(array, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _read_atomic(typing: Context, array: types.Type, index: object) -> Intrinsic:
+    """Read array[index] as other threads see it now."""
+
+    def codegen(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    ) -> ir.Value:
+        return builder.load_atomic(
+            _element_pointer(context, builder, signature, args), "acquire", 8
+        )
+
+    return types.int64(array, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _set_flag(typing: Context, array: types.Type, index: object) -> Intrinsic:
+    """Set array[index] = 1 for all threads to see."""
+
+    def codegen(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    ) -> ir.Value:
+        one = ir.Constant(ir.IntType(64), 1)
+        builder.store_atomic(one, _element_pointer(context, builder, signature, args), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _sleep(typing: Context, microseconds: object) -> Intrinsic:
+    """Sleep for some microseconds, by the C library."""
+
+    def codegen(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    ) -> ir.Value:
+        function_type = ir.FunctionType(ir.IntType(32), [ir.IntType(32)])
+        function = cgutils.get_or_insert_function(builder.module, function_type, "usleep")
+        builder.call(function, [builder.trunc(args[0], ir.IntType(32))])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _monotonic_ns(typing: Context) -> Intrinsic:
+    """Return the nanoseconds of a monotonic clock, by the C library."""
+
+    def codegen(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    ) -> ir.Value:
+        int64 = ir.IntType(64)
+        function_type = ir.FunctionType(ir.IntType(32), [ir.IntType(32), int64.as_pointer()])
+        function = cgutils.get_or_insert_function(builder.module, function_type, "clock_gettime")
+        timespec = cgutils.alloca_once(builder, ir.ArrayType(int64, 2))  # type: ignore[no-untyped-call]
+        pointer = builder.bitcast(timespec, int64.as_pointer())
+        builder.call(function, [ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), pointer])
+        seconds = builder.load(pointer)
+        nanoseconds = builder.load(builder.gep(pointer, [ir.Constant(int64, 1)]))
+        return builder.add(builder.mul(seconds, ir.Constant(int64, 10**9)), nanoseconds)
+
+    return types.int64(), codegen
+
+
+@jit(helper=True)
+def _wait_until_finished(counters, n_pieces):  # type: ignore[no-untyped-def]
+    """Wait until ``n_pieces`` pieces are finished."""
+    if _read_atomic(counters, _N_FINISHED) >= n_pieces:
+        return
+    start, n_tries = _monotonic_ns(), 0
+    is_delayed = False
+    while _read_atomic(counters, _N_FINISHED) < n_pieces:
+        n_tries += 1
+        if is_delayed or (
+            n_tries % SPINS_PER_CLOCK_CHECK == 0 and _monotonic_ns() - start > counters[_MAX_WAIT]
+        ):
+            if not is_delayed and counters[_LAST_DELAYED] != n_pieces:  # noted once for each step
+                counters[_LAST_DELAYED] = n_pieces
+                _increment(counters, _N_DELAYED)
+            is_delayed = True
+            _sleep(SLEEP_MICROSECONDS)
+
+
+@jit(helper=True)
+def take_piece(counters, rank, n_pieces, n_steps):  # type: ignore[no-untyped-def]
+    """Return (step, piece) to work on next; step is n_steps if nothing is left."""
+    steps_begun = _read_atomic(counters, _N_TAKEN) // n_pieces
+    if rank > 0 and _read_atomic(counters, _N_DELAYED) > max(
+        CROWDED_LIMITS[0], steps_begun // CROWDED_LIMITS[1]
+    ):
+        _set_flag(counters, _HELPERS_LEFT)
+        return n_steps, 0
+    number = _increment(counters, _N_TAKEN)
+    step = number // n_pieces
+    if step >= n_steps:
+        _wait_until_finished(counters, n_steps * n_pieces)
+        return n_steps, 0
+    _wait_until_finished(counters, step * n_pieces)
+    return step, number - step * n_pieces
+
+
+@jit(helper=True)
+def finish_piece(counters):  # type: ignore[no-untyped-def]
+    """Count a piece as finished, so that threads of the next step see its results."""
+    _increment(counters, _N_FINISHED)

@@ -1,0 +1,326 @@
+"""Compiled tree search (POMCP): the specification is in :mod:`mmdp.core.kernels.numpy.episodes`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
+from mmdp.core.kernels.cpu.passes import KernelArrays, get_entry_weight
+from mmdp.core.kernels.cpu.scheduler import split_ranges
+from mmdp.core.kernels.cpu.threads import ThreadPool
+from mmdp.core.kernels.events import ExogenousEvents
+from mmdp.core.kernels.numpy.episodes import Ints, Keys
+from mmdp.core.kernels.planner import PlannerTables
+from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, as_readonly
+from mmdp.core.kernels.sampling import cumsum_rows
+
+# Indices are unsigned: numba then drops its test for negative ones.
+_U = np.uint64
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _splitmix64(x):  # type: ignore[no-untyped-def]
+    """Hash a 64-bit number (splitmix64)."""
+    x = (x ^ (x >> _U(30))) * _U(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> _U(27))) * _U(0x94D049BB133111EB)
+    return x ^ (x >> _U(31))
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def hash_uniform(key, counter):  # type: ignore[no-untyped-def]
+    """Return a number in [0, 1) that is a hash of this key and counter."""
+    x = _splitmix64(key + (counter + _U(1)) * _U(0x9E3779B97F4A7C15))
+    return float(np.int64(x >> _U(11))) * (1.0 / 9007199254740992.0)
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def search_cdf(cdf, start, stop, u):  # type: ignore[no-untyped-def]
+    """Return the first k in start..stop whose cumulative probability exceeds u times the total.
+
+    Bisection without branches, because the processor cannot predict where a sample falls; nor can
+    it predict the length of short rows, so the last two steps are always made.
+    """
+    target = u * cdf[stop - _U(1)]
+    count = stop - start
+    while count > _U(4):
+        half = count >> _U(1)
+        start = start + half if cdf[start + half - _U(1)] <= target else start
+        count -= half
+    half = count >> _U(1)
+    start = start + half if cdf[start + half - _U(half > _U(0))] <= target else start
+    half = (count - half) >> _U(1)
+    return start + half if cdf[start + half - _U(half > _U(0))] <= target else start
+
+
+class _SearchInputs(NamedTuple):
+    """The inputs of the search (see PlannerTables)."""
+
+    x: KernelArrays
+    cdf: Array  # (T or 1, M, nnz) cumulative probabilities of tables; of length 0 for events
+    allowed: npt.NDArray[np.bool_]
+    n_allowed: Array  # (T or 1, S) how many actions are allowed
+    terminal: Array
+    values: Array
+    actions: IntArray
+    exploration: Array
+    gamma: float
+    uses_rollout: bool
+
+
+class _DecisionBatch(NamedTuple):
+    """The decisions (n,) that are made at one time, one after the other."""
+
+    states: Ints
+    beliefs: Array  # (n, M)
+    keys: Keys
+    counters: Keys
+    actions: Ints
+
+
+class _SearchTree(NamedTuple):
+    """The tree of one decision: a hash table of children, the nodes and the path to the leaf."""
+
+    belief_cdf: Array  # (M,) cumulative
+    keys: Keys
+    nodes: Keys  # 0 marks an empty slot: node 0 is the root
+    n_visits: Array
+    n_tried: Array
+    sums: Array
+    path: Keys  # (T + 1, 3): node, action, state
+
+    @classmethod
+    def allocate(cls, planner: PlannerTables, horizon: int) -> _SearchTree:
+        """Allocate a tree for that many queries."""
+        n_nodes, n_actions = planner.n_queries + 2, planner.problem.n_actions
+        n_slots = 1 << int(np.ceil(np.log2(max(4, 2 * n_nodes))))
+        return cls(
+            np.empty(planner.problem.n_models),
+            np.empty(n_slots, np.uint64),
+            np.empty(n_slots, np.uint64),
+            np.empty(n_nodes),
+            np.empty((n_nodes, n_actions)),
+            np.empty((n_nodes, n_actions)),
+            np.empty((horizon + 1, 3), np.uint64),
+        )
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _sample_next(x, cdf, t, m, row, u):  # type: ignore[no-untyped-def]
+    """Return the next state of a row in model m for the uniform number u."""
+    if len(cdf) == 0:
+        return sample_next_by_event(x, t, m, row, u)
+    start, stop = _U(x.indptr[row]), _U(x.indptr[row + _U(1)])
+    return _U(x.indices[search_cdf(cdf[t if len(cdf) > 1 else _U(0), m], start, stop, u)])
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _find_row_entries(x, t, row):  # type: ignore[no-untyped-def]
+    """Return the entries of a row at time t, and the offset of their probabilities in p."""
+    offset, time = np.int64(t) * x.time_stride, t if len(x.p_start) > 1 else _U(0)
+    start, stop = x.indptr[row] + offset, x.indptr[row + _U(1)] + offset
+    return start, stop, x.p_start[time, row if x.p_start.shape[1] > 1 else _U(0)] - start
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def sample_next_by_event(x, t, m, row, u):  # type: ignore[no-untyped-def]
+    """Return the next state of a row by shared events in model m for the uniform number u."""
+    start, stop, shift = _find_row_entries(x, t, row)
+    p = x.p[t if len(x.p) > 1 else _U(0)]
+    total, last_state = 0.0, np.int64(-1)
+    while True:
+        next_lowest, mass = np.int64(2**62), 0.0
+        for k in range(start, stop):
+            next_state = np.int64(x.indices[k])
+            prob = get_entry_weight(x.entry_weights, k) * p[k + shift, m]
+            if last_state < next_state and next_state <= next_lowest and prob > 0.0:
+                mass = prob if next_state < next_lowest else mass + prob
+                next_lowest = next_state
+        if mass == 0.0:  # by rounding, probabilities sum to less than u
+            return _U(last_state)
+        total += mass
+        last_state = next_lowest
+        if total > u:
+            return _U(last_state)
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _expect_event_reward(entry_rewards, x, t, m, row):  # type: ignore[no-untyped-def]
+    """Compute the expected reward of the events of a row in model m."""
+    total = 0.0
+    if entry_rewards is not None:
+        start, stop, shift = _find_row_entries(x, t, row)
+        p = x.p[t if len(x.p) > 1 else _U(0)]
+        for k in range(start, stop):
+            total += get_entry_weight(x.entry_weights, k) * p[k + shift, m] * entry_rewards[k]
+    return total
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def get_reward(x, t, m, s, a):  # type: ignore[no-untyped-def]
+    """Return r of (s, a) in model m."""
+    r = x.r[t if len(x.r) > 1 else _U(0)]
+    table_reward = r[s if len(r) > 1 else _U(0), a if r.shape[1] > 1 else _U(0), m]
+    return table_reward + _expect_event_reward(
+        x.entry_rewards, x, t, m, s * _U(x.allowed.shape[2]) + a
+    )
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _run_rollout(inputs, t, s, m, key, counter):  # type: ignore[no-untyped-def]
+    """Return the simulated return from (t, s) in model m by the policy, or at random."""
+    total, factor, horizon = 0.0, 1.0, _U(len(inputs.exploration))
+    n_actions = _U(inputs.allowed.shape[2])
+    while t < horizon:
+        if len(inputs.actions) > 0:
+            a = _U(inputs.actions[t, s])
+        else:
+            n_allowed = inputs.n_allowed[t if len(inputs.n_allowed) > 1 else _U(0), s]
+            n_skip = _U(np.int64(hash_uniform(key, counter) * n_allowed))
+            counter += _U(1)
+            a = n_skip
+            if n_allowed < n_actions:  # the action with ``left`` allowed ones before it
+                allowed_s, a = inputs.allowed[t if len(inputs.allowed) > 1 else _U(0), s], _U(0)
+                while n_skip > _U(0) or not allowed_s[a]:
+                    n_skip -= _U(allowed_s[a])
+                    a += _U(1)
+        total += factor * get_reward(inputs.x, t, m, s, a)
+        factor *= inputs.gamma
+        s = _sample_next(inputs.x, inputs.cdf, t, m, s * n_actions + a, hash_uniform(key, counter))
+        counter += _U(1)
+        t += _U(1)
+    return total + factor * inputs.terminal[s, m], counter
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _choose_by_ucb(allowed, n_visits, n_tried, sums, exploration):  # type: ignore[no-untyped-def]
+    """Return the allowed action with the highest confidence bound; untried ones first."""
+    best, best_action, log_visits = -np.inf, _U(0), np.log(n_visits)
+    for a in range(_U(len(allowed))):
+        if not allowed[a]:
+            continue
+        n = n_tried[a]
+        if n == 0.0:
+            return _U(a)
+        score = sums[a] / n + exploration * np.sqrt(log_visits / n)
+        if score > best + TIE_RTOL * (abs(score) + exploration):
+            best, best_action = score, _U(a)
+    return best_action
+
+
+@jit(**BASE_OPTIONS)
+def _choose_actions(begin, end, t0, batch, n_queries, inputs, tree):  # type: ignore[no-untyped-def]
+    """Make some of the decisions of a batch."""
+    for n in range(_U(begin), _U(end)):
+        key, counter, total = batch.keys[n], batch.counters[n], 0.0
+        for m in range(_U(batch.beliefs.shape[1])):
+            total += batch.beliefs[n, m]
+            tree.belief_cdf[m] = total
+        a, counter = _search_action(t0, _U(batch.states[n]), key, counter, n_queries, inputs, tree)
+        batch.actions[n], batch.counters[n] = a, counter
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _search_action(t0, s0, key, counter, n_queries, inputs, tree):  # type: ignore[no-untyped-def]
+    """Return the action with the best mean at the root, and the counter after the last number."""
+    n_states, n_actions = _U(inputs.allowed.shape[1]), _U(inputs.allowed.shape[2])
+    n_models, horizon = _U(len(tree.belief_cdf)), _U(len(inputs.exploration))
+    is_centered, mask = len(inputs.values) > 0, _U(len(tree.nodes) - 1)
+    tree.nodes[:] = _U(0)
+    tree.n_visits[:] = 0.0
+    tree.n_tried[:] = 0.0
+    tree.sums[:] = 0.0
+    n_nodes = _U(1)
+    for _ in range(n_queries):
+        m = search_cdf(tree.belief_cdf, _U(0), n_models, hash_uniform(key, counter))
+        counter += _U(1)
+        node, s, t, depth = _U(0), s0, t0, _U(0)
+        while True:
+            allowed_s = inputs.allowed[t if len(inputs.allowed) > 1 else _U(0), s]
+            a = _choose_by_ucb(
+                allowed_s,
+                tree.n_visits[node],
+                tree.n_tried[node],
+                tree.sums[node],
+                inputs.exploration[t],
+            )
+            tree.path[depth, _U(0)] = node
+            tree.path[depth, _U(1)] = a
+            tree.path[depth, _U(2)] = s
+            s = _sample_next(
+                inputs.x, inputs.cdf, t, m, s * n_actions + a, hash_uniform(key, counter)
+            )
+            counter += _U(1)
+            t += _U(1)
+            depth += _U(1)
+            if t == horizon:
+                value = inputs.terminal[s, m]
+                break
+            child_key = (node * n_actions + a) * n_states + s
+            slot = _splitmix64(child_key) & mask
+            while tree.nodes[slot] != _U(0) and tree.keys[slot] != child_key:
+                slot = (slot + _U(1)) & mask
+            if tree.nodes[slot] == _U(0):
+                tree.keys[slot] = child_key
+                tree.nodes[slot] = n_nodes
+                n_nodes += _U(1)
+                if is_centered and not inputs.uses_rollout:
+                    value = inputs.values[t, s, m]
+                else:
+                    value, counter = _run_rollout(inputs, t, s, m, key, counter)
+                break
+            node = tree.nodes[slot]
+        while depth > _U(0):
+            depth -= _U(1)
+            node, a, s = (tree.path[depth, _U(0)], tree.path[depth, _U(1)], tree.path[depth, _U(2)])
+            t = t0 + depth
+            value = get_reward(inputs.x, t, m, s, a) + inputs.gamma * value
+            tree.n_visits[node] += 1.0
+            tree.n_tried[node, a] += 1.0
+            tree.sums[node, a] += value - (inputs.values[t, s, m] if is_centered else 0.0)
+    best_mean, best_action = -np.inf, _U(0)
+    for a in range(n_actions):
+        if (
+            tree.n_tried[_U(0), a] > 0.0
+            and tree.sums[_U(0), a] / tree.n_tried[_U(0), a] > best_mean
+        ):
+            best_mean, best_action = tree.sums[_U(0), a] / tree.n_tried[_U(0), a], _U(a)
+    return best_action, counter
+
+
+class CpuTreeSearch:
+    """The tree search on the CPU, for several episodes at once."""
+
+    def __init__(self, planner: PlannerTables, horizon: int, n_threads: int) -> None:
+        self.planner, self.horizon, self.n_threads = planner, horizon, n_threads
+        x = planner.problem
+        has_events = isinstance(x.storage, ExogenousEvents)
+        cdf = np.empty((0, 1, 1)) if has_events else cumsum_rows(x.p, x.indptr)
+        self.inputs = _SearchInputs(
+            KernelArrays.from_problem(x),
+            as_readonly(cdf),
+            x.allowed,
+            as_readonly(x.allowed.sum(axis=2).astype(float)),
+            x.terminal,
+            as_readonly(planner.values),
+            as_readonly(planner.actions),
+            as_readonly(planner.exploration[:horizon]),
+            x.discount,
+            planner.uses_rollout,
+        )
+
+    def choose_actions(
+        self, t: int, states: Ints, beliefs: Array, keys: Keys, counters: Keys
+    ) -> Ints:
+        actions = np.empty(len(states), dtype=np.int64)
+        batch = _DecisionBatch(states, beliefs, keys, counters, actions)
+        n_queries = _U(self.planner.n_queries)
+
+        def run(indices: range) -> None:
+            tree = _SearchTree.allocate(self.planner, self.horizon)
+            _choose_actions(indices.start, indices.stop, _U(t), batch, n_queries, self.inputs, tree)
+
+        ThreadPool.get(self.n_threads).for_each(run, split_ranges(len(states), 8 * self.n_threads))
+        return actions

@@ -1,0 +1,413 @@
+"""Shared events: what an event does is the same in all models, but not how likely it is.
+
+p_m(s'|s, a) is the sum of corner_weights(s, a, w, c) probs_m(distribution_id(s, a), w) over the
+events w and corners c with next_states(s, a, w, c) = s'. So everything of the size S A W is stored
+once for all models, and p is never stored.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.errors import InputError, MemoryLimitError
+from mmdp.core.kernels.distributions import SUM_TOLERANCE, normalize
+from mmdp.core.kernels.numpy.backend import TableProblem
+from mmdp.core.kernels.prepared import PreparedProblem
+from mmdp.core.kernels.problem import (
+    Array,
+    IndexArray,
+    IntArray,
+    ModelPairs,
+    PolicyTable,
+    Problem,
+    StorageFormat,
+    TableStorage,
+    TransitionRow,
+    as_readonly,
+    at_time,
+)
+from mmdp.core.kernels.rewards import EventRewards, expect_events
+from mmdp.core.kernels.sampling import TransitionSampler, sample_columns
+from mmdp.core.kernels.storage import CustomStorage
+from mmdp.core.text import format_bytes
+
+MAX_TABLE_BYTES = 2 * 1024**3  # bytes that tables made from events may take
+
+
+class EventsAtTime(NamedTuple):
+    """The arrays of shared events at one time; missing ones are 0 or 1 everywhere."""
+
+    next_states: IntArray  # (S, A, W, C)
+    probs: Array  # (K, W, M)
+    distribution_id: IntArray  # (S, A)
+    corner_weights: Array  # (S, A, W, C)
+
+
+class EventPattern(NamedTuple):
+    """The sparse pattern of the tables of shared events, with p = E k at each time."""
+
+    indptr: IndexArray
+    indices: IntArray
+    E: list[Any]  # (nnz, K W) sparse: the coefficients of events in each entry
+
+
+class ExogenousEvents(CustomStorage):
+    """Transitions by exogenous events, whose effects are the same in all models.
+
+    Parameters
+    ----------
+    next_states
+        (T or 1, S, A, W, C) the next state of event w: C corners of a grid cell, or one state.
+    probs
+        (T or 1, K, W, M) the probability of event w in model m, for each of K distributions.
+    distribution_id
+        (T or 1, S, A) the distribution of each state and action; None if there is one (K = 1).
+    corner_weights
+        (T or 1, S, A, W, C) the weight of each corner; None if there is one (C = 1).
+
+    Rows of actions that are not allowed may hold any next states.
+
+    A shop with room for two; an item is asked for with probability 0.5 in one model, 0.1 in the
+    other. Action 1 orders an item.
+
+    >>> import mmdp
+    >>> stock, order, demand = np.ogrid[:3, :2, :2]
+    >>> next_states = np.minimum(np.maximum(stock - demand, 0) + order, 2)[None, ..., None]
+    >>> events = ExogenousEvents(next_states, probs=np.array([[[[0.5, 0.9], [0.5, 0.1]]]]))
+    >>> sold = np.minimum(stock, demand)
+    >>> model = mmdp.MMDP(events, events.make_rewards(5 * sold - 1 * order), discount=0.9)
+    >>> model.transitions[:, 1, 1].tolist()
+    [[0.0, 0.5, 0.5], [0.0, 0.1, 0.9]]
+    >>> model.rewards[:, 1, 1].tolist()
+    [1.5, -0.5]
+    """
+
+    has_valid_rows = True
+
+    def __init__(
+        self,
+        next_states: npt.ArrayLike,
+        probs: npt.ArrayLike,
+        distribution_id: npt.ArrayLike | None = None,
+        corner_weights: npt.ArrayLike | None = None,
+    ) -> None:
+        self.next_states = _read_array(next_states, "next_states", "iu", 5)
+        self.probs = as_readonly(normalize(_read_array(probs, "probs", "iuf", 4), axis=2))
+        self.distribution_id = (
+            None
+            if distribution_id is None
+            else _read_array(distribution_id, "distribution_id", "iu", 3)
+        )
+        self.corner_weights = (
+            None
+            if corner_weights is None
+            else as_readonly(normalize(_read_array(corner_weights, "corner_weights", "f", 5)))
+        )
+        self.shape = (self.probs.shape[3], *self.next_states.shape[1:3])
+        self.n_times = max(len(x) for x in self.get_arrays())
+        self._check_arrays()
+
+    # ------------------------------------------------------------ what a storage must have
+    @property
+    def n_entries(self) -> int:
+        return int(np.prod(self.next_states.shape[1:]))
+
+    @property
+    def max_row_length(self) -> int:
+        return int(np.prod(self.next_states.shape[3:]))
+
+    def get_arrays(self) -> list[npt.NDArray[Any]]:
+        arrays = (self.next_states, self.probs, self.distribution_id, self.corner_weights)
+        return [x for x in arrays if x is not None]
+
+    def prepare(self, problem: Problem, horizon: int) -> PreparedProblem:
+        return NumpyEventProblem(problem, horizon)
+
+    def map_models(self, function: Callable[[Array], Array]) -> ExogenousEvents:
+        clone, probs = copy.copy(self), as_readonly(function(self.probs))
+        clone.__dict__.pop("_table", None)
+        clone.probs, clone.shape = probs, (probs.shape[3], *self.shape[1:])
+        return clone
+
+    @property
+    def format(self) -> StorageFormat:
+        return "events"
+
+    def get_row(self, t: int, row: int) -> TransitionRow:
+        e, (s, a) = self.at_time(t), divmod(row, self.shape[2])
+        terms = e.corner_weights[s, a, :, :, None] * e.probs[e.distribution_id[s, a], :, None]
+        next_states, inverse = np.unique(e.next_states[s, a], return_inverse=True)
+        p = np.zeros((len(next_states), terms.shape[2]))
+        np.add.at(p, inverse.reshape(-1), terms.reshape(-1, terms.shape[2]))
+        is_possible = p.any(axis=1)
+        return TransitionRow(next_states[is_possible], p[is_possible])
+
+    def make_sampler(self) -> TransitionSampler:
+        return EventSampler(self)
+
+    def reorder(
+        self, states: IndexArray, actions: IndexArray
+    ) -> tuple[ExogenousEvents, IndexArray]:
+        clone, new_ids = copy.copy(self), np.argsort(states).astype(np.int32)
+        for cached_name in ("pattern", "_table"):
+            clone.__dict__.pop(cached_name, None)
+        clone.next_states = as_readonly(new_ids[self.next_states[:, states][:, :, actions]])
+        for name in ("distribution_id", "corner_weights"):
+            array = getattr(self, name)
+            setattr(
+                clone, name, None if array is None else as_readonly(array[:, states][:, :, actions])
+            )
+        clone.allowed = None if self.allowed is None else self.allowed[np.ix_(states, actions)]
+        return clone, np.empty(0, np.int64)
+
+    def iter_content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        return iter(self.get_arrays())
+
+    def at_time(self, t: int) -> EventsAtTime:
+        """Return all arrays at time t."""
+        shape = self.next_states.shape[1:]
+        ids = np.int32(0) if self.distribution_id is None else at_time(self.distribution_id, t)
+        weights = 1.0 if self.corner_weights is None else at_time(self.corner_weights, t)
+        return EventsAtTime(
+            at_time(self.next_states, t),
+            at_time(self.probs, t),
+            np.broadcast_to(ids, shape[:2]),
+            np.broadcast_to(weights, shape),
+        )
+
+    def make_rewards(self, reward: npt.ArrayLike) -> EventRewards:
+        """Make model rewards from the reward of each event, (S, A, W) or (T or 1, S, A, W)."""
+        array = np.asarray(reward)
+        array = _read_array(array[None] if array.ndim == 3 else array, "reward", "iuf", 4)
+        shape = self.next_states.shape[1:4]
+        is_varying = len(array) > 1 < self.n_times
+        if array.shape[1:] != shape or (is_varying and len(array) != self.n_times):
+            n_times = self.n_times if is_varying else "times or 1"
+            raise InputError(
+                f"events: reward has shape {array.shape}; it must be ({n_times}, "
+                f"{', '.join(map(str, shape))})"
+            )
+        return EventRewards(array, self.probs, self.distribution_id)
+
+    # ------------------------------------------------------------ within
+    def _check_arrays(self) -> None:
+        """Raise InputError if shapes, indices or probabilities are wrong."""
+        _, S, A, W, C = self.next_states.shape
+        n_distributions = self.probs.shape[1]
+        expected_shapes = {
+            "probs": (self.probs, (n_distributions, W, self.shape[0])),
+            "distribution_id": (self.distribution_id, (S, A)),
+            "corner_weights": (self.corner_weights, (S, A, W, C)),
+        }
+        for name, (array, shape) in expected_shapes.items():
+            if array is not None and array.shape[1:] != shape:
+                raise InputError(
+                    f"events: {name} has shape {array.shape}; with next_states of shape "
+                    f"{self.next_states.shape} it must be "
+                    f"(times or 1, {', '.join(map(str, shape))})"
+                )
+        for field in self.get_arrays():
+            if len(field) not in (1, self.n_times):
+                raise InputError(
+                    f"events cover {len(field)} and {self.n_times} times; give one of them"
+                )
+        if self.distribution_id is None and n_distributions > 1:
+            raise InputError(
+                f"events: probs has {n_distributions} distributions; give distribution_id= with "
+                "the number of the one that each state and action has"
+            )
+        if self.corner_weights is None and C > 1:
+            raise InputError(
+                f"events: next_states has {C} corners; give corner_weights= with the weight of each"
+            )
+        for name, array, size in (
+            ("next_states", self.next_states, S),
+            ("distribution_id", self.distribution_id, n_distributions),
+        ):
+            if array is not None and array.size and not 0 <= array.min() <= array.max() < size:
+                raise InputError(f"events: {name} must be from 0 to {size - 1}")
+        for name, array, axis in (
+            ("probs", self.probs, 2),
+            ("corner_weights", self.corner_weights, 4),
+        ):
+            if array is not None:
+                _check_distribution(name, array, axis)
+
+    @cached_property
+    def pattern(self) -> EventPattern:
+        """The sparse pattern of the tables; it does not depend on the probabilities of events."""
+        import scipy.sparse
+
+        (_, S, A), (W, C) = self.shape, self.next_states.shape[3:]
+        snapshots = [self.at_time(t) for t in range(self.n_times)]
+        columns = [(e.distribution_id[:, :, None] * W + np.arange(W)).repeat(C) for e in snapshots]
+        row = np.arange(S * A).repeat(W * C)
+        is_used = [
+            (e.corner_weights.reshape(-1) != 0) & e.probs.any(axis=2).reshape(-1)[k]
+            for e, k in zip(snapshots, columns, strict=True)
+        ]
+        cell_keys = [
+            (row * S + e.next_states.reshape(-1))[u]
+            for e, u in zip(snapshots, is_used, strict=True)
+        ]
+        cells = np.unique(np.concatenate(cell_keys))
+        E = []
+        for t, (e, k, u) in enumerate(zip(snapshots, columns, is_used, strict=True)):
+            coords = np.searchsorted(cells, cell_keys[t]), k[u]
+            shape = len(cells), len(e.probs) * W
+            E.append(
+                scipy.sparse.coo_array((e.corner_weights.reshape(-1)[u], coords), shape).tocsr()
+            )
+        lengths = np.bincount(cells // S, minlength=S * A)
+        return EventPattern(
+            np.concatenate([[0], np.cumsum(lengths)]), (cells % S).astype(np.int32), E
+        )
+
+    def compute_table(self) -> TableStorage:
+        """Compute the tables p = E k of all times."""
+        self._check_table_size()
+        indptr, indices, E = self.pattern
+        M, S, A = self.shape
+        p = np.empty((self.n_times, len(indices), M))
+        for t, matrix in enumerate(E):
+            p[t] = matrix @ at_time(self.probs, t).reshape(-1, M)
+        return TableStorage(indptr, indices, p, len(indices) == S * A * S)
+
+    def _check_table_size(self) -> None:
+        """Raise MemoryLimitError if the tables would be larger than MAX_TABLE_BYTES."""
+        M, S, A = self.shape
+        size = 8 * self.n_times * M * S * A * min(S, self.max_row_length * self.n_times)
+        if size > MAX_TABLE_BYTES:
+            raise MemoryLimitError(
+                f"the tables of these shared events would take {format_bytes(size)}; policies "
+                "with memory, dual bounds and files by entry need them",
+                [
+                    "use a method that needs none, such as cadp or qmdp",
+                    "take fewer models with subset()",
+                    "make the axes coarser",
+                ],
+            )
+
+
+def _read_array(values: npt.ArrayLike, name: str, dtype_kinds: str, ndim: int) -> npt.NDArray[Any]:
+    """Convert values to a read-only array of int32 or float64 with ``ndim`` axes."""
+    array = np.asarray(values)
+    if array.dtype.kind not in dtype_kinds or array.ndim != ndim:
+        expected_type = "numbers" if "f" in dtype_kinds else "whole numbers"
+        raise InputError(
+            f"events: {name} must be {expected_type} with {ndim} axes, not {array.dtype} of shape "
+            f"{array.shape}"
+        )
+    return as_readonly(array.astype(np.float64 if "f" in dtype_kinds else np.int32, copy=False))
+
+
+def _check_distribution(name: str, array: Array, axis: int) -> None:
+    """Raise InputError if an array is not a distribution along this axis."""
+    if not array.min(initial=0.0) >= 0:  # false for NaN too
+        raise InputError(f"events: {name} must not be negative or NaN")
+    sums = array.sum(axis=axis)
+    is_wrong = ~(np.abs(sums - 1.0) <= SUM_TOLERANCE)
+    if is_wrong.any():
+        index = tuple(int(i) for i in np.argwhere(is_wrong)[0])
+        axis_letters = "tkm" if name == "probs" else "tsaw"
+        location = ", ".join(f"{x}={i}" for x, i in zip(axis_letters, index, strict=True))
+        raise InputError(f"events: {name} sums to {sums[index]:.10g}, not 1, at {location}")
+
+
+class EventSampler(NamedTuple):
+    """A sampler of next states by shared events, for single episodes."""
+
+    events: ExogenousEvents
+
+    def sample_next(self, t: int, rows: IndexArray, models: IndexArray, u: Array) -> IndexArray:
+        e, (s, a) = self.events.at_time(t), np.divmod(rows, self.events.shape[2])
+        p = e.corner_weights[s, a] * e.probs[e.distribution_id[s, a], :, models][:, :, None]
+        next_states = e.next_states[s, a].reshape(len(rows), -1)
+        order = np.argsort(next_states, axis=1, kind="stable")
+        k = sample_columns(np.take_along_axis(p.reshape(next_states.shape), order, axis=1), u)
+        indices = np.arange(len(rows))
+        return next_states[indices, order[indices, k]].astype(np.int64)
+
+    def likelihood(self, t: int, rows: IndexArray, next_states: IndexArray) -> Array:
+        e, (s, a) = self.events.at_time(t), np.divmod(rows, self.events.shape[2])
+        is_match = e.next_states[s, a] == next_states[:, None, None]
+        return expect_events(
+            (is_match * e.corner_weights[s, a]).sum(axis=2), e.probs, e.distribution_id[s, a]
+        )
+
+
+class EventProblem(PreparedProblem):
+    """A prepared problem with shared events, on any backend."""
+
+    @property
+    def events(self) -> ExogenousEvents:
+        """The shared events of the problem."""
+        storage = self.problem.storage
+        assert isinstance(storage, ExogenousEvents)
+        return storage
+
+    def compute_pair_optima(
+        self, pairs: ModelPairs, y: Array | None = None, u: Array | None = None
+    ) -> Array:
+        """Compute the optima of pairs of models, by tables of two models at a time if y is None."""
+        if y is not None or u is not None:
+            return super().compute_pair_optima(pairs, y, u)
+        self.events.pattern  # noqa: B018  # found once for all pairs
+        index = np.zeros(1, np.int64)
+        values = []
+        for i, j in zip(pairs.first, pairs.second, strict=True):
+            pair_problem = self.problem.select_models(np.array([i, j] if i != j else [i]))
+            prepared = self._prepare_tables(
+                pair_problem._replace(
+                    storage=pair_problem.storage.to_table(), r=np.asarray(pair_problem.r)
+                )
+            )
+            values.append(
+                prepared.compute_pair_optima(pairs._replace(first=index, second=index + (i != j)))
+            )
+        return np.concatenate(values)
+
+    def _prepare_tables(self, problem: Problem) -> PreparedProblem:
+        """Prepare a problem of a few models with tables, on this backend."""
+        return TableProblem(problem, self.horizon)
+
+    def get_row(self, t: int, s: int, a: int) -> TransitionRow:
+        return self.events.get_row(t, s * self.problem.n_actions + a)
+
+
+class NumpyEventProblem(EventProblem):
+    """Shared events in plain numpy, one event at a time."""
+
+    def expect_next(self, t: int, v: Array) -> Array:
+        e, x = self.events.at_time(t), self.problem
+        total = np.zeros((x.n_states, x.n_actions, v.shape[1]))
+        for w, c in np.ndindex(e.next_states.shape[2:]):
+            total += (
+                e.corner_weights[:, :, w, c, None]
+                * e.probs[e.distribution_id, w]
+                * v[e.next_states[:, :, w, c]]
+            )
+        return total
+
+    def push_forward(self, t: int, b: Array, policy_row: PolicyTable) -> Array:
+        import scipy.sparse
+
+        e, next_b = self.events.at_time(t), np.zeros_like(b)
+        s, a = (
+            (np.arange(len(policy_row)), policy_row)
+            if policy_row.ndim == 1
+            else np.nonzero(policy_row)
+        )
+        flow = b[s] if policy_row.ndim == 1 else b[s] * policy_row[s, a, None]
+        indptr = e.next_states.shape[3] * np.arange(len(s) + 1)
+        for w in range(e.next_states.shape[2]):
+            weights, next_states = e.corner_weights[s, a, w].ravel(), e.next_states[s, a, w].ravel()
+            matrix = scipy.sparse.csr_array((weights, next_states, indptr), (len(s), len(b)))
+            next_b += matrix.T @ (flow * e.probs[e.distribution_id[s, a], w])
+        return next_b

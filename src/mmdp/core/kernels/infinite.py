@@ -1,0 +1,482 @@
+"""Models without a last decision: exact values by linear algebra, models first.
+
+Without a discount (gamma = 1) episodes must end by themselves: see :mod:`mmdp.core.kernels.proper`.
+
+Symbols besides those of :mod:`mmdp.core.kernels.problem`, for a stationary policy pi:
+
+=========  ======================================================  ==================
+P          p_m(s' | s, a)                                          (M, S, A, S')
+F          (I - gamma P_m^pi)^-1                                   (M, S, S)
+v          F_m r_m^pi, the values                                  (M, S)
+d          mu F_m, the discounted visits                           (M, S)
+=========  ======================================================  ==================
+
+``InfiniteHorizon.from_problem(problem)`` has full matrices (M, S, A, S) if these fit. Values are
+iterated if there are many states.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.errors import InputError, Remedy
+from mmdp.core.kernels.events import ExogenousEvents
+from mmdp.core.kernels.prepared import PreparedProblem
+from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, Problem, find_row_entries
+from mmdp.core.kernels.proper import find_transient
+from mmdp.core.timing import TimeUp
+
+CacheKey = tuple[tuple[int, ...], str, bytes]  # shape, dtype and content of a policy
+
+MAX_MATRIX_BYTES = 2**28  # bytes that P may take; beyond that values are iterated
+REL_TOL = 1e-14  # last change of iterated values, relative to the rewards
+EPS = float(np.finfo(float).eps)
+TAIL_WEIGHT = 1e-4  # weight of what lies beyond the horizon at which planning by time ends
+MAX_PLANNING_HORIZON = 1000  # decisions of that horizon at most
+MAX_VALUE_BYTES = 2**29  # bytes that values by time, state and model may take there
+CLOCK_INTERVAL = 64  # iterations between two looks at the clock
+MAX_CHANGE_RATIO, BICGSTAB_RTOL = (
+    0.5,
+    1e-6,
+)  # what a correction must make of a change at most, and may
+MAX_DIRECT_STATES = 256  # states up to which values are found by factorising
+BLOCK_MULTIPLY_ADDS = 2**28  # multiply-adds of factorisations between two looks
+DIRECT_SPEEDUP = 30  # times that a multiply-add is faster in a factorisation than in an iteration
+MAX_ITER_UNDISCOUNTED = 100_000  # iterations until values without a discount are given up
+
+
+def check_infinite_horizon(
+    problem: Problem, n_times: int | None, state_labels: Sequence[str] = ()
+) -> None:
+    """Raise InputError if the values over an infinite horizon do not exist."""
+    if n_times is not None:
+        raise InputError(
+            f"the model varies over {n_times} time steps, so it has no infinite horizon",
+            [Remedy("horizon", n_times), "give rates that do not vary"],
+        )
+    if reason := problem.reason_if_switching(
+        "an infinite horizon is for models that stay as they are"
+    ):
+        raise InputError(reason, [Remedy("horizon", 50, verb="give a number, for example")])
+    if problem.discount == 1:
+        get_proper_info(problem, state_labels)
+
+
+def choose_planning_horizon(problem: Problem) -> int:
+    """Choose the finite horizon at which planning by time stands for an infinite one."""
+    x = problem
+    truncation = find_truncation_horizon(x, TAIL_WEIGHT)[0]
+    max_in_memory = MAX_VALUE_BYTES // (8 * x.n_states * x.n_models)
+    return max(1, min(truncation, MAX_PLANNING_HORIZON, max_in_memory))
+
+
+def find_truncation_horizon(problem: Problem, tail_share: float) -> tuple[int, float]:
+    """Return a horizon after which at most ``tail_share`` of the weight is left, and that weight.
+
+    An episode of N decisions at most, on average, goes on for e N with probability 1/e at most.
+    """
+    g = problem.discount
+    if g < 1:
+        horizon = 1 if g == 0 else math.ceil(math.log(tail_share) / math.log(g))
+        return horizon, g**horizon / (1 - g)
+    effective_horizon, n_rounds = (
+        InfiniteHorizon.from_problem(problem).effective_horizon,
+        math.ceil(-math.log(tail_share)),
+    )
+    return n_rounds * math.ceil(math.e * effective_horizon), math.exp(-n_rounds) * effective_horizon
+
+
+class ModelOptima(NamedTuple):
+    """The optimal policy of each model: actions (M, S) and values (M, S).
+
+    ``error_bound`` (M,): no policy has values that are higher by more than this. If not
+    ``is_complete``, the time was up before, and other actions may be better.
+    """
+
+    actions: IntArray
+    values: Array
+    error_bound: Array
+    is_complete: bool
+
+
+class InfiniteHorizon:
+    """Values of policies that are the same at all times, over an infinite horizon.
+
+    A policy is (S,) actions, (M, S) actions of each model, or (S, A) probabilities.
+    ``check_time`` is called every so often and may raise :class:`mmdp.core.timing.TimeUp`.
+    """
+
+    def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
+        self.problem, self.check_time = problem, check_time
+        self.last_cache: dict[str, tuple[CacheKey, Array]] = {}  # of the last policy
+        self.retained_cache: dict[str, tuple[CacheKey, Array]] = {}
+        self.r: Array = np.moveaxis(problem.r[0], 2, 0)  # (M, S, A)
+        self.transient: Array = np.ones((1, 1))  # (M, S) 0 where nothing follows
+        if problem.discount == 1:
+            self.proper_info = get_proper_info(problem)
+            self.transient = self.proper_info.transient
+            self.r = self.r * self.transient[:, :, None]
+            self.problem = problem._replace(r=np.moveaxis(self.r, 0, 2)[None])
+
+    @staticmethod
+    def from_problem(
+        problem: Problem, check_time: Callable[[], object] = lambda: None
+    ) -> InfiniteHorizon:
+        """Choose a solver by the size and the storage of a problem."""
+        x = problem
+        size = 8 * x.n_models * x.n_states**2 * x.n_actions
+        iterative_solver = (
+            MatrixFreeSolver
+            if isinstance(x.storage, ExogenousEvents) and x.discount < 1
+            else IterativeSolver
+        )
+        return (DirectSolver if size <= MAX_MATRIX_BYTES else iterative_solver)(x, check_time)
+
+    def with_clock(self, check_time: Callable[[], object]) -> InfiniteHorizon:
+        """Return a copy that calls another ``check_time``."""
+        clone = copy.copy(self)
+        clone.check_time = check_time
+        return clone
+
+    def retain_cache(self) -> None:
+        """Keep the cached results of the last policy until the next call."""
+        self.retained_cache.update(self.last_cache)
+
+    def compute_q(self, v: Array) -> Array:
+        """Compute (M, S, A) q = r + gamma P v."""
+        raise NotImplementedError
+
+    def solve_linear(self, policy: PolicyTable, rhs: Array, *, transposed: bool = False) -> Array:
+        """Solve (I - gamma P^pi) x = rhs, or its transpose, for x (M, S)."""
+        raise NotImplementedError
+
+    def compute_values(self, policy: PolicyTable) -> Array:
+        """Compute the values v (M, S) of a policy."""
+        rhs = (self._to_probs(policy) * self.r).sum(axis=2)
+        return self._get_cached("v", policy, lambda: self.solve_linear(policy, rhs))
+
+    def compute_occupancy(self, policy: PolicyTable) -> Array:
+        """Compute the discounted visits d (M, S) of a policy."""
+        initial = np.broadcast_to(self.problem.initial.T, self.r.shape[:2])
+        return self._get_cached(
+            "d", policy, lambda: self.solve_linear(policy, initial, transposed=True)
+        )
+
+    def _get_cached(self, name: str, policy: PolicyTable, compute: Callable[[], Array]) -> Array:
+        """Return the cached array for the last or a retained policy, else compute it."""
+        key = (policy.shape, policy.dtype.str, policy.tobytes())
+        if name in self.retained_cache and self.retained_cache[name][0] == key:
+            self.last_cache[name] = self.retained_cache[name]
+        if name not in self.last_cache or self.last_cache[name][0] != key:
+            self.last_cache[name] = key, compute()
+        return self.last_cache[name][1]
+
+    def compute_returns(self, policy: PolicyTable) -> Array:
+        """Compute the return (M,) of a policy in every model."""
+        return self.problem.compute_returns(self.compute_values(policy).T)
+
+    def compute_model_optima(
+        self, allowed: npt.NDArray[np.bool_] | None = None, init: ModelOptima | None = None
+    ) -> ModelOptima:
+        """Compute the optimal policy of each model over the allowed actions, by policy iteration.
+
+        For any v at all the optimum is at most v + n max(T v - v), T v = max_a q, with n the most
+        decisions that count. If the time is up, that is proven for the last v.
+        """
+        feasible = self.problem.allowed[0] if allowed is None else allowed
+        m, s = np.indices(self.r.shape[:2])
+        r = np.where(feasible, self.r, -np.inf)
+        actions = r.argmax(axis=2)
+        if init is not None:
+            actions = np.where(feasible[s, init.actions], init.actions, actions)
+        effective_horizon, last_total = self.effective_horizon, np.full(len(r), -np.inf)
+        v, is_expired = (
+            np.broadcast_to(effective_horizon * r.max(axis=(1, 2))[:, None], r.shape[:2]),
+            False,
+        )
+        while True:
+            try:
+                self.check_time()
+                v = self.compute_values(actions)
+            except TimeUp:
+                is_expired = True
+            q = np.where(feasible, self.compute_q(v), -np.inf)
+            best_q, tol = q.max(axis=2), self._q_rounding_error() * np.abs(v).max(axis=1)
+            # with rounding, following ties or values that do not rise could go in circles
+            has_improved = v.sum(axis=1) > last_total
+            is_better = (best_q > q[m, s, actions] + tol[:, None]) & has_improved[:, None]
+            if is_expired or not is_better.any():
+                error_bound = effective_horizon * (np.maximum(best_q - v, 0.0).max(axis=1) + tol)
+                return ModelOptima(actions.astype(np.int32), best_q, error_bound, not is_expired)
+            actions, last_total = np.where(is_better, q.argmax(axis=2), actions), v.sum(axis=1)
+
+    def _q_rounding_error(self) -> float:
+        """Return the relative rounding error of q."""
+        return EPS * (self.problem.storage.max_row_length + 4)
+
+    def rounding_errors(self) -> Array:
+        """Bound (M,) the effect of rounding on the return of each model."""
+        x = self.problem
+        n_terms = (x.n_states + x.n_models) * self.effective_horizon
+        return 16 * EPS * n_terms * x.max_abs_returns(math.inf, self.effective_horizon)
+
+    def return_span(self) -> float:
+        """Return the range of possible returns; see :meth:`Problem.return_span`."""
+        return self.problem.return_span(math.inf, self.effective_horizon)
+
+    @cached_property
+    def effective_horizon(self) -> float:
+        """The most decisions that count, sum_t gamma^t; those of the longest policy if gamma is 1.
+
+        For any u with u >= 1 - e + P u for every action, u / (1 - e) is such a number.
+        """
+        x = self.problem
+        if x.discount < 1:
+            return 1 / (1 - x.discount)
+        if self.proper_info.effective_horizon is None:
+            step_counter = self.with_clock(lambda: None)  # nothing is known without it
+            step_counter.r, step_counter.effective_horizon = np.ones_like(self.r), 0.0
+            step_counter.last_cache, step_counter.retained_cache = {}, {}
+            u = step_counter.compute_model_optima().values
+            q = np.where(x.allowed[0], step_counter.compute_q(u), -np.inf)
+            e = float(np.maximum(q.max(axis=2) - u, 0.0).max())
+            self.proper_info.effective_horizon = float(u.max()) / (1 - e) if e < 1 else math.inf
+        return self.proper_info.effective_horizon
+
+    def _to_probs(self, policy: PolicyTable) -> Array:
+        """Convert a policy to action probabilities (M or 1, S, A)."""
+        if policy.ndim == 2 and policy.dtype.kind == "f":
+            return np.asarray(policy[None], dtype=np.float64)
+        probs: Array = np.eye(self.problem.n_actions)[np.atleast_2d(policy)]
+        return probs
+
+
+class IterativeSolver(InfiniteHorizon):
+    """Values by iteration on the entries, with all models as one system; for many states."""
+
+    uses_factorization = False  # whether iterating took too long before
+
+    @cached_property
+    def prepared(self) -> PreparedProblem:
+        """The problem of one decision, prepared on the default backend."""
+        from mmdp.core.kernels import get_backend
+
+        return get_backend("auto", self.problem, n_passes=MAX_PLANNING_HORIZON).prepare(
+            self.problem, 1
+        )
+
+    def compute_q(self, v: Array) -> Array:
+        expected = np.moveaxis(self.prepared.expect_next(0, np.ascontiguousarray(v.T)), 2, 0)
+        return self.r + self.problem.discount * self.transient[:, :, None] * expected
+
+    def solve_linear(self, policy: PolicyTable, rhs: Array, *, transposed: bool = False) -> Array:
+        """Iterate x = rhs + gamma P x until nothing changes beyond rounding.
+
+        In between, x moves by what BiCGSTAB finds for the last change, if that makes it smaller.
+        """
+        step, max_iter = self._make_step(policy, transposed)
+        max_iter = 0 if self.uses_factorization else max_iter
+        x, scale, last_change = np.array(rhs), float(np.abs(rhs).max()), math.inf
+        n, last_x = 0, x
+        while True:
+            n += 1
+            if n % CLOCK_INTERVAL == 0:
+                self.check_time()
+            if n > max_iter:
+                self.uses_factorization = True
+                return self._solve_by_model(policy, rhs, transposed)
+            if n > MAX_ITER_UNDISCOUNTED and self.problem.discount == 1:
+                raise _make_improper_error()
+            new_x = rhs + step(x)
+            change = float(np.abs(new_x - x).max())
+            if change <= REL_TOL * scale or change <= 4 * EPS * float(np.abs(new_x).max()):
+                return new_x
+            if change < MAX_CHANGE_RATIO * last_change:
+                last_change, last_x, x = (
+                    change,
+                    new_x,
+                    x + self._compute_correction(step, new_x - x),
+                )
+            else:
+                x = new_x if change < last_change else last_x
+
+    def _compute_correction(self, step: Callable[[Array], Array], residual: Array) -> Array:
+        """Approximate d = residual + gamma P d by BiCGSTAB."""
+        from scipy.sparse.linalg import LinearOperator, bicgstab
+
+        def apply_system(d: Array) -> Array:
+            return d - step(d.reshape(residual.shape)).ravel()
+
+        system = LinearOperator((residual.size, residual.size), apply_system, dtype=np.float64)
+        d, _ = bicgstab(
+            system,
+            residual.ravel(),
+            rtol=BICGSTAB_RTOL,
+            maxiter=CLOCK_INTERVAL,
+            callback=lambda _: self.check_time(),
+        )
+        return d.reshape(residual.shape) if np.isfinite(d).all() else residual
+
+    def _make_step(
+        self, policy: PolicyTable, transposed: bool
+    ) -> tuple[Callable[[Array], Array], float]:
+        """Make x -> gamma P^pi x, and the number of its calls that cost a factorization."""
+        matrix, S = self._build_discounted_matrix(policy), self.problem.n_states
+        break_even = len(self.r) * S**3 / (DIRECT_SPEEDUP * max(matrix.nnz, 1))
+        matrix = matrix.T.tocsr() if transposed else matrix
+        return lambda x: np.asarray(matrix @ x.ravel()).reshape(x.shape), break_even
+
+    def _solve_by_model(self, policy: PolicyTable, rhs: Array, transposed: bool) -> Array:
+        """Solve the system of one model after the other, by its matrix."""
+        matrix, S = self._build_discounted_matrix(policy), self.problem.n_states
+        solution = np.empty(self.r.shape[:2])
+        for m, b in enumerate(rhs):
+            self.check_time()
+            A = np.eye(S) - matrix[m * S : (m + 1) * S, m * S : (m + 1) * S].toarray()
+            solution[m] = _solve_or_raise(A.T if transposed else A, b[:, None])[:, 0]
+        return solution
+
+    def _build_discounted_matrix(self, policy: PolicyTable) -> Any:
+        """Build the block-diagonal matrix (M S, M S) of gamma P^pi."""
+        from scipy.sparse import csr_array
+
+        x, (M, S) = self.problem, self.r.shape[:2]
+        if policy.ndim == 2 and policy.dtype.kind != "f":
+            m, s = np.indices((M, S)).reshape(2, -1)
+            k, position = find_row_entries(x.indptr, s * x.n_actions + policy.ravel())
+            m, s, next_state, data = m[position], s[position], x.indices[k], x.p[0, k, m[position]]
+        else:
+            probs = self._to_probs(policy)[0]
+            row = np.flatnonzero(probs)
+            k, position = find_row_entries(x.indptr, row)
+            cells, cell_index = np.unique(
+                row[position] // x.n_actions * S + x.indices[k], return_inverse=True
+            )
+            mixing = csr_array(
+                (probs.ravel()[row[position]], (cell_index, k)), shape=(len(cells), len(x.p[0]))
+            )
+            data = (mixing @ x.p[0]).T.ravel()  # before there are entries of each model
+            m, (s, next_state) = (
+                np.repeat(np.arange(M), len(cells)),
+                np.tile(np.divmod(cells, S), M),
+            )
+        data *= x.discount * np.broadcast_to(self.transient, (M, S))[m, s]
+        return csr_array((data, (m * S + s, m * S + next_state)), shape=(M * S, M * S))
+
+
+class DirectSolver(IterativeSolver):
+    """Values by full matrices, which are factorized if there are few states."""
+
+    def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
+        super().__init__(problem, check_time)
+        x = self.problem
+        P = np.zeros((x.n_models, len(x.indptr) - 1, x.n_states))
+        P[:, x.get_entry_rows(), x.indices] = x.p[0].T
+        self.P = P.reshape(x.n_models, x.n_states, x.n_actions, x.n_states)
+        self.P *= self.transient[:, :, None, None]
+
+    def compute_q(self, v: Array) -> Array:
+        return self.r + self.problem.discount * np.matmul(self.P, v[:, None, :, None])[..., 0]
+
+    def solve_linear(self, policy: PolicyTable, rhs: Array, *, transposed: bool = False) -> Array:
+        if self.problem.n_states > MAX_DIRECT_STATES:
+            return super().solve_linear(policy, rhs, transposed=transposed)
+        A = self._build_matrix(policy)
+        A = np.swapaxes(A, 1, 2) if transposed else A
+        return self._map_model_blocks(lambda m: _solve_or_raise(A[m], rhs[m][:, :, None])[:, :, 0])
+
+    def compute_inverse(self, policy: IntArray) -> Array:
+        """Compute (M, S, S) F = (I - gamma P^pi)^-1."""
+        A = self._build_matrix(policy)
+        return self._map_model_blocks(lambda m: _solve_or_raise(A[m], np.eye(A.shape[1])))
+
+    def _map_model_blocks(self, compute_block: Callable[[slice], npt.NDArray[Any]]) -> Array:
+        """Compute the results of all models block by block, checking the time before each."""
+        M, S = self.r.shape[:2]
+        size, results = max(1, BLOCK_MULTIPLY_ADDS // S**3), []
+        for start in range(0, M, size):
+            self.check_time()
+            results.append(compute_block(slice(start, start + size)))
+        return np.concatenate(results, dtype=np.float64)
+
+    def _build_matrix(self, policy: PolicyTable) -> Array:
+        """Build (M, S, S) I - gamma P^pi."""
+        if policy.dtype.kind == "f":
+            P = np.einsum("sa,msaz->msz", policy, self.P)
+        else:
+            m, s = np.indices(self.r.shape[:2])
+            P = self.P[m, s, policy]
+        matrix: Array = np.eye(P.shape[1]) - self.problem.discount * P
+        return matrix
+
+
+class MatrixFreeSolver(IterativeSolver):
+    """Values by iteration on a prepared problem, without entries of the transitions."""
+
+    def _make_step(
+        self, policy: PolicyTable, transposed: bool
+    ) -> tuple[Callable[[Array], Array], float]:
+        g, probs, transient = self.problem.discount, self._to_probs(policy), self.transient
+        if transposed:
+            return (
+                lambda x: g * self.prepared.push_forward(0, (transient * x).T, policy).T,
+                math.inf,
+            )
+        return (
+            lambda x: (
+                g
+                * transient
+                * (probs * np.moveaxis(self.prepared.expect_next(0, x.T), 2, 0)).sum(axis=2)
+            ),
+            math.inf,
+        )
+
+
+def _solve_or_raise(A: Array, rhs: Array) -> Array:
+    """Solve A x = rhs for x (..., S, n); raise InputError if A is singular."""
+    try:
+        return np.asarray(np.linalg.solve(A, rhs), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise _make_improper_error() from None
+
+
+def _make_improper_error() -> InputError:
+    """Make the error for models in which an episode may never end."""
+    return InputError(
+        "at discount 1 episodes must end, and in some model a policy (almost) never ends them: "
+        "their returns are infinite",
+        ["set a discount such as 0.9999", Remedy("horizon", 50, verb="give a number, for example")],
+    )
+
+
+class ProperInfo:
+    """Cached facts of an undiscounted problem: transient states (M, S) and effective horizon."""
+
+    def __init__(self, transient: Array) -> None:
+        self.transient, self.effective_horizon = transient, cast("float | None", None)
+
+
+_PROPER_INFO: dict[
+    tuple[Any, ...], tuple[list[weakref.ref[Any]], ProperInfo]
+] = {}  # of the last problem
+
+
+def get_proper_info(problem: Problem, state_labels: Sequence[str] = ()) -> ProperInfo:
+    """Return the facts of an undiscounted problem; raise InputError if an episode may never end."""
+    x, arrays = problem, problem.storage.get_arrays()
+    masks = (np.asarray(x.r) != 0, x.allowed, x.initial > 0)
+    key = tuple((y.shape, np.packbits(y).tobytes()) for y in masks)
+    refs, info = _PROPER_INFO.get(key, ([], None))
+    if info is None or any(ref() is not y for ref, y in zip(refs, arrays, strict=True)):
+        info = ProperInfo(find_transient(x, state_labels).T.astype(np.float64))
+        _PROPER_INFO.clear()
+        _PROPER_INFO[key] = [weakref.ref(y) for y in arrays], info
+    return info

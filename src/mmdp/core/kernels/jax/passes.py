@@ -1,0 +1,182 @@
+"""The backward and the forward pass, compiled whole."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from mmdp.core.kernels.jax.arrays import (
+    PROBLEM_SPECS,
+    REPLICATED,
+    ProblemArrays,
+    Traced,
+    model_spec,
+    shard_over_models,
+)
+from mmdp.core.kernels.jax.step_ops import (
+    StepOps,
+    Tuning,
+    at_time,
+    is_deterministic,
+    make_step_ops,
+    reduce_actions,
+)
+from mmdp.core.kernels.problem import TIE_RTOL, ActionChoice
+
+KeptArrays = dict[str, Traced]
+TIE_RTOL_FLOAT32 = 1e-6  # the same as TIE for sums of 32-bit numbers
+
+
+def choose_actions(
+    G: Traced, incumbent: Traced | None = None, is_unvisited: Traced | None = None
+) -> Traced:
+    """Maximize G over axis 1 (-inf: not allowed); see numpy.passes.choose_actions."""
+    best = reduce_actions(jnp.maximum, G)
+    scale = reduce_actions(jnp.maximum, jnp.where(jnp.isfinite(G), jnp.abs(G), 0.0))
+    rtol = TIE_RTOL if G.dtype == jnp.float64 else TIE_RTOL_FLOAT32
+    is_tied = (best - rtol * scale)[:, None] <= G
+    action_ids = jnp.arange(G.shape[1], dtype=jnp.int32)
+    action = reduce_actions(jnp.minimum, jnp.where(is_tied, action_ids, len(action_ids) - 1))
+    if incumbent is not None:
+        keeps_incumbent = (
+            reduce_actions(jnp.logical_or, is_tied & (incumbent[:, None] == action_ids))
+            | is_unvisited
+        )
+        action = jnp.where(keeps_incumbent, incumbent, action)
+    return action
+
+
+def backward(
+    ops: StepOps,
+    horizon: int,
+    choice: ActionChoice,
+    weights: Traced | None,
+    policy: Traced | None,
+    keep: Collection[str] = (),
+) -> tuple[Traced, KeptArrays]:
+    """Run a backward pass; return the values at the first step and the arrays that ``keep`` names.
+
+    Kept q are those of all actions, whether allowed or not.
+    """
+    decide = _make_decision(ops, choice, weights, policy)
+
+    def step(v: Traced, t: Traced) -> tuple[Traced, KeptArrays]:
+        if choice == "policy" and is_deterministic(policy) and set(keep) <= {"values"}:
+            assert policy is not None
+            v = ops.evaluate_step(t, v, policy[t])
+            return v, {"values": v} if keep else {}
+        q = ops.q_step(t, v)
+        v, outputs = decide(t, q)
+        outputs |= {"values": v, "q": q}
+        return v, {name: outputs[name] for name in keep if name in outputs}
+
+    times = jnp.arange(horizon)
+    unroll = min(ops.tuning.unroll, horizon)
+    return lax.scan(step, ops.terminal_values(), times, reverse=True, unroll=unroll)
+
+
+def _make_decision(
+    ops: StepOps, choice: ActionChoice, weights: Traced | None, policy: Traced | None
+) -> Callable[[Traced, Traced], tuple[Traced, KeptArrays]]:
+    """Make the function (t, q) -> (v, outputs) of an action choice."""
+    is_unvisited = (
+        ops.is_unvisited(weights) if choice == "weighted" and policy is not None else None
+    )
+
+    def decide_per_model(t: Traced, q: Traced) -> tuple[Traced, KeptArrays]:
+        masked = jnp.where(at_time(ops.x.allowed, t)[..., None], q, -jnp.inf)
+        actions = masked.argmax(axis=1).astype(jnp.int32)
+        return reduce_actions(jnp.maximum, masked), {"actions": actions}
+
+    def decide_weighted(t: Traced, q: Traced) -> tuple[Traced, KeptArrays]:
+        G = ops.compute_gradient(t, at_time(weights, t), q)
+        incumbent = () if policy is None else (policy[t], at_time(is_unvisited, t))
+        actions = choose_actions(G, *incumbent)
+        return ops.average_q(actions, q), {"actions": actions, "gradient": G}
+
+    def follow_policy(t: Traced, q: Traced) -> tuple[Traced, KeptArrays]:
+        assert policy is not None
+        outputs = (
+            {} if weights is None else {"gradient": ops.compute_gradient(t, at_time(weights, t), q)}
+        )
+        return ops.average_q(policy[t], q), outputs
+
+    return {"per_model": decide_per_model, "weighted": decide_weighted, "policy": follow_policy}[
+        choice
+    ]
+
+
+def forward(
+    ops: StepOps, policy: Traced, q: Traced | None = None, skip_improvement: Traced = False
+) -> tuple[Traced, Traced]:
+    """Compute b over time under a policy; improve the policy on the way if q is given."""
+
+    def step(b: Traced, t: Traced) -> tuple[Traced, tuple[Traced, Traced]]:
+        pi = policy[t]
+        if q is not None:
+            G, is_unvisited = ops.gradient_and_unvisited(t, b, q[t])
+            pi = choose_actions(G, pi, is_unvisited | skip_improvement)
+        return ops.push_forward(t, b, pi), (pi, b)
+
+    horizon = len(policy)
+    unroll = min(ops.tuning.unroll, horizon)
+    return lax.scan(step, ops.initial_joint(), jnp.arange(horizon), unroll=unroll)[1]
+
+
+# ------------------------------------------------------------------ single passes
+@functools.partial(jax.jit, static_argnames=("horizon", "choice", "keep", "tuning"))
+def run_backward(
+    x: ProblemArrays,
+    weights: Traced | None,
+    policy: Traced | None,
+    *,
+    horizon: int,
+    choice: ActionChoice,
+    keep: tuple[str, ...],
+    tuning: Tuning,
+) -> Any:
+    def run(x: ProblemArrays, weights: Traced | None, policy: Traced | None) -> Any:
+        return backward(make_step_ops(x, tuning), horizon, choice, weights, policy, keep)
+
+    action_specs = {"actions": model_spec(2)} if choice == "per_model" else {}
+    model_specs = {"values": model_spec(2), "q": model_spec(3), **action_specs}
+    out_specs = {name: model_specs.get(name, REPLICATED) for name in keep}
+    in_specs = (PROBLEM_SPECS, model_spec(2), REPLICATED)
+    return shard_over_models(tuning.mesh, run, in_specs, (model_spec(1), out_specs))(
+        x, weights, policy
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("tuning",))
+def run_forward(x: ProblemArrays, policy: Traced, *, tuning: Tuning) -> Traced:
+    run, in_specs = (
+        lambda x, policy: forward(make_step_ops(x, tuning), policy)[1],
+        (PROBLEM_SPECS, REPLICATED),
+    )
+    return shard_over_models(tuning.mesh, run, in_specs, model_spec(2))(x, policy)
+
+
+# ------------------------------------------------------------------ single steps
+@functools.partial(jax.jit, static_argnames=("rewards", "tuning"))
+def run_step(x: ProblemArrays, t: Traced, v: Traced, *, rewards: bool, tuning: Tuning) -> Traced:
+    """Compute q, or P v alone, at time t."""
+
+    def run(x: ProblemArrays, v: Traced) -> Traced:
+        ops = make_step_ops(x, tuning)
+        return ops.q_step(t, v) if rewards else ops.expect_next(t, v)
+
+    return shard_over_models(tuning.mesh, run, (PROBLEM_SPECS, model_spec(1)), model_spec(2))(x, v)
+
+
+@functools.partial(jax.jit, static_argnames=("tuning",))
+def run_push_forward(
+    x: ProblemArrays, t: Traced, b: Traced, pi: Traced, *, tuning: Tuning
+) -> Traced:
+    run = lambda x, *args: make_step_ops(x, tuning).push_forward(t, *args)
+    in_specs = (PROBLEM_SPECS, model_spec(1), REPLICATED)
+    return shard_over_models(tuning.mesh, run, in_specs, model_spec(1))(x, b, pi)

@@ -1,0 +1,104 @@
+"""Samplers of single episodes: next states, and the likelihood of a step in all models.
+
+Rows are numbered s * A + a, as in the pattern of tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.kernels.rewards import at_time
+
+if TYPE_CHECKING:
+    from mmdp.core.kernels.problem import TableStorage
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class TransitionSampler(Protocol):
+    """A sampler of next states for single episodes."""
+
+    def sample_next(self, t: int, rows: Ints, models: Ints, u: Array) -> Ints:
+        """Return (n,) next states by u (n,) uniform in [0, 1); -1 if the model lacks the action.
+
+        The first next state, in their order, at which the sum of probabilities exceeds u.
+        """
+        ...
+
+    def likelihood(self, t: int, rows: Ints, next_states: Ints) -> Array:
+        """Return (n, M) the probability of these next states in every model."""
+        ...
+
+
+class TableSampler:
+    """A sampler of next states by transition tables."""
+
+    def __init__(self, table: TableStorage) -> None:
+        self.table = table
+
+    @cached_property
+    def cumulative_probs(self) -> Array:
+        """The cumulative probabilities (T or 1, M, nnz) of each row."""
+        return cumsum_rows(self.table.p, self.table.indptr)
+
+    def sample_next(self, t: int, rows: Ints, models: Ints, u: Array) -> Ints:
+        cdf = at_time(self.cumulative_probs, t)
+        low, high = self.table.indptr[rows], self.table.indptr[rows + 1] - 1
+        is_available = high >= low
+        is_available[is_available] &= cdf[models[is_available], high[is_available]] > 0.0
+        m, next_states = models[is_available], np.full(len(rows), -1)
+        target = u[is_available] * cdf[m, high[is_available]]
+        k = bisect_first(lambda k: cdf[m, k] > target, low[is_available], high[is_available])
+        next_states[is_available] = self.table.indices[k]
+        return next_states
+
+    def likelihood(self, t: int, rows: Ints, next_states: Ints) -> Array:
+        p, k = at_time(self.table.p, t), self.find_entries(rows, next_states)
+        return np.where(k[:, None] >= 0, p[k], 0.0)
+
+    def find_entries(self, rows: Ints, next_states: Ints) -> Ints:
+        """Return (n,) the entries of these rows that lead to these next states, -1 if none."""
+        indptr, indices = self.table.indptr, self.table.indices
+        low, high = indptr[rows], indptr[rows + 1]
+        last_entry = np.maximum(high - 1, 0)
+        k = bisect_first(
+            lambda k: indices[k] >= next_states, np.minimum(low, last_entry), last_entry
+        )
+        return np.where((high > low) & (indices[k] == next_states), k, -1)
+
+
+def bisect_first(predicate: Callable[[Ints], Mask], low: Ints, high: Ints) -> Ints:
+    """Return (n,) the first k in low..high at which a monotone predicate is true; else high."""
+    while (low < high).any():
+        middle = (low + high) // 2
+        is_above = ~predicate(middle) & (low < high)
+        low, high = np.where(is_above, middle + 1, low), np.where(is_above, high, middle)
+    return low
+
+
+def cumsum_rows(p: Array, indptr: Ints) -> Array:
+    """Compute (T or 1, M, nnz) the cumulative sums of probabilities along each row."""
+    total = np.moveaxis(p, 2, 1).copy()
+    lengths, entries = np.diff(indptr), indptr[:-1]
+    if len(np.unique(lengths)) == 1:
+        rows = total.reshape(*total.shape[:2], len(lengths), lengths[0])
+        return np.cumsum(rows, axis=3, out=rows).reshape(total.shape)
+    for j in range(1, int(lengths.max(initial=0))):
+        entries, lengths = entries[lengths > j] + 1, lengths[lengths > j]
+        total[:, :, entries] += total[:, :, entries - 1]
+    return total
+
+
+def sample_columns(probs: Array, u: Array) -> Ints:
+    """Sample (n,) one column of each row (n, k) with probabilities proportional to it."""
+    total = np.cumsum(probs, axis=1)
+    last_possible = probs.shape[1] - 1 - (probs[:, ::-1] > 0.0).argmax(axis=1)
+    columns = (total <= (u * total[:, -1])[:, None]).sum(axis=1)
+    return np.minimum(columns, last_possible)

@@ -1,0 +1,122 @@
+"""Custom storages: transitions that are computed instead of read from tables."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.kernels.prepared import PreparedProblem
+from mmdp.core.kernels.problem import (
+    Array,
+    IndexArray,
+    Problem,
+    Storage,
+    StorageFormat,
+    TableStorage,
+    TransitionRow,
+)
+from mmdp.core.kernels.sampling import TransitionSampler
+
+
+class CustomStorage:
+    """A base class for storages that compute transitions instead of reading tables.
+
+    A subclass sets ``shape`` and writes ``prepare``, whose result has ``expect_next`` and
+    ``push_forward``. Passes, ascents and objectives use these, with every backend. Work that
+    goes entry by entry (checks, controllers, pairs of models, files) reads tables, which are made
+    once, when they are first asked for. So do episodes and linear programs unless ``make_sampler``
+    and ``get_row`` are written too.
+    """
+
+    shape: tuple[int, int, int]  # models, states, actions
+    n_times: int = 1  # time steps that transitions are given for; 1 if they do not vary
+    has_valid_rows: bool = False  # whether rows are known to be distributions, without tables
+    allowed: npt.NDArray[np.bool_] | None = None  # (S, A); tables hold 0 for other actions
+
+    def prepare(self, problem: Problem, horizon: int) -> PreparedProblem:
+        """Prepare a problem in plain numpy, with ``expect_next`` and ``push_forward``."""
+        raise NotImplementedError
+
+    @property
+    def n_entries(self) -> int:
+        """The multiply-adds of one step in one model; by default those of tables."""
+        return self.shape[1] ** 2 * self.shape[2]
+
+    @property
+    def max_row_length(self) -> int:
+        """The largest number of next states of a row."""
+        return self.shape[1]
+
+    def to_table(self) -> TableStorage:
+        return self._table
+
+    def restrict_actions(self, allowed: npt.NDArray[np.bool_]) -> CustomStorage:
+        """Return the same storage for a model with only these actions (S, A) allowed."""
+        clone = copy.copy(self)
+        clone.__dict__.pop("_table", None)
+        clone.allowed = None if allowed.all() else allowed
+        return clone
+
+    @cached_property
+    def _table(self) -> TableStorage:
+        table = self.compute_table()
+        if self.allowed is not None:
+            table.p[:, ~self.allowed.reshape(-1)[table.get_entry_rows()]] = 0.0
+        return table
+
+    def map_models(self, function: Callable[[Array], Array]) -> Storage:
+        return self.to_table().map_models(function)
+
+    def get_arrays(self) -> list[npt.NDArray[Any]]:
+        """Return all arrays that hold the transitions."""
+        return self.to_table().get_arrays()
+
+    @property
+    def format(self) -> StorageFormat:
+        return self.to_table().format
+
+    def reorder(self, states: IndexArray, actions: IndexArray) -> tuple[Storage, IndexArray]:
+        return self.to_table().reorder(states, actions)
+
+    def get_row(self, t: int, row: int) -> TransitionRow:
+        return self.to_table().get_row(t, row)
+
+    def make_sampler(self) -> TransitionSampler:
+        return self.to_table().make_sampler()
+
+    def iter_content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        return self.to_table().iter_content(n_states)
+
+    def compute_table(self) -> TableStorage:
+        """Compute the tables from the expectation of a value that is 1 in one state alone."""
+        M, S, A = self.shape
+        problem = Problem(
+            self,
+            r=np.zeros((1, S, A, M)),
+            allowed=np.ones((1, S, A), bool),
+            initial=np.full((S, 1), 1 / S),
+            weights=np.full(M, 1 / M),
+            discount=1.0,
+            terminal=np.zeros((S, M)),
+        )
+        prepared, unit_vectors = (
+            self.prepare(problem, self.n_times),
+            np.repeat(np.eye(S)[:, :, None], M, axis=2),
+        )
+        columns = [
+            [prepared.expect_next(t, unit) for unit in unit_vectors] for t in range(self.n_times)
+        ]
+        p = np.moveaxis(np.array(columns), 1, 3).reshape(self.n_times, S * A, S, M)
+        is_nonzero = p.any(axis=(0, 3))
+        indptr = np.concatenate([[0], np.cumsum(is_nonzero.sum(axis=1))])
+        return TableStorage(
+            indptr,
+            np.nonzero(is_nonzero)[1].astype(np.int32),
+            p[:, is_nonzero],
+            bool(is_nonzero.all()),
+        )

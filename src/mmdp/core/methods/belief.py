@@ -1,0 +1,321 @@
+"""Belief policies and the base of their methods: an exact belief over the models.
+
+The state is seen, the model is latent. The belief beta_m is proportional to lambda_m times
+the likelihood of what was seen; with M models it is exact and costs O(M) per step, without
+particles. A transition that no model explains leaves the belief unchanged and is counted.
+If models change, the belief is about the model that holds now: it moves on by K.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core import notebook
+from mmdp.core.arguments import PositiveInt
+from mmdp.core.errors import InputError
+from mmdp.core.kernels import Backend
+from mmdp.core.kernels.planner import SAMPLED, VALUES, PlannerTables
+from mmdp.core.kernels.problem import PolicyTable, Problem, at_time
+from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext, TimeUp
+from mmdp.core.methods.cadp import CADP
+from mmdp.core.model import MMDP
+from mmdp.core.policies import Belief, MarkovPolicy, Policy, PolicyClass, StationaryPolicy
+from mmdp.core.policies.base import get_label_kwargs
+from mmdp.core.policies.classes import NamedValues
+from mmdp.core.policies.markov import TablePolicy
+from mmdp.core.search.unreachable import fill_unreachable
+from mmdp.core.solution import Status
+from mmdp.core.text import pluralize
+from mmdp.core.timing import Stopwatch
+
+Array = npt.NDArray[np.float64]
+
+DEFAULT_TOTAL_EPISODES = 20_000  # simulated in all, unless a number per model is given
+
+
+@dataclass(frozen=True)
+class BeliefState:
+    """Memory of a belief policy: belief (M,), sampled model, and count of unexplained steps."""
+
+    belief: Array
+    rng: np.random.Generator = field(repr=False)
+    uniform: float = 0.0
+    sampled_model: int = 0
+    n_unexplained: int = 0
+
+    def sample_model(self) -> BeliefState:
+        """Return the memory with the model sampled from the belief by inverse transform."""
+        cumulative = np.cumsum(self.belief)
+        return replace(
+            self, sampled_model=int(np.searchsorted(cumulative, self.uniform * cumulative[-1]))
+        )
+
+
+class BeliefPlanner(Policy):
+    """Belief policy that a method of this module computes.
+
+    ``control_variate`` is CADP's policy for the same models, used when the policy is simulated.
+    """
+
+    __slots__ = ("backend", "control_variate", "horizon", "model", "name", "tables")
+
+    message_name = "the planner"
+    has_exact_returns = False
+    memory_note = "remembers what it has seen"
+
+    name: str
+    horizon: float
+    model: MMDP
+    tables: PlannerTables
+    control_variate: TablePolicy
+    backend: Backend
+
+    def __init__(
+        self,
+        name: str,
+        model: MMDP,
+        horizon: float,
+        tables: PlannerTables,
+        baseline: TablePolicy,
+        backend: Backend,
+    ) -> None:
+        self._set_attributes(
+            name=name,
+            model=model,
+            horizon=horizon,
+            tables=tables,
+            control_variate=baseline,
+            backend=backend,
+        )
+        self._set_labels(model.n_states, **get_label_kwargs(model))
+
+    @property
+    def policy_class(self) -> Belief:
+        """Belief, for the horizon of the policy."""
+        return Belief().with_infinite_horizon() if self.horizon == math.inf else Belief()
+
+    @property
+    def arrays(self) -> NamedValues:
+        """Tables, name, horizon and model fingerprint, which determine the policy."""
+        metadata = {"name": self.name, "horizon": self.horizon, "models": self.model.fingerprint()}
+        return {**self.tables._asdict(), **metadata, "problem": None}
+
+    def _has_too_many_actions(self, model: MMDP) -> bool:
+        return self.n_actions != model.n_actions
+
+    def _check_actions(self, model: MMDP) -> None:
+        """Raise InputError if the model does not allow every action of the policy's own models."""
+        if not (self.model.allowed <= model.allowed).all():
+            raise InputError("the planner may take actions that the model does not allow")
+
+    def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
+        return self.tables
+
+    def initial_memory(self, seed: int | None = 0) -> BeliefState:
+        """Make the memory with the prior belief; give each episode its own seed."""
+        rng = np.random.default_rng(seed)
+        return BeliefState(self.model.weights.copy(), rng, rng.random()).sample_model()
+
+    def _observe_initial_state(self, memory: BeliefState, time: int, state: int) -> BeliefState:
+        """Condition the belief on the initial state, if the models differ in its distribution."""
+        problem = self.tables.problem
+        if time > 0 or problem.has_common_initial:
+            return memory
+        return replace(
+            memory, belief=problem.condition_on_initial(memory.belief, state)
+        ).sample_model()
+
+    def belief_by_label(self, memory: BeliefState, time: int, state: int) -> dict[str, float]:
+        """Return the belief by model label, after observing the state at this time."""
+        weights = self._observe_initial_state(memory, time, state).belief
+        return dict(zip(self.model.model_labels, weights.tolist(), strict=True))
+
+    def act(self, memory: BeliefState, time: int, state: int) -> int:
+        """Return the action id for the belief: by q-values, the sampled model, or tree search."""
+        tables, memory = self.tables, self._observe_initial_state(memory, time, state)
+        if tables.mode == VALUES:
+            allowed = np.flatnonzero(self.model.allowed[state])
+            return int(allowed[(at_time(tables.q, time)[state, allowed] @ memory.belief).argmax()])
+        if tables.mode == SAMPLED:
+            return int(at_time(tables.model_actions, time)[state, memory.sampled_model])
+        seed = int(memory.rng.integers(2**63))
+        prepared = self.backend.prepare(tables.problem, int(self.horizon))
+        return prepared.search_action(tables, time, state, memory.belief, seed)
+
+    def update(
+        self,
+        memory: BeliefState,
+        time: int,
+        state: int,
+        action: int,
+        next_state: int,
+        reward: float | None = None,
+    ) -> BeliefState:
+        """Return the memory after a Bayes update with the observed transition (and reward)."""
+        tables, memory = self.tables, self._observe_initial_state(memory, time, state)
+        likelihood = np.ones_like(memory.belief)
+        if tables.uses_transitions:
+            likelihood = _transition_likelihood(tables.problem, time, state, action, next_state)
+        if tables.reward_sd > 0:
+            if reward is None:
+                raise InputError("this planner learns from rewards: pass reward= to update()")
+            r = tables.problem.r[min(time, len(tables.problem.r) - 1), state, action]
+            z = ((reward - r) / tables.reward_sd) ** 2
+            is_possible = memory.belief * likelihood > 0
+            if is_possible.any():
+                reward_likelihood = np.exp(
+                    0.5 * (z[is_possible].min() - np.where(is_possible, z, np.inf))
+                )
+                likelihood = likelihood * reward_likelihood
+        belief = memory.belief * likelihood
+        evidence = belief.sum()
+        if not evidence > 0:
+            next_belief = tables.problem.push_models(memory.belief)
+            return replace(memory, belief=next_belief, n_unexplained=memory.n_unexplained + 1)
+        belief = tables.problem.push_models(belief / evidence)
+        next_memory = replace(memory, belief=belief)
+        return (
+            replace(next_memory, uniform=memory.rng.random()).sample_model()
+            if tables.resamples_each_step
+            else next_memory
+        )
+
+    def _repr_html_(self) -> str:
+        """Render the description for notebooks; a map of actions would depend on the belief."""
+        return notebook.render_facts(repr(self), [("baseline", repr(self.control_variate))])
+
+    def __repr__(self) -> str:
+        """Return the name, the horizon and the number of models."""
+        return (
+            f"{type(self).__name__}({self.name}, {self._horizon_text}, belief over "
+            f"{pluralize(self.model.n_models, 'model')})"
+        )
+
+    @property
+    def _horizon_text(self) -> str:
+        is_infinite = self.horizon == math.inf
+        return "infinite horizon" if is_infinite else pluralize(int(self.horizon), "time step")
+
+
+def _transition_likelihood(
+    problem: Problem, time: int, state: int, action: int, next_state: int
+) -> Array:
+    """Compute the probability of the observed transition under each model, (M,)."""
+    pairs, next_states = np.array([state * problem.n_actions + action]), np.array([next_state])
+    return problem.storage.make_sampler().likelihood(time, pairs, next_states)[0]
+
+
+@dataclass(frozen=True)
+class BeliefMethod(Method):
+    """Base class of the methods that compute belief policies.
+
+    Parameters
+    ----------
+    n_episodes
+        Episodes per model simulated for the value that ``solve`` reports.
+    baseline
+        CADP's policy of the same models, if it is known already (a control variate).
+    """
+
+    _: KW_ONLY
+    n_episodes: PositiveInt | None = None
+    baseline: TablePolicy | None = None
+
+    default_class: ClassVar[PolicyClass | None] = Belief()
+    uses_sampled_model: ClassVar[bool] = False  # whether it acts by a model that it draws
+
+    def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        """Return why the method cannot solve the problem; None if it can."""
+        if self.uses_sampled_model and (
+            reason := spec.reason_if_switching("the model that it draws must stay true")
+        ):
+            return reason
+        if not spec.policy_class.uses_belief:
+            return f"it finds policies that keep a belief, not {spec.policy_class.name} ones"
+        return spec.reason_if_risk() or spec.reason_if_sharded()
+
+    def estimate_bytes(self, spec: ProblemSpec) -> int:
+        """Estimate the memory of q by time, state, action and model."""
+        n_times = 1 if spec.is_infinite_horizon else spec.planning_horizon
+        return 8 * n_times * spec.model.problem.terminal.size * spec.model.n_actions
+
+    def estimate_passes(self, problem: Problem, horizon: int) -> float:
+        return max(self.min_passes, estimate_planning_passes(problem, self.n_episodes))
+
+    def solve_baseline(self, context: SolveContext) -> MethodResult:
+        """Compute CADP's policy for the same models, or check the given one.
+
+        With a time limit it is the best after half of it.
+        """
+        baseline = self.baseline
+        if baseline is not None:
+            baseline.check(
+                context.model,
+                math.inf if context.policy_class.is_infinite_horizon else context.horizon,
+            )
+            if not baseline.is_deterministic:
+                raise InputError("baseline must be a deterministic policy")
+            return MethodResult(baseline.actions, Status.COMPLETED, 1)
+        subcontext = context.unrestricted_context()
+        subcontext.stopwatch = Stopwatch(context.stopwatch.time_left / 2)
+        try:
+            result = CADP().run(subcontext)
+        except TimeUp:
+            result = MethodResult(
+                subcontext.best_policy, Status.TIME_LIMIT, subcontext.n_iterations
+            )
+        return fill_unreachable(subcontext, result)
+
+    def make_planner_result(
+        self,
+        context: SolveContext,
+        tables: PlannerTables,
+        baseline: MethodResult,
+        *,
+        is_complete: bool = True,
+    ) -> MethodResult:
+        """Make the result with a belief policy of these tables; its return is simulated later."""
+        policy_type = StationaryPolicy if context.policy_class.is_infinite_horizon else MarkovPolicy
+        policy = policy_type.for_model(context.model, baseline.policy)
+        horizon = math.inf if context.policy_class.is_infinite_horizon else context.horizon
+        planner = BeliefPlanner(self.name, context.model, horizon, tables, policy, context.backend)
+        status = Status.COMPLETED if is_complete else Status.TIME_LIMIT
+        return MethodResult(planner, status, 1, n_episodes=self.n_episodes)
+
+
+def compute_oracle_q(context: SolveContext) -> tuple[Array, bool]:
+    """Compute q* of each model, (T or 1, S, A, M), and whether the time sufficed."""
+    if not context.policy_class.is_infinite_horizon:
+        return context.prepared.backward("per_model", keep=("q",)).q, True
+    optima = context.model_optima
+    return np.moveaxis(context.infinite_horizon.compute_q(optima.values), 0, 2)[
+        None
+    ], optima.is_complete
+
+
+def compute_policy_q(context: SolveContext, policy: PolicyTable) -> Array:
+    """Compute q of a policy in each model, (T or 1, S, A, M)."""
+    if not context.policy_class.is_infinite_horizon:
+        return context.prepared.backward("policy", policy=policy, keep=("q",)).q
+    infinite = context.infinite_horizon
+    return np.moveaxis(infinite.compute_q(infinite.compute_values(policy)), 0, 2)[None]
+
+
+def estimate_planning_passes(
+    problem: Problem, n_episodes: int | None, *, carry_belief: bool = False
+) -> float:
+    """Estimate the cost of planning and simulating, in passes.
+
+    Every episode holds a belief over all models; episodes that carry it on run one by one.
+    """
+    total_episodes = DEFAULT_TOTAL_EPISODES if n_episodes is None else n_episodes * problem.n_models
+    return (
+        20
+        + total_episodes * problem.n_models / 2**17
+        + (2 * total_episodes / problem.n_models if carry_belief else 0)
+    )

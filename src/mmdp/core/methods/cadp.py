@@ -1,0 +1,219 @@
+"""CADP, coordinate ascent dynamic programming (Su and Petrik, UAI 2023).
+
+The search is in :mod:`mmdp.core.search.multistart`, the loop over sweeps in
+:mod:`mmdp.core.kernels.ascent`, and the passes of a sweep in plain numpy in
+:mod:`mmdp.core.kernels.numpy.passes`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mmdp.core.arguments import NonNegativeFloat, check_arguments
+from mmdp.core.errors import InputError
+from mmdp.core.kernels.problem import Problem, SweepType
+from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
+from mmdp.core.methods.wsu import WSU
+from mmdp.core.policies import Memory, Planner, Stationary
+from mmdp.core.search import controllers
+from mmdp.core.search.inits import InitCount, default_n_init, pad_init_names
+from mmdp.core.search.markov import MarkovSpace
+from mmdp.core.search.multistart import MultiStart
+from mmdp.core.search.polish import check_polish_time, polish
+from mmdp.core.search.randomized import solve_randomized
+from mmdp.core.search.restriction import add_unrestricted_value
+from mmdp.core.search.space import SearchSpace
+from mmdp.core.search.spaces import make_space
+from mmdp.core.search.trees import TreeSpace, grow_tree
+from mmdp.core.solution import Status
+from mmdp.core.validate import check_int
+
+
+@check_arguments
+@dataclass(frozen=True)
+class CADP(Method):
+    """Coordinate ascent dynamic programming: Algorithm 2 of Su and Petrik (2023), with multistart.
+
+    A sweep computes the model weights b of the current policy forwards in time (Definition 4.1),
+    then maximizes sum_m b q backwards in time (Algorithm 1, OptimizePolicy). The return never
+    decreases (Theorem 5.1), and the result is a local optimum: no change of the action in a single
+    state and time improves it. The improving forward pass of ``"two-way"`` sweeps, multistart,
+    polishing and the other policy classes and objectives are not in the paper.
+
+    Parameters
+    ----------
+    init
+        Initial policy: ``"wsu"`` (as in the paper), ``"mvp"``, ``"random"``, ``"uniform"``,
+        the rounded end of a short ``"mirror"`` or ``"gradient"`` ascent from the uniform policy,
+        or a :class:`mmdp.policies.MarkovPolicy`.
+    n_init
+        Number of initial policies; the best result is returned. In this order: ``init``, WSU, MVP,
+        mirror, gradient (as above), then in turn a single model's optimum (models sampled by
+        weight, each once) and a random policy. ``"auto"`` takes up to 16, as many as fit into about
+        a second, and at least two unless one ascent takes over ten seconds. It depends on the size
+        of the problem, not on the clock. With another ``init`` or the paper's sweeps it takes one.
+        With several, ``details`` has ``init_values``, ``inits`` (their names), ``best_init`` and
+        ``spread`` (min, mean, max).
+    tol
+        Stop when a sweep gains no more than this share of the return span, the range of the
+        rewards times sum_t gamma^t; 0 continues to a local optimum.
+    max_iter
+        Cap on the sweeps of one ascent.
+    sweep_type
+        ``"paper"``: an iteration is the forward pass for b and the improving backward pass of
+        the paper. ``"two-way"``: from the second iteration on the forward pass improves the
+        policy too, with q kept from the backward pass. That takes fewer iterations and may end
+        in another local optimum. q has T * S * A * M numbers: if they take over 2 GiB, the
+        paper's sweeps are used. ``details["sweep_type"]`` says which were.
+    polish_time
+        Seconds to spend at the end on leaving the local optimum: force another action in one
+        state and time, run CADP around it, and release it. The result is never worse;
+        ``details["polish_gain"]`` is the gain, often 0.
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> mmdp.solve(two, 2, mmdp.methods.CADP(init="mvp")).value
+    7.0
+    """
+
+    init: str | Planner = "wsu"
+    n_init: InitCount = "auto"
+    tol: NonNegativeFloat = 0.0
+    max_iter: int = 1000
+    sweep_type: SweepType = "two-way"
+    polish_time: float = 0.0
+
+    name: ClassVar[str] = "cadp"
+    title: ClassVar[str] = "coordinate ascent and dynamic programming"
+    best_status: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
+    can_resume: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        if self.n_init != "auto":
+            check_int(self.n_init, "n_init")
+        check_int(self.max_iter, "max_iter")
+        if self.sweep_type not in ("paper", "two-way"):
+            raise InputError(f'sweep_type must be "paper" or "two-way", not {self.sweep_type!r}')
+        if not self.tol >= 0:
+            raise InputError(f"tol must be at least 0, not {self.tol}")
+        check_polish_time(self.polish_time)
+
+    def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        """Return why CADP cannot solve the problem with these options; None if it can."""
+        policy_class, objective = spec.policy_class, spec.objective
+        if policy_class.uses_belief:
+            return "its policies keep no belief"
+        if self.polish_time:
+            reason = spec.reason_if_risk() or spec.reason_if_coupled() or spec.reason_if_infinite()
+            return (
+                "polish_time is for the mean and single actions"
+                if reason
+                else spec.reason_if_sharded("polish_time")
+            )
+        if not objective.is_mean:
+            return spec.reason_if_sharded(f"objective {objective}")
+        if policy_class.is_restricted or not policy_class.is_action_mask:
+            return spec.reason_if_sharded(f"a {policy_class.name} policy")
+        return None
+
+    def estimate_bytes(self, spec: ProblemSpec) -> int:
+        """Estimate the memory of a solve in bytes, with weights kept in windows of time."""
+        n_bytes, n_steps = super().estimate_bytes(spec), spec.planning_horizon
+        if spec.objective.is_mean:  # weights in windows, if those of all times do not fit
+            return n_bytes * min(n_steps, 2 * math.isqrt(n_steps) + 2) // n_steps
+        n_bytes *= spec.model.problem.n_start_copies  # for single changes
+        by_action = spec.policy_class.randomized and not spec.is_infinite_horizon  # by action too
+        return n_bytes * (spec.model.n_actions if by_action else 1)
+
+    def choose_n_init(self, problem: Problem) -> InitCount:
+        """Return the number of initial policies: 1 for one model, another init or paper sweeps."""
+        is_single = problem.n_models == 1 or self.init != "wsu" or self.sweep_type == "paper"
+        return 1 if self.n_init == "auto" and is_single else self.n_init
+
+    def estimate_passes(self, problem: Problem, horizon: int) -> float:
+        """Estimate the passes of all ascents."""
+        n_init, passes = self.choose_n_init(problem), MarkovSpace.estimate_passes
+        if n_init == "auto":
+            n_init = default_n_init(
+                MarkovSpace.init_names, lambda name: problem.estimate_seconds(horizon, passes(name))
+            )
+        named = pad_init_names(MarkovSpace.init_names, min(n_init, len(MarkovSpace.init_names)))
+        return sum(map(passes, named)) + (n_init - len(named)) * passes("other")
+
+    def run(self, context: SolveContext) -> MethodResult:
+        """Search the policy class of the context; return the best local optimum."""
+        if isinstance(context.policy_class, Memory):
+            markov_result = self._search_space(context, MarkovSpace(context, self.sweep_type))
+            return (
+                controllers.grow_controller(
+                    context, markov_result, tol=self.tol, max_sweeps=self.max_iter
+                )
+                if context.policy_class.max_nodes > 1
+                else markov_result
+            )
+        space = make_space(context, self.sweep_type)
+        is_stationary = (
+            type(context.policy_class) is Stationary and context.policy_class.is_infinite_horizon
+        )
+        if is_stationary or not context.policy_class.is_restricted:
+            result = self._search_space(context, space)
+            return add_unrestricted_value(context, result) if is_stationary else result
+
+        @functools.cache
+        def solve_unrestricted() -> MethodResult:
+            """Solve without the restriction, as an initial policy and for the restriction cost."""
+            subcontext = context.unrestricted_context()
+            result = self._search_space(subcontext, make_space(subcontext, self.sweep_type))
+            context.details["unrestricted_value"] = context.objective_value(result.required_returns)
+            return result
+
+        if isinstance(space, TreeSpace):
+            tol = self.tol * context.return_span
+            multistart = MultiStart(space, self.init, tol=tol, max_sweeps=self.max_iter)
+            result = grow_tree(multistart, solve_unrestricted)
+            table_result = result.replace(policy=result.policy.table)
+            return add_unrestricted_value(context, table_result, solve_unrestricted).replace(
+                policy=result.policy
+            )
+        result = self._search_space(context, space, solve_unrestricted)
+        return add_unrestricted_value(context, result, solve_unrestricted)
+
+    def _search_space(
+        self,
+        context: SolveContext,
+        space: SearchSpace,
+        solve_unrestricted: Callable[[], MethodResult] | None = None,
+    ) -> MethodResult:
+        """Run the multistart search in a space; randomize or polish the result if asked."""
+        n_init, is_finite = (
+            self.choose_n_init(context.problem),
+            not context.policy_class.is_infinite_horizon,
+        )
+        is_plain = (
+            is_finite and context.objective.is_mean and not context.policy_class.is_restricted
+        )
+        if context.problem.n_models == 1 == n_init and self.init == "wsu" and is_plain:
+            # WSU's pass over one model is backward induction: there is nothing left to improve
+            details = {"n_sweeps": 1, "sweep_type": "none"}
+            return WSU().run(context).replace(status=Status.OPTIMAL, details=details)
+        tol = self.tol * context.return_span
+        result = MultiStart(space, self.init, n_init, tol, self.max_iter, solve_unrestricted).run()
+        if context.policy_class.randomized:
+            return solve_randomized(context, result)
+        return self._polish_result(context, result) if self.polish_time else result
+
+    def _polish_result(self, context: SolveContext, result: MethodResult) -> MethodResult:
+        """Polish a local optimum for ``polish_time`` seconds."""
+        old_value = context.compute_mean(result.required_returns)
+        policy, value = polish(context, result.policy, polish_time=self.polish_time)
+        details = {**result.details, "polish_gain": max(value - old_value, 0.0)}
+        if not value > old_value:
+            return result.replace(details=details)
+        trace = [*(result.trace or []), value]
+        returns = context.compute_returns(policy)
+        return result.replace(policy=policy, returns=returns, trace=trace, details=details)

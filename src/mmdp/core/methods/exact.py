@@ -1,0 +1,284 @@
+"""Exact: branch and bound over the actions of single states and times, with a proven gap.
+
+The first policy is CADP's best. The root is the search of :func:`mmdp.bound` for the best bound;
+where that becomes slow, the tree begins. A node is a set of open actions. Its bound is the
+Lagrangian dual over pairs of models, with reach bounds L and B of the open actions only. Actions
+that no better policy can take are closed by reduced cost and by probing, which often proves the
+optimum without branching. CADP inside the node finds its incumbent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from mmdp.core.arguments import NonNegativeFloat, check_arguments
+from mmdp.core.bounds import closed_form
+from mmdp.core.bounds.descent import DualDescent
+from mmdp.core.bounds.portfolio import BoundPortfolio, to_fine_grid
+from mmdp.core.bounds.relaxation import LagrangianRelaxation, Mask
+from mmdp.core.bounds.request import BoundRequest
+from mmdp.core.errors import InputError
+from mmdp.core.kernels.problem import Array, ModelPairs
+from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
+from mmdp.core.methods.branch_and_bound import BranchAndBound, split_node
+from mmdp.core.methods.stationary_branch_and_bound import StationaryBranchAndBound
+from mmdp.core.search.context import Details, get_stop_status
+from mmdp.core.search.inits import InitCount
+from mmdp.core.search.markov import MarkovSpace
+from mmdp.core.search.polish import ascend_within_mask, check_polish_time, polish
+from mmdp.core.solution import Status
+from mmdp.core.timing import Progress, Stopwatch, solver_clock
+from mmdp.core.validate import check_int
+
+NODE_ROUNDS, NODE_STEPS = 4, 60  # of a node; steps of a round
+ROOT_TIME_LIMIT = 30.0  # most for the searches at the root if there is no time limit
+MAX_MULTIPLIER_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
+
+
+@check_arguments
+@dataclass(frozen=True)
+class Exact(Method):
+    """Branch and bound for the best Markov (or deterministic stationary) policy, with a proof.
+
+    After Steimle, Ahluwalia et al. (2021) over a finite horizon and Ahluwalia et al. (2021) over an
+    infinite one; the bounds are those of :mod:`mmdp.bounds`.
+
+    Stationary policies that draw their actions may be better than the best deterministic one.
+    Stops when the bound is within ``rel_gap`` of the value (status OPTIMAL), at the time limit or
+    after ``max_nodes``. The solution's ``bound`` is proven in every case;
+    ``details["root_bounds"]`` has the bounds before the first node, by method.
+
+    Parameters
+    ----------
+    rel_gap
+        Gap at which the answer counts as optimal, relative to |value| (or, if that is near
+        zero, to a thousandth of the largest possible return).
+    n_init
+        Initial policies of CADP for the first incumbent, as in :class:`mmdp.methods.CADP`.
+    polish_time
+        Seconds to spend on leaving the local optimum of the first incumbent, as in
+        :class:`mmdp.methods.CADP`. None: a tenth of the time limit, or 3 without one.
+    max_nodes
+        Cap on the nodes of the tree.
+
+    >>> import mmdp
+    >>> from mmdp.core.methods.exact import Exact
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> found = mmdp.solve(two, 2, Exact())
+    >>> found.value, found.status.name
+    (7.0, 'OPTIMAL')
+    """
+
+    rel_gap: NonNegativeFloat = 1e-8
+    n_init: InitCount = "auto"
+    polish_time: float | None = None
+    max_nodes: int = 100_000
+
+    name: ClassVar[str] = "exact"
+    title: ClassVar[str] = "branch and bound over single actions"
+    best_status: ClassVar[Status | None] = Status.OPTIMAL
+    can_resume: ClassVar[bool] = True
+    min_passes: ClassVar[float] = math.inf
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        if not self.rel_gap >= 0:
+            raise InputError(f"rel_gap must be at least 0, not {self.rel_gap}")
+        if self.n_init != "auto":
+            check_int(self.n_init, "n_init")
+        check_int(self.max_nodes, "max_nodes")
+        if self.polish_time is not None:
+            check_polish_time(self.polish_time)
+
+    def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        """Return why the method cannot solve the problem; None if it can."""
+        switching_reason = spec.reason_if_switching("its bounds plan for each model by itself")
+        return (
+            spec.reason_if_risk()
+            or spec.reason_if_coupled()
+            or switching_reason
+            or spec.reason_if_sharded()
+        )
+
+    def run(self, context: SolveContext) -> MethodResult:
+        """Run branch and bound; return the incumbent with its proven bound."""
+        is_infinite = context.policy_class.is_infinite_horizon
+        tree: BranchAndBound = (StationaryBranchAndBound if is_infinite else MarkovBranchAndBound)(
+            context, self
+        )
+        status = Status.ITERATION_LIMIT
+        with context.allow_stop() as stop_state:
+            tree.compute_initial_bound()
+            tree.find_incumbent()
+            tree.search()
+        if tree.is_closed:
+            status = Status.OPTIMAL
+        elif stop_state.exception is not None:
+            status = get_stop_status(stop_state)
+        return MethodResult(context.best_policy, status, tree.n_nodes, details=tree.details())
+
+
+class MarkovBranchAndBound(BranchAndBound):
+    """Branch and bound over Markov policies; the warm start of a node is its multipliers."""
+
+    bound_scope: ClassVar[str] = "markov"
+
+    def __init__(self, context: SolveContext, options: Exact) -> None:
+        super().__init__(
+            context, options, closed_form.estimate_rounding(context.problem, context.horizon)
+        )
+        self.space = MarkovSpace(context)
+        has_limit = context.stopwatch.time_left < math.inf
+        request = BoundRequest(
+            context.prepared,
+            "best",
+            context.stopwatch if has_limit else Stopwatch(ROOT_TIME_LIMIT),
+            seed=context.seed or 0,
+            callback=self._report_root_progress,
+        )
+        self.root_portfolio = BoundPortfolio(request, rel_gap=options.rel_gap, will_branch=True)
+        self.n_eliminated = 0
+        self.pairs: ModelPairs | None = None
+
+    @property
+    def root_bound(self) -> float:
+        """Smallest bound of the searches at the root."""
+        return self.root_portfolio.best_bound
+
+    def details(self) -> Details:
+        """Return the details with the bounds at the root and the number of eliminated actions."""
+        root_bounds = self.root_portfolio.bounds_found
+        history_bound = min(bound for bound, scope in root_bounds.values() if scope == "history")
+        return {
+            **super().details(),
+            "scope": "history" if self.bound >= history_bound else self.bound_scope,
+            "root_bounds": {name: bound for name, (bound, _) in root_bounds.items()},
+            "n_eliminated": self.n_eliminated
+            + (self.root_portfolio.descent.n_eliminated if self.root_portfolio.descent else 0),
+        }
+
+    def compute_initial_bound(self) -> None:
+        """Compute the closed-form bounds."""
+        self.root_portfolio.compute_closed_forms()
+        self.oracle_bound = self.root_portfolio.best_bound
+
+    def find_incumbent(self) -> None:
+        """Find the first incumbent by CADP, and polish it."""
+        super().find_incumbent()
+        polish_time = (
+            self._time_share(0.1) if self.options.polish_time is None else self.options.polish_time
+        )
+        if polish_time:
+            polish(self.context, self.context.best_policy, polish_time=polish_time)
+
+    def search(self) -> None:
+        """Search for a bound at the root, and branch once that becomes slow."""
+        portfolio = self.root_portfolio
+        portfolio.incumbent_policy, portfolio.incumbent_value = self.context.best_policy, self.value
+        portfolio.run_best()
+        if self.is_closed:
+            return
+        if portfolio.pair_evaluator is not None:
+            self.pairs = to_fine_grid(portfolio.pair_evaluator.make_matching().pairs)
+        mask, warm_start = self.context.problem.allowed, None
+        if portfolio.descent is not None:
+            mask, warm_start = (
+                portfolio.descent.relaxation.allowed_actions,
+                portfolio.descent.best_y,
+            )
+        self.push_node(portfolio.best_bound, mask, warm_start)
+        super().search()
+
+    def push_node(self, bound: float, mask: Mask, warm_start: Array | None) -> None:
+        """Add a node; drop its multipliers if those of all nodes take too much memory."""
+        if (
+            warm_start is not None
+            and warm_start.nbytes * (len(self.heap) + 1) > MAX_MULTIPLIER_BYTES
+        ):
+            warm_start = None
+        super().push_node(bound, mask, warm_start)
+
+    def expand_node(self, bound: float, mask: Mask, warm_start: Array | None) -> None:
+        """Bound a node by dual descent; prune it, or split it at one (t, s)."""
+        prepared, deadline = (
+            self.context.prepared.replace(allowed=mask),
+            self.context.stopwatch.deadline,
+        )
+        relaxation = LagrangianRelaxation(prepared, self.pairs, deadline=deadline)
+        descent = DualDescent(relaxation, self.value)
+        if warm_start is not None:
+            descent.y[:] = warm_start
+        for _ in range(NODE_ROUNDS):
+            old_bound = descent.bound if descent.n_steps else bound
+            descent.run(
+                max_steps=NODE_STEPS,
+                target=self.value,
+                deadline=deadline,
+                callback=partial(self.update_node_bound, bound, descent),
+            )
+            self.update_node_bound(bound, descent)
+            if self.node_bound - self.value <= self.tolerance:
+                self.pruned_bound = max(self.pruned_bound, self.node_bound)
+                return
+            n_eliminated = descent.eliminate_actions(self._probe_deadline())
+            self.n_eliminated += n_eliminated
+            self.ascend_within_node(relaxation.allowed_actions)
+            descent.incumbent_value = max(descent.incumbent_value, self.value)
+            if not n_eliminated and old_bound - descent.bound < 0.1 * (old_bound - self.value):
+                break
+        self.branch_node(relaxation, descent.best_y, min(bound, descent.bound))
+
+    def branch_node(
+        self, relaxation: LagrangianRelaxation, multipliers: Array, bound: float
+    ) -> None:
+        """Split at the (t, s) where the groups disagree most, into one child for each action."""
+        relaxation.evaluate(multipliers)
+        action_use, allowed = relaxation.occupancy.sum(axis=3), relaxation.allowed_actions
+        can_split = (allowed.sum(axis=2) > 1) & (relaxation.reach.hi.max(axis=2) > 0)
+        score = np.where(
+            can_split,
+            relaxation.discount_powers[:, None] * (action_use.sum(axis=2) - action_use.max(axis=2)),
+            -1.0,
+        )
+        if not can_split.any():
+            # one policy is left, and its value is known
+            actions = allowed.argmax(axis=2).astype(np.int32)
+            ascend_within_mask(self.context, allowed, actions)
+            return
+        t, s = np.unravel_index(int(score.argmax()), score.shape)
+        for child in split_node(allowed, (int(t), int(s))):
+            self.push_node(bound, child, multipliers.copy())
+
+    def ascend_within_node(self, mask: Mask) -> None:
+        """Run CADP within the node, from the incumbent projected to it."""
+        incumbent = self.context.best_policy
+        actions = np.where(
+            np.take_along_axis(mask, incumbent[:, :, None].astype(np.int64), 2)[:, :, 0],
+            incumbent,
+            mask.argmax(axis=2),
+        ).astype(np.int32)
+        ascend_within_mask(self.context, mask, actions)
+
+    def _report_root_progress(self, progress: Progress) -> None:
+        """Report progress at the root, once there is an incumbent."""
+        if self.context.best_policy is not None:
+            self.context.report_bound(self.bound, self.n_nodes)
+
+    def update_node_bound(self, bound: float, descent: DualDescent) -> None:
+        """Update the bound of the current node and report it."""
+        self.node_bound = min(bound, descent.bound)
+        self.context.report_bound(self.bound, self.n_nodes)
+
+    def _time_share(self, fraction: float) -> float:
+        """Return a share of time left, or of ROOT_TIME_LIMIT without a time limit, in seconds."""
+        time_left = self.context.stopwatch.time_left
+        return fraction * (ROOT_TIME_LIMIT if time_left == math.inf else max(time_left, 0.0))
+
+    def _probe_deadline(self) -> float:
+        """Return the clock time until which actions are probed."""
+        return solver_clock() + max(0.05 * self.context.stopwatch.elapsed, self._time_share(0.02))

@@ -1,0 +1,310 @@
+"""The registry of methods, and their capabilities.
+
+Help, errors, pages and this table find the capabilities of a method by calling
+:meth:`mmdp.methods.base.Method.unsupported_reason`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import re
+from typing import NamedTuple
+
+from mmdp.core.arguments import check_arguments
+from mmdp.core.errors import InputError, Remedy
+from mmdp.core.methods.base import Method
+from mmdp.core.methods.belief_grid import BeliefGrid
+from mmdp.core.methods.cadp import CADP
+from mmdp.core.methods.exact import Exact
+from mmdp.core.methods.gradient import MirrorAscent, NaturalGradient
+from mmdp.core.methods.milp import MILP
+from mmdp.core.methods.mixts import MixTS
+from mmdp.core.methods.mvp import MVP
+from mmdp.core.methods.oracle import Oracle
+from mmdp.core.methods.pomcp import POMCP
+from mmdp.core.methods.qmdp import QMDP
+from mmdp.core.methods.rollout import Rollout
+from mmdp.core.methods.spec import ProblemSpec
+from mmdp.core.methods.wsu import WSU
+from mmdp.core.model import MMDP
+from mmdp.core.objectives import EXAMPLE_TEXTS, Custom, Mean, Objective, WorstCase, as_objective
+from mmdp.core.policies import (
+    Belief,
+    Fixed,
+    Markov,
+    Memory,
+    Monotone,
+    PolicyClass,
+    Stationary,
+    Tied,
+    Tree,
+    as_policy_class,
+)
+from mmdp.core.solution import Status
+from mmdp.core.text import did_you_mean
+
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (
+        CADP,
+        WSU,
+        MVP,
+        NaturalGradient,
+        MirrorAscent,
+        Oracle,
+        QMDP,
+        MixTS,
+        POMCP,
+        Rollout,
+        BeliefGrid,
+        Exact,
+        MILP,
+    )
+}
+DEFAULT_COMPARISON = (CADP.name, WSU.name, MVP.name)  # side by side in a report by default
+
+
+class Capabilities(NamedTuple):
+    """Capabilities of a method, found by asking it about tiny models.
+
+    ``policy_classes``: names of the classes that it finds; ``infinite_horizon_classes``: those over
+    an infinite horizon. Both, and ``objectives``, are those for models that do not switch;
+    ``supports_switching``: whether the method plans for models that do. ``options``: the fields of
+    its class with the first sentence of their description.
+    """
+
+    name: str
+    title: str
+    memory: str
+    best_status: Status | None
+    objectives: tuple[str, ...]
+    policy_classes: tuple[str, ...]
+    supports_switching: bool
+    options: dict[str, str]
+    infinite_horizon_classes: tuple[str, ...]
+
+
+def list_capabilities() -> list[Capabilities]:
+    """List the capabilities of all methods; ``pandas.DataFrame(list_capabilities())`` is a table.
+
+    >>> from mmdp.core.methods import list_capabilities
+    >>> cadp, *_ = list_capabilities()
+    >>> cadp.title, cadp.memory, cadp.best_status.name
+    ('coordinate ascent and dynamic programming', 'none', 'LOCAL_OPTIMUM')
+    >>> cadp.options["max_iter"]
+    'Cap on the sweeps of one ascent.'
+    """
+    return [_find_capabilities(name) for name in METHODS]
+
+
+@functools.cache
+def _find_capabilities(name: str) -> Capabilities:
+    """Find the capabilities of a method by asking it about tiny models."""
+    method_type, method = METHODS[name], METHODS[name]()
+
+    def find_classes(horizon: float) -> tuple[str, ...]:
+        """Return the names of the policy classes that the method finds over a horizon."""
+        if method_type.default_class is None:
+            return ()
+        return tuple(
+            policy_class.name
+            for policy_class in SAMPLE_CLASSES
+            if supports(method, make_sample_model(), horizon, Mean(), policy_class)
+        )
+
+    objectives = (
+        key
+        for key, objective in SAMPLE_OBJECTIVES.items()
+        if supports(method, make_sample_model(), 2, objective)
+    )
+    return Capabilities(
+        name,
+        method_type.title,
+        "belief" if method_type.default_class_for(None).uses_belief else "none",
+        method_type.best_status,
+        tuple(objectives),
+        tuple(dict.fromkeys([*find_classes(2), *find_classes(math.inf)])),
+        supports(method, make_sample_model(switching=True), 2, Mean()),
+        _read_option_docs(method_type),
+        find_classes(math.inf),
+    )
+
+
+@check_arguments
+def methods_supporting(
+    *,
+    policy_class: str | None = None,
+    objective: str | None = None,
+    proves_optimal: bool | None = None,
+    switching: bool | None = None,
+) -> list[str]:
+    """List the names of the methods with the given capabilities.
+
+    ``policy_class`` and ``objective`` are names as in :class:`Capabilities`; ``policy_class=""``
+    means one policy per model. ``proves_optimal``: whether the method can prove optimality.
+    ``switching``: whether it plans for switching models.
+
+    >>> methods_supporting(policy_class="belief")
+    ['qmdp', 'mixts', 'pomcp', 'rollout', 'grid']
+    >>> methods_supporting(policy_class="markov", proves_optimal=True)
+    ['exact', 'milp']
+    """
+    rows = list_capabilities()
+    for argument, name, names in (
+        (
+            "policy_class",
+            policy_class,
+            {"", *(value for row in rows for value in row.policy_classes)},
+        ),
+        ("objective", objective, {value for row in rows for value in row.objectives}),
+    ):
+        if name is not None and name not in names:
+            raise InputError(f"no {argument} is called {did_you_mean(name, names)}")
+    return [
+        row.name
+        for row in rows
+        if (policy_class is None or policy_class in (row.policy_classes or ("",)))
+        and (objective is None or objective in row.objectives)
+        and (proves_optimal is None or (row.best_status is Status.OPTIMAL) == proves_optimal)
+        and (switching is None or row.supports_switching == switching)
+    ]
+
+
+def methods_by_feature() -> dict[str, list[str]]:
+    """List the methods for each feature that not every method supports."""
+    return {
+        "models that change over time": methods_supporting(switching=True),
+        "an infinite horizon": [
+            row.name for row in list_capabilities() if row.infinite_horizon_classes
+        ],
+        "a tied or monotone policy": methods_supporting(policy_class="tied"),
+        "objectives other than the mean": methods_supporting(objective="cvar"),
+    }
+
+
+# ---------------------------------------------------------------------- asking
+def check_supported(
+    method: Method,
+    model: MMDP,
+    horizon: float | None,
+    objective: Objective,
+    policy_class: str | PolicyClass | None = None,
+) -> ProblemSpec:
+    """Return the problem spec; InputError if the method does not support it, with those that do.
+
+    Without a ``policy_class`` it is the default of the method.
+    """
+    spec, reason = _make_spec(method, model, horizon, objective, policy_class)
+    if reason is None:
+        return spec
+    others = [
+        name
+        for name, method_type in METHODS.items()
+        if method_type.default_class is not None
+        and supports(method_type(), model, horizon, objective, policy_class)
+    ]
+    remedies: list[str | Remedy] = [Remedy("method", *others, verb="choose")] if others else []
+    if spec.reason_if_sharded():
+        remedies.append("load the models without shard=")
+    raise InputError(f"{method.name} cannot do this: {reason}", remedies)
+
+
+def supports(
+    method: Method,
+    model: MMDP,
+    horizon: float | None,
+    objective: Objective,
+    policy_class: PolicyClass | str | None = None,
+) -> bool:
+    """Return whether the method can solve the problem."""
+    try:
+        return _make_spec(method, model, horizon, objective, policy_class)[1] is None
+    except InputError:  # there is no such question
+        return False
+
+
+def _make_spec(
+    method: Method,
+    model: MMDP,
+    horizon: float | None,
+    objective: Objective,
+    policy_class: PolicyClass | str | None,
+) -> tuple[ProblemSpec, str | None]:
+    """Return the problem spec and the reason why the method does not support it, or None."""
+    resolved_class = (
+        method.default_class_for(horizon) if policy_class is None else as_policy_class(policy_class)
+    )
+    spec = ProblemSpec(model, horizon, objective, resolved_class)
+    return spec, method.unsupported_reason(spec)
+
+
+SAMPLE_CLASSES = (
+    Markov(),
+    Tied([0]),
+    Monotone(),
+    Fixed([0]),
+    Tree(),
+    Memory(),
+    Stationary(),
+    Belief(),
+)
+SAMPLE_OBJECTIVES: dict[str, Objective] = {
+    **{x.key: x for x in map(as_objective, EXAMPLE_TEXTS.split(", "))},
+    Custom.key: Custom(lambda returns, weights: returns @ weights),
+    "regret": WorstCase().on_regret(),
+}
+
+
+@functools.cache
+def make_sample_model(*, switching: bool = False) -> MMDP:
+    """Make two tiny models for finding capabilities."""
+    model_transitions = [[0.5, 0.5]] * 2 if switching else None
+    return MMDP(
+        [[[[1.0], [1.0]]]] * 2, [[1.0, 0.0]], discount=0.5, model_transitions=model_transitions
+    )
+
+
+# ---------------------------------------------------------------------- names and tables of actions
+def format_method_name(name: str) -> str:
+    """Return the display name of a method.
+
+    >>> format_method_name("mixts"), format_method_name("my own")
+    ('MixTS', 'my own')
+    """
+    return METHODS[name].__name__ if name in METHODS else name
+
+
+def require_markov_method(
+    method: type[Method], purpose: str, *remedies: str | Remedy, argument: str = "method"
+) -> None:
+    """Raise InputError unless the method computes a Markov policy, and name those that do.
+
+    ``argument`` is the name of the caller's own argument for methods.
+    """
+    if method.default_class is not None and not method.default_class.uses_belief:
+        return
+    reason = (
+        "has one policy per model" if method.default_class is None else "remembers what it has seen"
+    )
+    others = Remedy(argument, *methods_supporting(policy_class="markov"), verb="choose")
+    raise InputError(
+        f"{purpose} a policy of time and state, and {method.name} {reason}", [*remedies, others]
+    )
+
+
+# ---------------------------------------------------------------------- options
+_PARAMETER_PATTERN = re.compile(r"^(\w+)\n((?: {4}.*\n?|\n(?= {4}))+)", re.M)
+
+
+def _read_option_docs(method: type[Method]) -> dict[str, str]:
+    """Return the options of a method with the first sentence of each from the docstring."""
+    sentences: dict[str, str] = {}
+    for base in reversed(method.__mro__):
+        _, _, parameters = inspect.cleandoc(base.__doc__ or "").partition("Parameters\n------")
+        for name, text in _PARAMETER_PATTERN.findall(parameters):
+            plain_text = " ".join(re.sub(r":\w+:`(.*?)`|``", r"\1", text).split())
+            sentences.setdefault(name, re.split(r"(?<=\.)\s", plain_text)[0])
+    return {field.name: sentences.get(field.name, "") for field in dataclasses.fields(method)}  # type: ignore[arg-type]

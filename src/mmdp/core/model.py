@@ -1,0 +1,1236 @@
+"""MMDP: the multi-model Markov decision process, frozen and validated once.
+
+Symbols (the paper's letters, section 3, and the words used here):
+
+======================  =========================  ==================================
+paper                   here                       shape
+======================  =========================  ==================================
+p^m_t(s' | s, a)        ``transitions``            (M, S, A, S') or (T, M, S, A, S')
+r^m_t(s, a)             ``rewards``                (M, S, A) or (T, M, S, A)
+r^m_t(s, a, s')         ``next_rewards``           (M, S, A, S') or (T, M, S, A, S')
+mu(s)                   ``initial``                (S,) or (M, S)
+lambda_m                ``weights``                (M,)
+gamma                   ``discount``               scalar in [0, 1]
+v_{T+1, m}(s)           ``terminal``               (S,) or (M, S)
+(none)                  ``model_transitions``      (M, M')
+======================  =========================  ==================================
+
+Storage. All models share one sparsity pattern: the union of their non-zero transitions, a
+CSR pattern over the S*A rows, with the values of all models side by side (models last):
+``p[t, k, m]``. The dense storage is the same layout with the full pattern. Kernels
+read these arrays (:class:`mmdp.core.kernels.Problem`); users see the axes t, m, s, a, s_next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core import notebook
+from mmdp.core.arguments import NonNegativeInt, PositiveInt, check_arguments
+from mmdp.core.errors import InputError, MemoryLimitError
+from mmdp.core.kernels.problem import (
+    Problem,
+    Shard,
+    Storage,
+    StorageFormat,
+    TableStorage,
+    collapse_time_axis,
+)
+from mmdp.core.kernels.rewards import (
+    EventRewards,
+    Rewards,
+    get_stored_array,
+    map_rewards,
+    mask_rewards,
+    reorder_rewards,
+)
+from mmdp.core.kernels.storage import CustomStorage
+from mmdp.core.text import TimeLabels, format_bytes, pluralize, summarize_labels
+from mmdp.core.transitions import (
+    MAX_DENSE_BYTES,
+    Array,
+    CoordinateEntries,
+    MatrixEntries,
+    SparseTransitions,
+    StorageOption,
+    as_float_array,
+    check_pattern,
+    dense_to_transitions,
+    entries_to_transitions,
+    is_nested_sparse,
+)
+from mmdp.core.validate import (
+    AXES,
+    LabelIndex,
+    ModelFields,
+    align_to_labels,
+    check_field_names,
+    check_index,
+    check_labels,
+    check_rewards,
+    check_transition_rows,
+    compute_expected_rewards,
+    drop_redundant_rewards,
+    infer_allowed,
+    is_list,
+    parse_labels,
+    parse_rewards,
+    parse_time_labels,
+    zero_disallowed,
+    zero_impossible_rewards,
+)
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+
+class Evidence(NamedTuple):
+    """The log that models were fitted to.
+
+    ``counts`` say how often each of the transitions ``keys``, (s A + a) S + s', was seen. ``prior``
+    has the fields of :class:`mmdp.posterior.Prior`; None stands for one that was not kept.
+    """
+
+    flat_indices: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    prior: Mapping[str, Any]
+
+
+class ModelData(NamedTuple):
+    """The checked arrays and fields of a model; copies and pickles need nothing else."""
+
+    storage: Storage
+    rewards: Rewards  # (T or 1, S, A, M)
+    next_rewards: Array | None  # (T or 1, nnz, M)
+    fields: ModelFields
+    horizon: int | None
+    shard: Shard | None = None
+    step_spec: Any = None  # the step function of from_step, in memory only
+    evidence: Evidence | None = None
+
+
+class MMDP:
+    """A multi-model MDP: M models over the same states and actions.
+
+    Parameters
+    ----------
+    transitions
+        ``(M, S, A, S')`` array, ``(T, M, S, A, S')`` if they vary with time, or
+        ``(S, A, S')`` for one model; or, for sparse models, a sequence over models of
+        sequences over actions of ``(S, S')`` scipy sparse matrices, or one over times of such
+        sequences; or a storage of your own (:class:`mmdp.core.kernels.storage.CustomStorage`).
+    rewards
+        ``(S, A)``, ``(M, S, A)`` or ``(T, M, S, A)``; rewards per next state
+        ``(M, S, A, S')`` are recognised if no other reading fits.
+    next_rewards
+        Rewards per next state, shaped like ``transitions``; give this or ``rewards``. Entries of
+        probability 0 may be NaN.
+    initial
+        ``(S,)`` initial distribution mu, uniform by default; ``(M, S)`` if models begin in
+        different ways, so that the first state says something about the model. Like every field,
+        it may be a mapping, a Series or a DataFrame of pandas, which is read by label (or id),
+        whatever its order.
+    weights
+        ``(M,)`` model probabilities lambda; uniform by default.
+    discount
+        gamma, from 0 to 1 inclusive.
+    terminal
+        ``(S,)`` or ``(M, S)`` value of ending in each state; 0 by default.
+    allowed
+        ``(S, A)`` booleans. By default an action is allowed if any model has a transition
+        for it.
+    model_transitions
+        ``(M, M)`` chain K by which the hidden model changes: K[m, m'] is the probability that
+        m' holds at the next decision if m holds at this one. The change comes after the
+        transition and its reward, whatever the action and the state. By default a model never
+        changes.
+    states, actions, models
+        Labels.
+    storage
+        ``"auto"`` (by density), ``"dense"`` or ``"sparse"``.
+    allow_missing
+        Accept an action that is missing (an all-zero row) in some models: in these the episode ends
+        there, without a reward. Off by default because it is usually a mistake in the data.
+    parameters
+        Optional mapping of parameter name to ``(M,)`` array: the uncertain parameters
+        each model was built from.
+    time_labels
+        Labels of decisions 0, 1, ... for people to read: ages, years or
+        weeks, or ``{"age": range(40, 90)}``, which names the axis. Evenly spaced numbers go on
+        after the last label.
+    unit
+        The unit of rewards, for people to read: ``"$"``, ``"QALYs"``.
+    quantity
+        Description of a return, for people to read: ``"net benefit at £5,000 per QALY"``.
+
+    Examples
+    --------
+    Two models of a machine that may break; action 1 repairs it.
+
+    >>> import mmdp
+    >>> P = [[[[0.9, 0.1], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]],
+    ...      [[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]]]
+    >>> r = [[10.0, 8.0], [0.0, -5.0]]
+    >>> model = mmdp.MMDP(P, r, initial=[1, 0], discount=0.9,
+    ...                   states=["working", "broken"], actions=["run", "repair"])
+    >>> model
+    MMDP(2 models, 2 states, 2 actions, discount 0.9; dense, 332 B)
+    """
+
+    __slots__ = ("_data", "_problem")
+
+    _data: ModelData
+    _problem: Problem
+
+    @check_arguments
+    def __init__(
+        self,
+        transitions: Any,
+        rewards: Any = None,
+        *,
+        next_rewards: Any = None,
+        initial: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike | None = None,
+        discount: float = 1.0,
+        terminal: npt.ArrayLike | None = None,
+        allowed: npt.ArrayLike | None = None,
+        model_transitions: npt.ArrayLike | None = None,
+        states: Iterable[object] | None = None,
+        actions: Iterable[object] | None = None,
+        models: Iterable[object] | None = None,
+        storage: StorageOption = "auto",
+        allow_missing: bool = False,
+        parameters: Mapping[str, npt.ArrayLike] | None = None,
+        name: str | None = None,
+        citation: str | None = None,
+        time_labels: Any = None,
+        unit: str | None = None,
+        quantity: str | None = None,
+    ) -> None:
+        if isinstance(transitions, CustomStorage):
+            sparse_transitions = _storage_to_sparse(transitions, None)
+        elif is_nested_sparse(transitions):
+            sparse_transitions = entries_to_transitions(MatrixEntries(transitions), storage)
+        else:
+            states, actions = parse_labels(states, "state"), parse_labels(actions, "action")
+            aligned_transitions = align_to_labels(
+                transitions, "transitions", states, actions, states
+            )
+            sparse_transitions = dense_to_transitions(
+                as_float_array(aligned_transitions, "transitions"), storage
+            )
+        raw_fields = ModelFields(
+            initial,
+            weights,
+            discount,
+            terminal,
+            allowed,
+            model_transitions,
+            states,
+            actions,
+            models,
+            allow_missing,
+            parameters,
+            name,
+            citation,
+            time_labels,
+            unit,
+            quantity,
+        )
+        fields = raw_fields.parse(sparse_transitions.shape, None)
+        expected_rewards, pattern_rewards = parse_rewards(
+            rewards, next_rewards, sparse_transitions, fields
+        )
+        custom_storage = transitions if isinstance(transitions, CustomStorage) else None
+        self.__setstate__(
+            _check_data(
+                sparse_transitions, expected_rewards, pattern_rewards, fields, None, custom_storage
+            )
+        )
+
+    @classmethod
+    @check_arguments
+    def from_coordinates(
+        cls,
+        *,
+        model: npt.ArrayLike,
+        state: npt.ArrayLike,
+        action: npt.ArrayLike,
+        next_state: npt.ArrayLike,
+        probability: npt.ArrayLike,
+        reward: npt.ArrayLike | None = None,
+        time: npt.ArrayLike | None = None,
+        shape: tuple[int, int, int],
+        horizon: PositiveInt | None = None,
+        storage: StorageOption = "auto",
+        **fields: Any,
+    ) -> MMDP:
+        """Build from one entry per transition (ids from 0), without any dense array.
+
+        ``shape`` is (M, S, A); ``reward`` is per transition; ``time`` (0-based) makes the
+        model time-varying over ``horizon`` steps. Duplicate entries add up. ``fields`` are
+        the other arguments of :class:`MMDP` (``rewards=`` per state and action among them).
+
+        >>> from mmdp import MMDP
+        >>> MMDP.from_coordinates(model=[0, 0], state=[0, 1], action=[0, 0],
+        ...     next_state=[1, 1], probability=[1, 1], reward=[3, 0], shape=(1, 2, 1))
+        MMDP(1 model, 2 states, 1 action, discount 1; initial uniform (not given); sparse, 106 B)
+        """
+        entries = CoordinateEntries.parse(
+            {
+                "model": model,
+                "state": state,
+                "action": action,
+                "next_state": next_state,
+                "probability": probability,
+                "reward": reward,
+                "time": time,
+            },
+            shape,
+            horizon,
+        )
+        sparse_transitions = entries_to_transitions(entries, storage)
+        rewards, expected_rewards, pattern_rewards = (
+            fields.pop("rewards", None),
+            None,
+            sparse_transitions.pattern_rewards,
+        )
+        if pattern_rewards is not None and rewards is not None:
+            raise InputError("give rewards per transition or per (state, action), not both")
+        parsed_fields = ModelFields(**check_field_names(fields)).parse(shape, None)
+        if pattern_rewards is None:
+            expected_rewards, pattern_rewards = parse_rewards(
+                rewards, None, sparse_transitions, parsed_fields
+            )
+        return cls._from_data(
+            _check_data(sparse_transitions, expected_rewards, pattern_rewards, parsed_fields)
+        )
+
+    @classmethod
+    def from_sparse(
+        cls,
+        transitions: SparseTransitions | CustomStorage,
+        rewards: Rewards | None = None,
+        *,
+        next_rewards: Array | None = None,
+        shard: Shard | None = None,
+        **fields: Any,
+    ) -> MMDP:
+        """Build from a shared pattern with arrays in the kernels' layout, models last.
+
+        ``rewards`` is (T or 1, S, A, M), or ``next_rewards`` (T or 1, nnz, M) on the pattern;
+        with both, ``rewards`` are taken as the expectation of ``next_rewards``. ``fields``
+        are the other arguments of :class:`MMDP`. Nothing is copied that need not be. In place
+        of the pattern there may be a storage of your own.
+
+        >>> import mmdp, numpy as np
+        >>> from mmdp.core.transitions import dense_to_transitions
+        >>> support = dense_to_transitions(np.array([[[[0.5, 0.5]], [[0.0, 1.0]]]]), "auto")
+        >>> mmdp.MMDP.from_sparse(support, np.ones((1, 2, 1, 1))).rewards.tolist()
+        [[[1.0], [1.0]]]
+        """
+        if rewards is None and next_rewards is None:
+            raise InputError("give rewards or next_rewards")
+        custom_storage = transitions if isinstance(transitions, CustomStorage) else None
+        if isinstance(transitions, CustomStorage):
+            horizon = len(rewards) if rewards is not None and len(rewards) > 1 else None
+            transitions = _storage_to_sparse(transitions, horizon)
+        check_pattern(transitions, rewards, next_rewards)
+        parsed_fields = ModelFields(**check_field_names(fields)).parse(transitions.shape, shard)
+        return cls._from_data(
+            _check_data(transitions, rewards, next_rewards, parsed_fields, shard, custom_storage)
+        )
+
+    @classmethod
+    def _from_data(cls, data: ModelData) -> MMDP:
+        """Make a model of checked data."""
+        self = cls.__new__(cls)
+        self.__setstate__(data)
+        return self
+
+    def __getstate__(self) -> ModelData:
+        return self._data._replace(step_spec=None)
+
+    def __setstate__(self, state: ModelData) -> None:
+        fields, n_states = state.fields, state.rewards.shape[1]
+        initial = np.full(n_states, 1 / n_states) if fields.initial is None else fields.initial
+        initial = np.ascontiguousarray(np.atleast_2d(initial).T)
+        problem = Problem(
+            state.storage,
+            state.rewards,
+            fields.allowed[None],
+            initial,
+            fields.weights,
+            fields.discount,
+            np.ascontiguousarray(fields.terminal.T),
+            fields.model_transitions,
+            state.shard,
+        )
+        object.__setattr__(self, "_data", state)
+        object.__setattr__(self, "_problem", problem)
+        field_arrays = [
+            y for y in (*fields, *fields.parameters.values()) if isinstance(y, np.ndarray)
+        ]
+        for array in (*self._collect_arrays(), *field_arrays):
+            array.setflags(write=False)  # unpickled arrays are writable
+
+    def _collect_arrays(self) -> list[npt.NDArray[Any]]:
+        """List all arrays of the transitions and rewards."""
+        x = self._problem
+        candidates = (*x, get_stored_array(x.r), *x.storage.get_arrays(), self._data.next_rewards)
+        return list({id(y): y for y in candidates if isinstance(y, np.ndarray)}.values())
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"MMDP is frozen; use model.replace({name}=...) for a changed copy")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("MMDP is frozen; use model.replace(...) for a changed copy")
+
+    # ---------------------------------------------------------------- sizes and facts
+    @property
+    def problem(self) -> Problem:
+        """Arrays that the backends read."""
+        return self._problem
+
+    @property
+    def n_models(self) -> int:
+        return self._problem.n_models
+
+    @property
+    def shard(self) -> tuple[int, int] | None:
+        """(i, n) if it holds shard i of n of the models, as loaded with ``shard=``; else None."""
+        shard = self._problem.shard
+        return None if shard is None else (shard.shard_index, shard.n_shards)
+
+    @property
+    def n_states(self) -> int:
+        return self._problem.n_states
+
+    @property
+    def n_actions(self) -> int:
+        return self._problem.n_actions
+
+    @property
+    def horizon(self) -> int | None:
+        """Number of time steps if transitions or rewards vary with time, else None."""
+        return self._data.horizon
+
+    @property
+    def storage(self) -> StorageFormat:
+        """Storage format of the transitions: dense or sparse tables, or exogenous events."""
+        return self._problem.storage.format
+
+    @property
+    def name(self) -> str | None:
+        return self._data.fields.name
+
+    @property
+    def citation(self) -> str | None:
+        return self._data.fields.citation
+
+    @property
+    def time_labels(self) -> TimeLabels:
+        """Labels of the decisions.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]], time_labels={"age": range(40, 45)})
+        >>> one.time_labels.describe_range(0, 7)
+        'age 40 to 47'
+        """
+        return parse_time_labels(self._data.fields.time_labels)
+
+    @property
+    def unit(self) -> str | None:
+        """Unit of the rewards."""
+        return self._data.fields.unit
+
+    @property
+    def quantity(self) -> str | None:
+        """Description of a return, in words."""
+        return self._data.fields.quantity
+
+    @property
+    def step_spec(self) -> Any:
+        """Step function of :func:`mmdp.from_step`, in the process that built it; None otherwise."""
+        return self._data.step_spec
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """Log that :func:`mmdp.fit` sampled the models from; None if there is none."""
+        return self._data.evidence
+
+    @property
+    def discount(self) -> float:
+        return self._problem.discount
+
+    @property
+    def initial(self) -> Array:
+        """Initial distribution mu (S,); (M, S) if the models differ."""
+        x = self._problem
+        return x.initial[:, 0] if x.has_common_initial else x.initial.T
+
+    @property
+    def has_initial(self) -> bool:
+        """Whether an initial distribution was given; if not, it is uniform."""
+        return self._data.fields.initial is not None
+
+    @property
+    def weights(self) -> Array:
+        """Model probabilities lambda (M,)."""
+        return self._problem.weights
+
+    @property
+    def allowed(self) -> npt.NDArray[np.bool_]:
+        """Mask of allowed actions (S, A)."""
+        return self._problem.allowed[0]
+
+    @property
+    def has_choice(self) -> npt.NDArray[np.bool_]:
+        """Mask (S,) of the states whose actions differ in rewards or transitions at some time.
+
+        It does not if all allowed actions have the same rewards and transitions in every model. If
+        that holds for all states, the mask is true everywhere.
+
+        >>> import mmdp
+        >>> P = [[[[0.5, 0.5], [0.9, 0.1]], [[0.3, 0.7], [0.3, 0.7]]]]
+        >>> mmdp.MMDP(P, [[1.0, 0.8], [2.0, 2.0]], states=["ill", "treated"]).has_choice.tolist()
+        [True, False]
+        """
+        mask: npt.NDArray[np.bool_] = np.any(self._problem.has_choice(), axis=0)
+        return mask if mask.any() else np.ones(self.n_states, dtype=bool)
+
+    def mask_visits(self, visits: Array) -> Array:
+        """Set visits (T, S, ...) to 0 at times and in states where no action changes anything.
+
+        If no other is visited, all of them count as decisions.
+        """
+        has_choice = self._problem.has_choice()[: len(visits)]
+        masked_visits: Array = visits * has_choice.reshape(
+            *has_choice.shape, *(1,) * (visits.ndim - 2)
+        )
+        return masked_visits if masked_visits.any() else visits
+
+    @property
+    def terminal(self) -> Array:
+        """Terminal value of each state (M, S)."""
+        return self._problem.terminal.T
+
+    @property
+    def is_switching(self) -> bool:
+        """Whether the hidden model switches (``model_transitions``)."""
+        return self._problem.model_transitions is not None
+
+    @property
+    def model_transitions(self) -> Array:
+        """Probability that a model follows another (M, M); the identity if models do not switch."""
+        K = self._problem.model_transitions
+        return np.eye(self.n_models) if K is None else K
+
+    @property
+    def rewards(self) -> Array:
+        """Expected reward of each action, (M, S, A) or (T, M, S, A); 0 if not allowed."""
+        return self._broadcast_time(np.moveaxis(np.asarray(self._problem.r), -1, 1))
+
+    @property
+    def has_missing_actions(self) -> bool:
+        """Whether actions may be missing in some models (``allow_missing``)."""
+        return bool(self._data.fields.allow_missing)
+
+    @property
+    def has_next_rewards(self) -> bool:
+        """Whether rewards that differ between next states are kept."""
+        return self._data.next_rewards is not None
+
+    @property
+    def pattern_rewards(self) -> Array | None:
+        """Rewards per next state on the sparsity pattern (T or 1, nnz, M); None if not kept."""
+        return self._data.next_rewards
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """Uncertain parameters that each model was built from: name to (M,) array."""
+        return dict(self._data.fields.parameters)
+
+    @property
+    def state_labels(self) -> tuple[str, ...]:
+        return self.label_index("state").names
+
+    @property
+    def action_labels(self) -> tuple[str, ...]:
+        return self.label_index("action").names
+
+    @property
+    def model_labels(self) -> tuple[str, ...]:
+        return self.label_index("model").names
+
+    @property
+    def has_labels(self) -> dict[str, bool]:
+        """Whether the states, actions and models have labels, by axis."""
+        return {axis: self.label_index(axis).labels is not None for axis in AXES}
+
+    def label_index(self, axis: str) -> LabelIndex:
+        """Get the labels of an axis (state, action or model), which find ids by label.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]], actions=["wait", "treat"])
+        >>> one.label_index("action").get_ids(["treat", 0])
+        [1, 0]
+        """
+        labels = getattr(self._data.fields, f"{axis}s")
+        return LabelIndex(axis, getattr(self, f"n_{axis}s"), labels)
+
+    @property
+    def density(self) -> float:
+        """Share of (s, a, s') triples with positive probability in some model."""
+        return min(1.0, self._problem.storage.n_entries / (self.n_states**2 * self.n_actions))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the arrays of this model."""
+        return sum(array.nbytes for array in self._collect_arrays())
+
+    @property
+    def transitions(self) -> Array:
+        """Dense (M, S, A, S') or (T, M, S, A, S') transitions; refused over 2 GiB."""
+        return self._to_dense(self._problem.p)
+
+    @property
+    def next_rewards(self) -> Array | None:
+        """Dense rewards per next state if they differ between next states, else None."""
+        pattern_rewards = self._data.next_rewards
+        return None if pattern_rewards is None else self._to_dense(pattern_rewards)
+
+    @check_arguments
+    def transition_matrix(self, model: int, action: int, time: int = 0) -> scipy.sparse.csr_array:
+        """Get the transition matrix (S, S') of one model and action as a scipy CSR array.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[1.0], [0.0]])
+        >>> one.transition_matrix(0, 0).toarray().tolist()
+        [[0.5, 0.5], [0.0, 1.0]]
+        """
+        import scipy.sparse
+
+        x = self._problem
+        checks = (
+            ("model", model, self.n_models),
+            ("action", action, self.n_actions),
+            ("time", time, self.horizon or 1),
+        )
+        for axis, value, size in checks:
+            if not 0 <= value < size:
+                raise InputError(f"{axis} {value} is outside 0..{size - 1}")
+        rows = np.arange(self.n_states) * self.n_actions + action
+        counts = x.indptr[rows + 1] - x.indptr[rows]
+        entries = np.concatenate([np.arange(x.indptr[i], x.indptr[i + 1]) for i in rows])
+        values = x.p[time if len(x.p) > 1 else 0, entries, model]
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        matrix = scipy.sparse.csr_array(
+            (values, x.indices[entries], indptr), shape=(self.n_states, self.n_states)
+        )
+        matrix.eliminate_zeros()
+        return matrix
+
+    def _to_dense(self, values: Array) -> Array:
+        shape = (len(values), self.n_states, self.n_actions, self.n_states, values.shape[2])
+        if not self._problem.is_dense:
+            size = int(np.prod(shape, dtype=np.int64)) * 8
+            if size > MAX_DENSE_BYTES:
+                raise MemoryLimitError(
+                    f"the dense array would take {format_bytes(size)}; "
+                    "use model.transition_matrix(model, action) or model.problem"
+                )
+            full = np.zeros((shape[0], self.n_states * self.n_actions * self.n_states, shape[-1]))
+            full[:, self._to_sparse(self._data.storage.to_table())[0].flat_indices] = values
+            values = full
+        result = np.moveaxis(values.reshape(shape), -1, 1)
+        result.setflags(write=False)
+        return self._broadcast_time(result)
+
+    def _broadcast_time(self, array: Array) -> Array:
+        """Add the time axis if the model varies with time; repeat an array that does not."""
+        if self.horizon is None:
+            return array[0]
+        return np.broadcast_to(array, (self.horizon, *array.shape[1:]))
+
+    # ---------------------------------------------------------------- changed copies
+    def with_step_spec(self, step_spec: Any) -> MMDP:
+        """Return the same model with its step function (see :func:`mmdp.from_step`)."""
+        return MMDP._from_data(self._data._replace(step_spec=step_spec))
+
+    def with_evidence(self, evidence: Evidence | None) -> MMDP:
+        """Return the same model with the log that it was fitted to."""
+        return MMDP._from_data(self._data._replace(evidence=evidence))
+
+    @check_arguments
+    def replace(self, **changes: Any) -> MMDP:
+        """Return a copy with some fields changed; transitions are shared, not copied.
+
+        Takes ``initial, weights, discount, terminal, rewards, next_rewards, allowed,
+        model_transitions, states, actions, models, parameters, name, citation, time_labels,
+        unit, quantity``, and ``shard`` with the weights of all models (see
+        :class:`mmdp.core.kernels.problem.Shard`).
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.9)
+        >>> one.replace(discount=0.5).discount
+        0.5
+        """
+        known_names = {*ModelFields._fields, "rewards", "next_rewards", "shard"}
+        unknown_names = set(changes) - known_names
+        if unknown_names:
+            raise InputError(
+                f"replace() has no argument {sorted(unknown_names)}; "
+                f"it takes {', '.join(sorted(known_names))}"
+            )
+        data, shard = self._data, changes.pop("shard", self._data.shard)
+        rewards = {
+            name: changes.pop(name) for name in ("rewards", "next_rewards") if name in changes
+        }
+        sparse_transitions, custom_storage = self._to_sparse(data.storage)
+        fields = data.fields._replace(**changes).parse(
+            sparse_transitions.shape, shard, field_names=changes
+        )
+        if not rewards and {"allowed", "allow_missing"}.isdisjoint(changes):
+            _check_not_sharded_switching(fields, shard)
+            invalidating_names = {"terminal", "model_transitions"} & set(
+                changes
+            )  # no longer what was built
+            step_spec = None if invalidating_names else data.step_spec
+            return MMDP._from_data(data._replace(fields=fields, shard=shard, step_spec=step_spec))
+        expected_rewards: Rewards | None = data.rewards
+        pattern_rewards = data.next_rewards
+        if rewards:
+            new_rewards = (rewards.get("rewards"), rewards.get("next_rewards"))
+            expected_rewards, pattern_rewards = parse_rewards(
+                *new_rewards, sparse_transitions, fields
+            )
+        new_data = _check_data(
+            sparse_transitions, expected_rewards, pattern_rewards, fields, shard, custom_storage
+        )
+        return MMDP._from_data(new_data._replace(evidence=data.evidence))
+
+    def _replace_models(
+        self,
+        transform: Callable[[Array], Array],
+        rewards: Rewards,
+        pattern_rewards: Array | None,
+        **changes: Any,
+    ) -> MMDP:
+        """Make an MMDP of transformed models in the same storage, without checks.
+
+        ``transform``: see :meth:`mmdp.core.kernels.problem.Storage.map_models`.
+        """
+        fields = self._data.fields._replace(**changes)
+        shape = (rewards.shape[3], self.n_states, self.n_actions)
+        parsed_fields, storage = (
+            fields.parse(shape, None, field_names=changes),
+            self._data.storage.map_models(transform),
+        )
+        return MMDP._from_data(
+            ModelData(
+                storage,
+                rewards,
+                pattern_rewards,
+                parsed_fields,
+                self.horizon,
+                evidence=self.evidence,
+            )
+        )
+
+    @check_arguments
+    def subset(
+        self, models: int | str | Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice
+    ) -> MMDP:
+        """Return the MMDP with some of the models, their weights scaled to sum to 1.
+
+        If models switch, none of those chosen may switch to one that is not.
+
+        >>> import mmdp
+        >>> two = mmdp.MMDP([[[[1.0]]], [[[1.0]]]], [[[1.0]], [[3.0]]])
+        >>> two.subset([1]).rewards.tolist()
+        [[[3.0]]]
+        """
+        model_indices = self._find_model_indices(models)
+        x, pattern_rewards = self._problem, self._data.next_rewards
+        total = x.weights[model_indices].sum()
+        if total <= 0:
+            raise InputError(
+                "the chosen models have total weight 0; choose models of positive weight"
+            )
+        if (
+            x.model_transitions is not None
+            and np.delete(x.model_transitions[model_indices], model_indices, axis=1).any()
+        ):
+            raise InputError(
+                "the chosen models switch to others; choose those too, or stop the switching with "
+                "replace(model_transitions=None)"
+            )
+        labels, step_spec, initial = (
+            self._data.fields.models,
+            self.step_spec,
+            self._data.fields.initial,
+        )
+        return self._replace_models(
+            lambda p: x.gather_selected(p, model_indices),
+            map_rewards(x.r, lambda r: x.gather_selected(r, model_indices)),
+            None if pattern_rewards is None else x.gather_selected(pattern_rewards, model_indices),
+            weights=x.weights[model_indices] / total,
+            initial=initial
+            if x.has_common_initial
+            else x.gather_selected(x.initial, model_indices).T,
+            terminal=x.gather_selected(x.terminal, model_indices).T,
+            model_transitions=None
+            if x.model_transitions is None
+            else x.model_transitions[np.ix_(model_indices, model_indices)],
+            models=None if labels is None else [labels[i] for i in model_indices],
+            parameters={k: v[model_indices] for k, v in self.parameters.items()},
+        ).with_step_spec(None if step_spec is None else step_spec.select_models(model_indices))
+
+    @check_arguments
+    def update(
+        self,
+        state: Any,
+        action: Any = None,
+        next_state: Any = None,
+        *,
+        time: NonNegativeInt | None = None,
+        initial: Literal["last"] | None = None,
+    ) -> MMDP:
+        """Return the same models with posterior weights given observed transitions (Bayes' rule).
+
+        ``state, action, next_state`` are those of one step, or of several as lists: labels, or ids
+        from 0. In their place there may be a log, as :func:`mmdp.fit` reads it. A model that varies
+        with time takes the ``time`` of the step, or the column of the log, from 0.
+        ``initial="last"``: the new models start in the last state seen, after the last time seen.
+        If models change, the weights are those of the model that holds now; whole numbers as times
+        count the decisions that have passed. There is a warning if a step had a probability below
+        one in a million (see :func:`mmdp.posterior.predictive_probabilities`).
+
+        If models begin apart, the first state of each episode counts too. That of steps given here
+        does in every call, with a warning unless ``initial="last"`` says that they go on.
+
+        >>> import mmdp
+        >>> P = [[[[0.9, 0.1]], [[0.0, 1.0]]], [[[0.3, 0.7]], [[0.0, 1.0]]]]
+        >>> two = mmdp.MMDP(P, [[1.0], [0.0]], initial=[1, 0], states=["up", "down"])
+        >>> seen = two.update("up", 0, "down", initial="last")
+        >>> seen.weights.round(3).tolist(), seen.initial.tolist()
+        ([0.125, 0.875], [0.0, 1.0])
+        """
+        from mmdp.data.posterior.update import (
+            filter_weights,
+            read_model_steps,
+            update_model,
+            warn_begins_anew,
+        )
+
+        log, is_log = state, action is None and next_state is None
+        if not is_log:
+            columns = {"state": state, "action": action, "next_state": next_state, "time": time}
+            step_columns = {name: values for name, values in columns.items() if values is not None}
+            log = {
+                name: check_labels(values if is_list(values) else [values], name)
+                for name, values in step_columns.items()
+            }
+        elif time is not None:
+            raise InputError("time belongs to a step; a log has a column time")
+        steps = read_model_steps(self, log)
+        if not is_log and initial is None:
+            warn_begins_anew(self, steps)
+        return update_model(self, steps, filter_weights(self, steps).weights[-1], initial)
+
+    @check_arguments
+    def truncate_before(self, time: int) -> MMDP:
+        """Return the same problem from decision ``time`` on.
+
+        >>> import mmdp
+        >>> three = mmdp.MMDP([[[[1.0]]]], [[[[5.0]]], [[[6.0]]], [[[7.0]]]])
+        >>> three.truncate_before(1).rewards.ravel().tolist()
+        [6.0, 7.0]
+        """
+        if self.time_labels.labels:
+            time_labels = self.time_labels.truncate_before(time)
+            return (
+                self.replace(time_labels=None)
+                .truncate_before(time)
+                .replace(time_labels=time_labels)
+            )
+        if self.horizon is None:
+            return self
+        if not 0 <= time < self.horizon:
+            raise InputError(
+                f"no decision is left at time {time}: the model varies over "
+                f"{pluralize(self.horizon, 'time step')}"
+            )
+
+        def slice_time(x: Array) -> Array:
+            return x[time:] if len(x) > 1 else x
+
+        data = self._data
+        pattern_rewards = None if data.next_rewards is None else slice_time(data.next_rewards)
+        storage = (
+            data.storage
+            if data.storage.n_times == 1
+            else data.storage.to_table().map_models(slice_time)
+        )
+        rewards = data.rewards if len(data.rewards) == 1 else slice_time(np.asarray(data.rewards))
+        truncated_data = data._replace(
+            storage=storage,
+            rewards=rewards,
+            next_rewards=pattern_rewards,
+            horizon=self.horizon - time,
+            step_spec=None,
+        )
+        return MMDP._from_data(truncated_data)
+
+    @check_arguments
+    def take_shard(self, index: int, n_shards: int) -> MMDP:
+        """Return shard ``index`` of ``n_shards``, for one process (see :mod:`mmdp.distributed`).
+
+        It keeps the weights, labels and parameters of all models.
+
+        >>> import mmdp
+        >>> mmdp.MMDP([[[[1.0]]]] * 5, [[2.0]]).take_shard(0, 2)
+        MMDP(5 models, 1 state, 1 action, discount 1; part 0 of 2; dense, 117 B)
+        """
+        shard, data = Shard.parse((index, n_shards), self.n_models), self._data
+        if shard is None:
+            return self
+        fields = data.fields._replace(terminal=data.fields.terminal[shard.local_models])
+        if not self._problem.has_common_initial:
+            fields = fields._replace(initial=self.initial[shard.local_models])
+
+        def take_local(values: Array) -> Array:
+            return np.ascontiguousarray(values[..., shard.local_models])
+
+        pattern_rewards = None if data.next_rewards is None else take_local(data.next_rewards)
+        _check_not_sharded_switching(fields, shard)
+        storage, rewards = (
+            data.storage.map_models(take_local),
+            map_rewards(data.rewards, take_local),
+        )
+        return MMDP._from_data(
+            ModelData(
+                storage,
+                rewards,
+                pattern_rewards,
+                fields,
+                data.horizon,
+                shard,
+                evidence=data.evidence,
+            )
+        )
+
+    @check_arguments
+    def reorder_like(self, other: MMDP) -> MMDP:
+        """Return the same models with states and actions in the order of the labels of ``other``.
+
+        Axes without labels in one of them, or with other labels, stay as they are.
+
+        >>> import mmdp
+        >>> two = mmdp.MMDP([[[[1.0, 0.0]], [[0.0, 1.0]]]], [[1.0], [2.0]], states=["a", "b"])
+        >>> two.reorder_like(two.replace(states=["b", "a"])).rewards.tolist()
+        [[[2.0], [1.0]]]
+        """
+        s, a = (_match_axis(self, other, axis) for axis in ("state", "action"))
+        if (np.diff(s) > 0).all() and (np.diff(a) > 0).all():
+            return self
+        data, fields = self._data, self._data.fields
+        storage, order = data.storage.reorder(s, a)
+        pattern_rewards = (
+            None if data.next_rewards is None else data.next_rewards.take(order, axis=1)
+        )
+        new_fields = fields._replace(
+            initial=None if fields.initial is None else fields.initial[..., s],
+            terminal=np.array(fields.terminal[:, s], order="F"),
+            allowed=fields.allowed[np.ix_(s, a)],
+            states=None if fields.states is None else tuple(fields.states[i] for i in s),
+            actions=None if fields.actions is None else tuple(fields.actions[i] for i in a),
+        )
+        rewards = reorder_rewards(data.rewards, s, a)
+        return MMDP._from_data(
+            ModelData(storage, rewards, pattern_rewards, new_fields, data.horizon, data.shard)
+        )
+
+    def mean_model(self) -> MMDP:
+        """Return the model with averaged transitions and rewards (the paper's MVP).
+
+        If rewards per next state are kept, p(s'|s,a) and r(s,a,s') are averaged
+        separately, as in the published experiments; otherwise r(s,a) is averaged. The weights
+        are those at the start, also if models switch.
+        """
+        x, pattern_rewards, initial = (
+            self._problem,
+            self._data.next_rewards,
+            self._data.fields.initial,
+        )
+        if pattern_rewards is not None:
+            sparse_transitions = self._to_sparse(x.storage.map_models(x.mean_probs))[0]
+            pattern_rewards = drop_redundant_rewards(
+                x.mean_over_models(pattern_rewards)[..., None], sparse_transitions
+            )
+        mean = self.mean_problem()
+        return self._replace_models(
+            x.mean_probs,
+            mean.r,
+            pattern_rewards,
+            weights=None,
+            models=None,
+            parameters=None,
+            model_transitions=None,
+            terminal=mean.terminal.T,
+            initial=initial if x.has_common_initial else mean.initial[:, 0],
+            allow_missing="partial" if self.has_missing_actions else False,
+        )
+
+    def mean_problem(self, weights: Array | None = None) -> Problem:
+        """Compute the arrays of :meth:`mean_model`, with other weights (M,) if given."""
+        x, pattern_rewards = self._problem, self._data.next_rewards
+        x = x if weights is None else x._replace(weights=weights)
+        mean = x.make_mean_model()
+        if pattern_rewards is not None:
+            sparse_transitions = self._to_sparse(mean.storage)[0]
+            mean = mean._replace(
+                r=compute_expected_rewards(
+                    sparse_transitions, x.mean_over_models(pattern_rewards)[..., None]
+                )
+            )
+        arrays = (
+            get_stored_array(mean.r),
+            mean.terminal,
+            mean.weights,
+            mean.initial,
+            *mean.storage.get_arrays(),
+        )
+        for array in arrays:
+            array.setflags(write=False)
+        return mean
+
+    def _to_sparse(self, storage: Storage) -> tuple[SparseTransitions, CustomStorage | None]:
+        """Convert a storage to sparse transitions; return a custom storage too."""
+        if isinstance(storage, CustomStorage):
+            return _storage_to_sparse(storage, self.horizon), storage
+        table = storage.to_table()
+        shape = (table.p.shape[2], self.n_states, self.n_actions)
+        return SparseTransitions(shape, *table, None, self.horizon), None
+
+    def to_kwargs(self) -> dict[str, Any]:
+        """Get all fields but transitions and rewards, as keyword arguments of :class:`MMDP`.
+
+        A field that was not given is None (labels, ``initial``).
+
+        >>> import mmdp
+        >>> mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.9).to_kwargs()["discount"]
+        0.9
+        """
+        return self._data.fields._asdict()
+
+    def fingerprint(self) -> str:
+        """Compute a digest of the numbers that returns depend on.
+
+        Labels and names do not count, nor whether tables are dense or sparse, nor how often the
+        same time step is stored. Shared events have digests of their own.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]])
+        >>> same = one.replace(name="renamed").fingerprint() == one.fingerprint()
+        >>> same, one.replace(discount=0.9).fingerprint() == one.fingerprint()
+        (True, False)
+        """
+        x, r = self._problem, get_stored_array(self._problem.r)
+        rewards = collapse_time_axis(
+            r if x.allowed.all() else np.where(x.allowed[..., None], r, 0.0)
+        )
+        digest = hashlib.sha256(repr(x.discount).encode())
+        common_arrays = (x.allowed, self.initial, x.weights, x.terminal, rewards)
+        for array in (*common_arrays, *x.storage.iter_content(self.n_states)):
+            normalized_array = array if array.dtype.kind != "f" else array + 0  # -0.0 is 0.0
+            digest.update(repr(array.shape).encode())
+            digest.update(np.ascontiguousarray(normalized_array).data)
+        if x.model_transitions is not None:
+            digest.update((x.model_transitions + 0).tobytes())
+        return digest.hexdigest()
+
+    def _find_model_indices(self, models: Any) -> npt.NDArray[np.int64]:
+        """Convert model numbers, labels, a slice or a mask to model indices."""
+        if isinstance(models, slice):
+            indices = np.arange(self.n_models)[models]
+        else:
+            items = np.atleast_1d(models)
+            if items.dtype.kind in "US":
+                label_ids = self.label_index("model").find_ids(items.tolist())
+                if -1 in label_ids:
+                    raise InputError(f"no model is called {items[np.argmin(label_ids)].item()!r}")
+                items = label_ids
+            try:
+                indices = np.atleast_1d(np.arange(self.n_models)[items] if items.size else [])
+            except IndexError:
+                raise InputError(
+                    f"subset() takes model numbers from 0 to {self.n_models - 1}, labels, a slice "
+                    "or one boolean per model"
+                ) from None
+        if not len(indices):
+            raise InputError("subset() needs at least one model")
+        return indices
+
+    # ---------------------------------------------------------------- words
+    @check_arguments
+    def describe_index(
+        self,
+        model: NonNegativeInt,
+        state: NonNegativeInt,
+        action: NonNegativeInt,
+        time: NonNegativeInt | None = None,
+    ) -> str:
+        """Describe a model, state and action by label: ``model 3, state 'sick', action 'B'``."""
+        for name, i, size in (
+            ("model", model, self.n_models),
+            ("state", state, self.n_states),
+            ("action", action, self.n_actions),
+        ):
+            check_index(i, size, name)
+        return self._data.fields.describe_index(model, state, action, time)
+
+    def _repr_html_(self) -> str:
+        """Render sizes, labels and fields for notebooks."""
+        rows = [
+            (f"{axis}s", summarize_labels(getattr(self, f"{axis}_labels"), has_labels))
+            for axis, has_labels in self.has_labels.items()
+        ]
+        rows += [
+            ("discount", f"{self.discount:g}"),
+            ("horizon", "any" if self.horizon is None else f"{self.horizon:,}"),
+            *self.time_labels.summary_rows,
+            ("initial", "given" if self.has_initial else "uniform (not given)"),
+            ("storage", f"{self.storage}, {format_bytes(self.nbytes)}"),
+        ]
+        return notebook.render_facts(f"MMDP {self.name or ''}".strip(), rows)
+
+    def __repr__(self) -> str:
+        prefix = f"{self.name}: " if self.name else ""
+        parts = [
+            f"{prefix}{pluralize(self.n_models, 'model')}, {pluralize(self.n_states, 'state')}, "
+            f"{pluralize(self.n_actions, 'action')}, discount {self.discount:g}"
+        ]
+        if self._problem.shard is not None:
+            parts.append(f"{self._problem.shard}")
+        if self.horizon is not None:
+            parts.append(f"varies over {pluralize(self.horizon, 'time step')}")
+        if not self.has_initial and self.n_states > 1:
+            parts.append("initial uniform (not given)")
+        if self.is_switching:
+            parts.append("models change")
+        if not np.allclose(self.weights, 1 / self.n_models):
+            parts.append("weighted models")
+        if not self.allowed.all():
+            parts.append("some actions not allowed everywhere")
+        parts.append(f"{self.storage}, {format_bytes(self.nbytes)}")
+        return f"MMDP({'; '.join(parts)})"
+
+
+def _match_axis(model: MMDP, other: MMDP, axis: str) -> npt.NDArray[np.int64]:
+    """Find the id in ``model`` of each label of ``other``; unchanged ids if labels differ."""
+    own_labels, other_labels = (getattr(x, f"{axis}_labels") for x in (model, other))
+    if not (model.has_labels[axis] and other.has_labels[axis]) or set(own_labels) != set(
+        other_labels
+    ):
+        return np.arange(len(own_labels))
+    ids: npt.NDArray[np.int64] = model.label_index(axis).find_ids(other_labels)
+    return ids
+
+
+def _check_data(
+    sparse_transitions: SparseTransitions,
+    expected_rewards: Rewards | None,
+    pattern_rewards: Array | None,
+    fields: ModelFields,
+    shard: Shard | None = None,
+    custom_storage: CustomStorage | None = None,
+) -> ModelData:
+    """Check transitions and rewards and bring them into the layout of the backends."""
+    model_index = LabelIndex("model", len(fields.weights), fields.models)
+    local_fields = fields._replace(models=model_index.select_shard(shard).labels)  # for messages
+    is_prechecked = (
+        custom_storage is not None and custom_storage.has_valid_rows
+    )  # then there is no pattern here
+    if is_prechecked and pattern_rewards is not None:
+        raise InputError("shared events take rewards by state and action, not by next state")
+    allowed = fields.allowed
+    if allowed is None:
+        allowed = (
+            np.ones(sparse_transitions.shape[1:], bool)
+            if is_prechecked
+            else infer_allowed(sparse_transitions)
+        )
+    sparse_transitions = zero_disallowed(sparse_transitions, allowed, local_fields)
+    if not is_prechecked:
+        check_transition_rows(
+            sparse_transitions,
+            allowed,
+            fields.allow_missing,
+            local_fields,
+            is_fixed=custom_storage is not None,
+        )
+    pattern_rewards = zero_impossible_rewards(pattern_rewards, sparse_transitions)
+    if isinstance(expected_rewards, EventRewards) and not expected_rewards.matches(custom_storage):
+        raise InputError(
+            "the rewards by event belong to other events than those of the transitions"
+        )
+    check_rewards(expected_rewards, pattern_rewards, sparse_transitions, allowed, local_fields)
+    if expected_rewards is None:
+        assert pattern_rewards is not None
+        expected_rewards = compute_expected_rewards(sparse_transitions, pattern_rewards)
+        pattern_rewards = drop_redundant_rewards(pattern_rewards, sparse_transitions)
+    expected_rewards = mask_rewards(expected_rewards, allowed)
+    if (
+        fields.allow_missing and not is_prechecked
+    ):  # where it is missing, the episode ends without a reward
+        sums = sparse_transitions.sum_rows(sparse_transitions.values)
+        missing = (sums == 0).reshape(len(sums), *allowed.shape, sparse_transitions.shape[0])
+        expected_rewards = np.where(missing, 0.0, expected_rewards)
+    tables = (sparse_transitions.values, expected_rewards, pattern_rewards)
+    horizons = {len(table) for table in tables if table is not None and len(table) > 1}
+    if len(horizons) > 1:
+        raise InputError(
+            f"transitions and rewards disagree on the horizon ({sorted(horizons)}); "
+            "give both the same leading time axis"
+        )
+    _check_not_sharded_switching(fields, shard)
+    storage = TableStorage(
+        sparse_transitions.indptr,
+        sparse_transitions.indices,
+        sparse_transitions.values,
+        sparse_transitions.is_dense,
+    )
+    return ModelData(
+        storage if custom_storage is None else custom_storage.restrict_actions(allowed),
+        expected_rewards
+        if isinstance(expected_rewards, EventRewards)
+        else np.ascontiguousarray(expected_rewards),
+        pattern_rewards,
+        fields._replace(allowed=allowed),
+        horizons.pop() if horizons else sparse_transitions.horizon,
+        shard,
+    )
+
+
+def _check_not_sharded_switching(fields: ModelFields, shard: Shard | None) -> None:
+    if fields.model_transitions is not None and shard is not None:
+        raise InputError(
+            "models that switch cannot be divided into shards; load all of them in one process"
+        )
+
+
+def _storage_to_sparse(custom_storage: CustomStorage, horizon: int | None) -> SparseTransitions:
+    """Convert a custom storage to tables to check; empty tables if its rows are valid."""
+    M, S, A = custom_storage.shape
+    n_times = custom_storage.n_times if custom_storage.n_times > 1 else horizon
+    if not custom_storage.has_valid_rows:
+        return SparseTransitions((M, S, A), *custom_storage.to_table(), None, n_times)
+    p, indptr = np.empty((custom_storage.n_times, 0, M)), np.zeros(S * A + 1, np.int64)
+    return SparseTransitions((M, S, A), indptr, np.empty(0, np.int32), p, False, None, n_times)

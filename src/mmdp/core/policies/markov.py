@@ -1,0 +1,449 @@
+"""Markov policies: actions, or distributions over actions, by time and state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.arguments import PositiveInt, Seed, Unchecked, check_arguments
+from mmdp.core.errors import InputError, Remedy
+from mmdp.core.kernels import Backend
+from mmdp.core.kernels.distributions import SUM_TOLERANCE, normalize
+from mmdp.core.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
+from mmdp.core.kernels.problem import PolicyTable
+from mmdp.core.policies.base import Policy, get_label_kwargs
+from mmdp.core.policies.classes import NamedValues, PolicyClass, UserData
+from mmdp.core.policies.planner import as_policy
+from mmdp.core.text import format_percent
+from mmdp.core.transitions import check_not_masked
+from mmdp.core.validate import align_to_labels, check_int
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mmdp.core.model import MMDP
+
+Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int32]
+
+
+class Markov(PolicyClass):
+    """Markov policies pi_t(s): the action depends on the time and the state.
+
+    With ``randomized=True`` actions may be sampled. That gains nothing for the mean, which is
+    linear in the probabilities at one time (Corollary 4.2 of Su and Petrik 2023); for other
+    objectives it may.
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 0.0]], [[0.0, 2.0]]])
+    >>> mmdp.solve(two, 1, objective="worst").value
+    0.0
+    >>> randomized = mmdp.policies.Markov(randomized=True)
+    >>> even = mmdp.solve(two, 1, objective="worst", policy_class=randomized)
+    >>> round(even.value, 3), even.policy.probabilities.round(3).tolist()
+    (1.0, [[[0.5, 0.5]]])
+    """
+
+    name: ClassVar[str] = "markov"
+    decision_inputs = "the time and the state"
+    change_text = "change of the action in a single state and time"
+    finite_horizon_reason: ClassVar[str] = "a table of time and state has a last row"
+    is_action_mask = True
+
+    @check_arguments
+    def __init__(self, randomized: bool = False) -> None:
+        self.randomized = randomized
+
+    def make_policy(self, model: MMDP, table: PolicyTable) -> MarkovPolicy:
+        return MarkovPolicy.from_table(table, **get_label_kwargs(model))
+
+    def __repr__(self) -> str:
+        return f"Markov({'randomized=True' if self.randomized else ''})"
+
+
+class TablePolicy(Policy):
+    """Base class of policies given by a table of actions or probabilities by state (and time)."""
+
+    __slots__ = ("table",)
+
+    axes: ClassVar[tuple[str, ...]]
+    table: PolicyTable  # what kernels read: (..., S) actions or (..., S, A) probabilities
+
+    @check_arguments
+    def __init__(
+        self,
+        actions: Unchecked[npt.ArrayLike | None] = None,
+        *,
+        probabilities: npt.ArrayLike | None = None,
+        n_actions: PositiveInt | None = None,
+        state_labels: Sequence[str] | None = None,
+        action_labels: Sequence[str] | None = None,
+        time_labels: UserData = None,
+    ) -> None:
+        if (actions is None) == (probabilities is None):
+            shape = ", ".join(axis[0].upper() for axis in self.axes)
+            raise InputError(
+                f"a policy needs either actions ({shape}) or probabilities ({shape}, A)"
+            )
+        if actions is not None:
+            unlabeled_axes = (None,) * (len(self.axes) - 1)
+            array = align_to_labels(actions, "the policy", *unlabeled_axes, state_labels)
+            self._set_attributes(table=_read_actions(array, self.axes))
+            n_used = int(self.table.max()) + 1
+            action_count = max(
+                n_used, n_actions or (len(action_labels) if action_labels else n_used)
+            )
+        else:
+            array = align_to_labels(probabilities, "the policy", state_labels, action_labels)
+            self._set_attributes(table=_read_probabilities(array, self.axes))
+            action_count = self.table.shape[-1]
+        n_states = self.table.shape[len(self.axes) - 1]
+        self._set_labels(n_states, action_count, state_labels, action_labels, time_labels)
+
+    @classmethod
+    @check_arguments
+    def for_model(
+        cls,
+        model: MMDP,
+        actions: npt.ArrayLike | None = None,
+        *,
+        probabilities: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Make a policy with the labels of the model."""
+        return cls(actions, probabilities=probabilities, **get_label_kwargs(model))
+
+    @classmethod
+    def from_table(cls, table: PolicyTable, **labels: UserData) -> Self:
+        """Make the policy of a table of actions or probabilities, by its number of axes."""
+        is_deterministic = table.ndim == len(cls.axes)
+        return cls(
+            table if is_deterministic else None,
+            probabilities=None if is_deterministic else table,
+            **labels,
+        )
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether the policy takes one action in each state."""
+        return self.table.ndim == len(self.axes)
+
+    @property
+    def actions(self) -> IntArray:
+        """Action ids, (..., S); of a randomized policy, the most probable actions."""
+        return self.table if self.is_deterministic else self.table.argmax(axis=-1).astype(np.int32)
+
+    @property
+    def probabilities(self) -> Array:
+        """Action probabilities pi(s, a), (..., S, A)."""
+        if not self.is_deterministic:
+            return self.table
+        table = np.zeros((*self.table.shape, self.n_actions))
+        np.put_along_axis(table, self.table[..., None].astype(np.int64), 1.0, axis=-1)
+        return table
+
+    @property
+    def arrays(self) -> NamedValues:
+        return {"actions" if self.is_deterministic else "probabilities": self.table}
+
+    @property
+    def randomized_cells(self) -> IntArray:
+        """Index of each (time, state) in which the action is random, (k, axes)."""
+        if self.is_deterministic:
+            return np.empty((0, len(self.axes)), np.int32)
+        return np.argwhere((self.table > 0).sum(axis=-1) > 1).astype(np.int32)
+
+    def describe_randomization(self, cell: Sequence[int]) -> str:
+        """Describe the distribution over actions at an index (time, state).
+
+        >>> MarkovPolicy(probabilities=[[[0.25, 0.75]]]).describe_randomization([0, 0])
+        '0 at time 0 (1 75%, 0 25%)'
+        """
+        *time, s = cell
+        time_text = f" at {self.time_labels.describe_range(int(time[0]))}" if time else ""
+        return f"{self.state_names[s]}{time_text} ({self.describe_action(cell)})"
+
+    def describe_action(self, cell: Sequence[int]) -> str:
+        """Describe the action at an index (time, state); if random, all probabilities."""
+        if self.is_deterministic:
+            return self.action_names[self.table[tuple(cell)]]
+        probs = self.table[tuple(cell)]
+        possible_actions = [a for a in np.argsort(-probs, kind="stable") if probs[a] > 0]
+        texts = [f"{self.action_names[a]} {format_percent(probs[a])}" for a in possible_actions]
+        return (
+            ", ".join(texts)
+            if len(possible_actions) > 1
+            else self.action_names[possible_actions[0]]
+        )
+
+    def _check_actions(self, model: MMDP) -> None:
+        """Raise InputError if the policy takes an action that the model does not allow."""
+        allowed = model.allowed[:, : self.n_actions]
+        if self.is_deterministic:
+            is_forbidden = ~allowed[np.arange(self.n_states), self.actions]
+        else:
+            is_forbidden = (self.probabilities > 0) & ~allowed
+        if is_forbidden.any():
+            cell = [int(i) for i in np.argwhere(is_forbidden)[0]]
+            a = self.table[tuple(cell)] if self.is_deterministic else cell.pop()
+            *time, s = cell
+            time_text = f" at {self.time_labels.describe_range(int(time[0]))}" if time else ""
+            raise InputError(
+                f"the policy takes action {model.action_labels[a]!r} in state "
+                f"{model.state_labels[s]!r}{time_text}, which the model does not allow"
+            )
+
+    def to_table(self, model: MMDP) -> PolicyTable:
+        """Return the table, padded with zeros to the number of actions of the model."""
+        n_missing = model.n_actions - self.n_actions
+        if self.is_deterministic or n_missing == 0:
+            return self.table
+        return np.pad(self.table, [(0, 0)] * len(self.axes) + [(0, n_missing)])
+
+    def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
+        """Make the tables a backend needs to simulate the policy."""
+        table = self.to_table(model)
+        table = table[None] if self.policy_class.is_infinite_horizon else table
+        if self.is_deterministic:
+            return PlannerTables(ACTIONS, model.problem, actions=table)
+        return PlannerTables(PROBABILITIES, model.problem, probabilities=table)
+
+    @check_arguments
+    def initial_memory(self, seed: Seed = 0) -> np.random.Generator | None:
+        """Return None; a random generator if the policy is randomized."""
+        return None if self.is_deterministic else np.random.default_rng(seed)
+
+    def act(self, memory: np.random.Generator | None, time: int, state: int) -> int:
+        """Return the action id at this time and state, sampled if the policy is randomized."""
+        entry = self.table[(time, state)[-len(self.axes) :]]
+        if self.is_deterministic:
+            return int(entry)
+        assert memory is not None
+        return int(memory.choice(self.n_actions, p=entry))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a DataFrame ``time, state, action``, with ``probability`` if randomized.
+
+        The time is left out if it does not matter. States and actions are labels if the policy has
+        them; the ids are then in ``idstate, idaction``. Times are numbers of decisions, followed
+        by their labels if they have any. A randomised policy lists the actions it may take.
+
+        >>> policy = MarkovPolicy([[0, 1]], state_labels=["up", "down"])
+        >>> print(policy.to_frame().to_string(index=False))
+        time state  action  idstate  idaction
+           0    up       0        0         0
+           0  down       1        1         1
+        """
+        import pandas as pd
+
+        if self.is_deterministic:
+            index = [*np.indices(self.table.shape).reshape(len(self.axes), -1)]
+            a = self.table.ravel()
+        else:
+            *index, a = np.nonzero(self.table)
+        columns: NamedValues = dict(zip(self.axes, index, strict=True))
+        columns["action"] = a.astype(np.int64)
+        if not self.is_deterministic:
+            columns["probability"] = self.table[(*index, a)]
+        labeled_columns = label_columns(columns, state=self.state_labels, action=self.action_labels)
+        return pd.DataFrame(self.time_labels.add_column(labeled_columns))
+
+    def to_dict(self) -> NamedValues:
+        """Return the table as a dict of JSON types, with a time axis of length 1 if stationary."""
+        table = self.table if len(self.axes) == 2 else self.table[None]
+        return {"policy" if self.is_deterministic else "probabilities": table.tolist()}
+
+    def to_map_rows(self) -> tuple[IntArray, list[str]]:
+        return self.actions.reshape(-1, self.n_states), self.state_names
+
+    @property
+    def _repr_suffix(self) -> str:
+        return "deterministic" if self.is_deterministic else "randomized"
+
+
+class MarkovPolicy(TablePolicy):
+    """Markov policy: an action (or a distribution over actions) by time and state; immutable.
+
+    Parameters
+    ----------
+    actions
+        ``(T, S)`` action ids, for a deterministic policy; or
+    probabilities
+        ``(T, S, A)`` probabilities pi_t(s, a), for a randomised one.
+    n_actions
+        Number of actions; needed only if it exceeds the largest action used.
+    state_labels, action_labels, time_labels
+        Labels, kept for tables, maps and files; ``times`` as for :class:`mmdp.MMDP`.
+
+    Examples
+    --------
+    >>> from mmdp.core.policies import MarkovPolicy
+    >>> MarkovPolicy([[0, 1], [1, 1]], action_labels=["run", "repair"])
+    MarkovPolicy(2 time steps, 2 states, 2 actions, deterministic)
+    """
+
+    __slots__ = ()
+
+    axes: ClassVar[tuple[str, ...]] = ("time", "state")
+
+    @classmethod
+    @check_arguments
+    def uniform(cls, model: MMDP, horizon: int) -> MarkovPolicy:
+        """Make the policy that takes every allowed action with the same probability."""
+        check_int(horizon, "horizon", each=8 * model.allowed.size)
+        row = model.allowed / model.allowed.sum(axis=1, keepdims=True)
+        return cls.for_model(model, probabilities=np.repeat(row[None], horizon, axis=0))
+
+    @classmethod
+    @check_arguments
+    def random(cls, model: MMDP, horizon: int, seed: Seed = 0) -> MarkovPolicy:
+        """Sample a deterministic policy uniformly from the allowed actions.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 1.0]])
+        >>> mmdp.policies.MarkovPolicy.random(one, 3, seed=0).actions.shape
+        (3, 1)
+        """
+        check_int(horizon, "horizon", each=8 * model.allowed.size)
+        rng = np.random.default_rng(seed)
+        scores = rng.random((horizon, model.n_states, model.n_actions))
+        return cls.for_model(model, np.where(model.allowed, scores, -1.0).argmax(axis=2))
+
+    @property
+    def policy_class(self) -> PolicyClass:
+        return Markov()
+
+    @property
+    def horizon(self) -> int:
+        return len(self.table)
+
+    @property
+    def as_markov(self) -> MarkovPolicy:
+        return self
+
+    @check_arguments
+    def to_markov(self, horizon: int) -> MarkovPolicy:
+        """Return the policy itself; InputError if the horizon differs from its own."""
+        self.check_horizon(horizon)
+        return self
+
+    def compute_returns(self, model: MMDP, backend: Backend) -> Array:
+        """Compute the exact return of the policy on every model, (M,)."""
+        prepared, table = backend.prepare(model.problem, self.horizon), self.to_table(model)
+        return prepared.compute_returns(prepared.backward("policy", policy=table).first_values)
+
+
+@check_arguments
+def require_markov(
+    policy_or_solution: UserData,
+    purpose: str,
+    horizon: int | None = None,
+    *,
+    method_argument: str = "method",
+    requirement: str = "a policy of time and state",
+) -> MarkovPolicy:
+    """Return the Markov policy of a policy or Solution; InputError if it has none.
+
+    A stationary policy is repeated over ``horizon`` decisions. ``purpose`` begins the message of
+    the error, ``requirement`` says what is needed, and ``method_argument`` is the name of the
+    caller's argument for methods.
+
+    >>> require_markov(3, "a map shows")
+    Traceback (most recent call last):
+    mmdp.core.errors.InputError: a map shows a policy or the Solution it comes from, not int
+    """
+    policy = getattr(policy_or_solution, "policy", policy_or_solution)
+    prefix = f"{purpose} {requirement}, and"
+    if policy is None and policy_or_solution is not None:
+        raise InputError(
+            f"{prefix} {policy_or_solution.method} has one policy per model",
+            [_suggest_cadp(method_argument)],
+        )
+    policy = as_policy(policy, f"{purpose} a policy or the Solution it comes from")
+    if policy.memory_note:
+        remedies = [] if policy.has_exact_returns else [_suggest_cadp(method_argument)]
+        subject = "this one" if policy.has_exact_returns else policy.name
+        raise InputError(f"{prefix} {subject} {policy.memory_note}", remedies)
+    if horizon is None and policy.horizon == math.inf:
+        remedy = "give policy.to_markov(T), the same over T decisions"
+        raise InputError(f"{prefix} this one is stationary", [remedy])
+    return policy.to_markov(int(policy.horizon) if horizon is None else horizon)
+
+
+def _suggest_cadp(method_argument: str) -> Remedy:
+    """Make the remedy that suggests CADP for the caller's method argument."""
+    return Remedy(method_argument, "cadp", verb="choose")
+
+
+def label_columns(columns: NamedValues, **labels: Sequence[str] | None) -> NamedValues:
+    """Replace ids by labels where labels are given, and append the ids as idstate, idaction.
+
+    >>> label_columns({"state": [1, 0]}, state=["up", "down"])
+    {'state': array(['down', 'up'], dtype=object), 'idstate': [1, 0]}
+    >>> label_columns({"state": [1, 0]}, state=None)
+    {'state': [1, 0]}
+    """
+    named_columns = {
+        column: np.array(axis_labels, dtype=object)[columns[column]]
+        for column, axis_labels in labels.items()
+        if axis_labels is not None
+    }
+    id_columns = {f"id{column}": columns[column] for column in labels if named_columns}
+    return {**columns, **named_columns, **id_columns}
+
+
+def _read_actions(actions: npt.ArrayLike, axes: tuple[str, ...]) -> IntArray:
+    """Check action ids with the given axes and return them as a read-only array."""
+    check_not_masked(actions, "policy actions")
+    try:
+        array = np.asarray(actions)
+    except ValueError:
+        raise InputError(f"policy actions must be a table {_format_shape(axes)}") from None
+    if array.ndim != len(axes) or array.size == 0:
+        raise InputError(f"policy actions have shape {array.shape}; expected {_format_shape(axes)}")
+    if array.dtype.kind not in "iu":
+        raise InputError("policy actions must be whole numbers (action ids from 0)")
+    if array.min() < 0:
+        raise InputError("policy actions count from 0; a negative one was given")
+    if array.max() > np.iinfo(np.int32).max:
+        raise InputError(f"policy action {array.max()} is too large for an action id")
+    result = array.astype(np.int32)
+    result.setflags(write=False)
+    return result
+
+
+def _read_probabilities(probabilities: npt.ArrayLike, axes: tuple[str, ...]) -> Array:
+    """Check action probabilities with the given axes and return them as a read-only array."""
+    check_not_masked(probabilities, "policy probabilities")
+    expected_shape = _format_shape((*axes, "action"))
+    try:
+        table = np.array(probabilities, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"policy probabilities must be numbers {expected_shape}") from None
+    if table.ndim != len(axes) + 1 or table.size == 0:
+        raise InputError(
+            f"policy probabilities have shape {table.shape}; expected {expected_shape}"
+        )
+    table = normalize(table)
+    is_invalid = ~(np.abs(table.sum(axis=-1) - 1.0) <= SUM_TOLERANCE) | (table < 0).any(axis=-1)
+    if is_invalid.any():
+        cell = tuple(int(i) for i in np.argwhere(is_invalid)[0])
+        cell_text = ", ".join(f"{axis} {i}" for axis, i in zip(axes, cell, strict=True))
+        raise InputError(
+            f"policy probabilities at {cell_text} are not a distribution over actions: "
+            f"{table[cell].tolist()}"
+        )
+    table.setflags(write=False)
+    return table
+
+
+def _format_shape(axes: Sequence[str]) -> str:
+    """Format the axes for messages.
+
+    >>> _format_shape(("time", "state"))
+    '(time steps, states)'
+    """
+    return f"({', '.join(f'{axis}s' for axis in axes)})".replace("times", "time steps")

@@ -1,0 +1,437 @@
+"""Restricted Markov policies: tied over groups of states, monotone, or partly fixed."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.arguments import Unchecked, check_arguments
+from mmdp.core.errors import InputError
+from mmdp.core.kernels import Problem
+from mmdp.core.kernels.problem import PolicyTable
+from mmdp.core.policies.classes import Json, UserData, missing_settings_error
+from mmdp.core.policies.markov import Markov, TablePolicy
+from mmdp.core.policies.stationary import Stationary
+from mmdp.core.text import join_first, join_or, pluralize
+from mmdp.core.transitions import check_not_masked
+from mmdp.core.validate import align_to_labels, check_not_set, is_labeled, match_ids
+
+if TYPE_CHECKING:
+    from mmdp.core.model import MMDP
+
+Int64Array = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+_WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # 1.0 and 1 are one group
+UNFIXED = -1  # any action, in a table of fixed ones
+
+
+class RestrictedMarkov(Markov):
+    """Base class of restricted Markov policies; over an infinite horizon, of stationary ones."""
+
+    is_restricted: ClassVar[bool] = True
+
+    def with_infinite_horizon(self) -> Self:
+        """Return the class for an infinite horizon, with texts that leave out the time."""
+        attributes = {
+            "is_infinite_horizon": True,
+            "decision_inputs": self.decision_inputs.replace("the time and ", ""),
+            "change_text": (self.single_change_text or self.change_text).replace(" and time", ""),
+            "single_change_text": "",
+        }
+        policy_class = copy.copy(self)
+        for name, value in attributes.items():
+            object.__setattr__(policy_class, name, value)
+        return policy_class
+
+    def make_policy(self, model: MMDP, table: PolicyTable) -> TablePolicy:  # type: ignore[override]
+        """Make a Markov policy of a table, or a stationary policy of a row."""
+        policy_class = Stationary() if self.is_infinite_horizon else Markov()
+        return policy_class.make_policy(model, table)
+
+
+@check_arguments
+@dataclass(frozen=True, eq=False)
+class Tied(RestrictedMarkov):
+    """State aggregation: the same action in all states of a group, at each time.
+
+    For states that those who act cannot distinguish, and for rules that must be short.
+
+    Parameters
+    ----------
+    groups
+        The group of each state: a mapping or Series from state labels (or ids) to groups, an
+        array ``(S,)`` of ids or names of groups, or the path of a CSV with the columns
+        ``state,group``.
+
+    >>> import mmdp
+    >>> train, _ = mmdp.domains.load_published("hiv")
+    >>> mild = [state != "C" for state in train.state_labels]
+    >>> tied = mmdp.solve(train, 15, policy_class=mmdp.policies.Tied(mild))
+    >>> tied.value <= mmdp.solve(train, 15).value
+    True
+    """
+
+    groups: UserData
+
+    name: ClassVar[str] = "tied"
+    is_action_mask = False
+    decision_inputs = "the time and the group of the state"
+    change_text = "change of the action in a single group and time"
+
+    def __post_init__(self) -> None:
+        """Read the groups from a CSV file if a path is given, and check their type."""
+        if isinstance(self.groups, (str, Path)):
+            from mmdp.data.io.features import load_groups
+
+            object.__setattr__(self, "groups", load_groups(self.groups))
+        elif isinstance(self.groups, (Set, Iterator)) or not isinstance(self.groups, Iterable):
+            raise InputError(
+                "groups must be a mapping from states to groups, a list of one group per state or "
+                f"the path of a CSV file, not {type(self.groups).__name__}"
+            )
+
+    @classmethod
+    def make_default(cls) -> Self:
+        raise missing_settings_error(cls, "mmdp.policies.Tied(groups)")
+
+    def get_group_ids(self, model: MMDP) -> Int64Array:
+        """Return the group id of each state, (S,), numbered in the order of first appearance."""
+        names = self._get_group_names(model)
+        id_by_name = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        return np.array([id_by_name[name] for name in names])
+
+    def _get_group_names(self, model: MMDP) -> list[str]:
+        """Return the group name of each state; InputError if a state has none."""
+        groups = self._read_groups(model)
+        missing = [s for s, group in enumerate(groups) if _is_missing(group)]
+        if missing:
+            raise InputError(
+                f"the groups leave out {_format_states(missing, model)}; give every state a group "
+                "(one of its own if it is free)"
+            )
+        return [_WHOLE_NUMBER.sub(r"\1", str(group)) for group in groups]
+
+    def _read_groups(self, model: MMDP) -> list[Hashable]:
+        """Return the group of each state as the user gave it."""
+        if is_labeled(self.groups):
+            keys, groups = zip(*self.groups.items(), strict=True)
+            group_by_state = dict(
+                zip(match_ids(keys, model.state_labels, "groups"), groups, strict=True)
+            )
+            return [group_by_state.get(s) for s in range(model.n_states)]
+        check_not_masked(self.groups, "groups")
+        names = np.asarray(_check_hashable(self.groups), dtype=object)
+        if names.shape != (model.n_states,):
+            raise InputError(
+                f"groups of shape {names.shape} for {pluralize(model.n_states, 'state')}; give one "
+                "group per state"
+            )
+        group_list: list[Hashable] = names.tolist()
+        return group_list
+
+    def find_determined(self, model: MMDP, is_reached: Mask) -> Mask:
+        group_ids = self.get_group_ids(model)
+        return (is_reached @ np.eye(group_ids.max() + 1, dtype=bool)[group_ids])[..., group_ids]
+
+    def to_settings(self, model: MMDP, horizon: int) -> Json:
+        return self.get_group_ids(model).tolist()
+
+    def describe(self, model: MMDP, horizon: int) -> str:
+        """Describe the groups of more than one state."""
+        group_ids, labels = self.get_group_ids(model), model.state_labels
+        members = [np.flatnonzero(group_ids == g) for g in range(group_ids.max() + 1)]
+        group_texts = [
+            join_first((labels[s] for s in states), 6) for states in members if len(states) > 1
+        ]
+        return "the same action in " + join_first(group_texts, 6, "; in ") if group_texts else ""
+
+    def check(self, model: MMDP, horizon: int) -> None:
+        """Raise InputError if the states of a group have no allowed action in common."""
+        group_ids = self.get_group_ids(model)
+        for g in range(group_ids.max() + 1):
+            members = np.flatnonzero(group_ids == g)
+            if not model.allowed[members].all(axis=0).any():
+                raise InputError(
+                    "no action is allowed in all states of one group: "
+                    f"{_format_states(members, model)}; "
+                    "put them in different groups"
+                )
+
+
+@check_arguments
+@dataclass(frozen=True, eq=False)
+class Monotone(RestrictedMarkov):
+    """Policies whose action never decreases as the state increases, at each time.
+
+    Parameters
+    ----------
+    states
+        All states from the lowest to the highest, by label or id; by default as the model has
+        them. Or several such chains: actions rise along each, and a chain of one state is free.
+    actions
+        All actions from the lowest to the highest. To let actions fall, give them in reverse.
+
+    Never treat less when sicker; the dead are left alone:
+
+    >>> import mmdp
+    >>> states = [["well", "ill", "very ill"], ["dead"]]
+    >>> mmdp.policies.Monotone(states=states, actions=["wait", "treat"])
+    Monotone(states=[['well', 'ill', 'very ill'], ['dead']], actions=['wait', 'treat'])
+    """
+
+    states: Unchecked[Sequence[UserData] | None] = None
+    actions: Unchecked[Sequence[UserData] | None] = None
+
+    name: ClassVar[str] = "monotone"
+    is_action_mask = False
+    decision_inputs = "the time and the state, never lower in a higher state"
+    change_text = "other monotone rule at a single time"
+    single_change_text = "change in a single state and time that keeps it monotone"
+
+    def __post_init__(self) -> None:
+        """Check that the orders are lists, and read iterators once."""
+        for axis, order in (("states", self.states), ("actions", self.actions)):
+            if order is not None and (isinstance(order, str) or not isinstance(order, Iterable)):
+                raise InputError(
+                    f"{axis} must be a list of all {axis} from the lowest to the highest, "
+                    f"not {order!r}"
+                )
+            if isinstance(order, Iterator):  # it is read more than once
+                object.__setattr__(self, axis, list(order))
+            else:
+                check_not_set(order, axis[:-1])
+
+    def get_state_chains(self, model: MMDP) -> list[Int64Array]:
+        """Return the state ids of each chain, from lowest to highest."""
+        if self.states is None:
+            return [np.arange(model.n_states)]
+        is_nested = any(
+            not isinstance(item, str) and isinstance(item, Iterable) for item in self.states
+        )
+        chain_ids = [
+            _find_ids(item, model, "state")
+            for item in (self.states if is_nested else [self.states])
+        ]
+        _check_order([s for chain in chain_ids for s in chain], model, "state")
+        return [np.array(chain) for chain in chain_ids if chain]
+
+    def get_action_order(self, model: MMDP) -> Int64Array:
+        """Return the action ids from lowest to highest, (A,)."""
+        if self.actions is None:
+            return np.arange(model.n_actions)
+        ids = _find_ids(self.actions, model, "action")
+        _check_order(ids, model, "action")
+        return np.array(ids)
+
+    def to_settings(self, model: MMDP, horizon: int) -> Json:
+        """Return the chains of states and the order of actions as lists of ids."""
+        return [
+            *(chain.tolist() for chain in self.get_state_chains(model)),
+            self.get_action_order(model).tolist(),
+        ]
+
+    def describe(self, model: MMDP, horizon: int) -> str:
+        """Describe the orders of states and actions."""
+        chains = [chain for chain in self.get_state_chains(model) if len(chain) > 1]
+        chain_texts = (
+            join_first((model.state_labels[s] for s in chain), 8, " < ") for chain in chains
+        )
+        order_text = join_first(
+            (model.action_labels[a] for a in self.get_action_order(model)), 8, " < "
+        )
+        return f"states {join_first(chain_texts, 4, '; ')}; actions {order_text}"
+
+    def check(self, model: MMDP, horizon: int) -> None:
+        """Raise InputError if no monotone policy of allowed actions exists."""
+        order = self.get_action_order(model)
+        for chain in self.get_state_chains(model):
+            min_rank = 0  # rank of the lowest action that is still open
+            for s in chain:
+                allowed_ranks = np.flatnonzero(model.allowed[s, order][min_rank:])
+                if not len(allowed_ranks):
+                    raise InputError(
+                        f"no monotone policy exists: state {model.state_labels[s]!r} does not "
+                        "allow an action as high as a lower state needs; make it a chain of its "
+                        "own"
+                    )
+                min_rank += int(allowed_ranks[0])
+
+
+@check_arguments
+@dataclass(frozen=True, eq=False)
+class Fixed(RestrictedMarkov):
+    """Partly fixed policies: some actions are given, the others are optimized.
+
+    Parameters
+    ----------
+    actions
+        A mapping or Series from state labels (or ids) to an action, or to several among which
+        to choose; an array ``(S,)`` or ``(T, S)`` of action ids, -1 if free; or booleans
+        ``(S, A)`` or ``(T, S, A)`` that say which actions are open.
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> fixed = mmdp.policies.Fixed([[-1], [1], [-1]])
+    >>> mmdp.solve(two, 3, policy_class=fixed).policy.actions.tolist()
+    [[0], [1], [0]]
+    """
+
+    actions: UserData
+
+    name: ClassVar[str] = "fixed"
+    bound_scope: ClassVar[str] = "fixed"
+    decision_inputs = "the time and the state, with some decisions given"
+    change_text = "change of the action in a single free state and time"
+
+    @classmethod
+    def make_default(cls) -> Self:
+        raise missing_settings_error(cls, "mmdp.policies.Fixed(actions)")
+
+    def make_problem(self, model: MMDP, horizon: int) -> Problem:
+        """Return the arrays of the model, restricted to the actions that are not ruled out."""
+        return model.problem.restrict_actions(self.make_mask(model, horizon))
+
+    def make_mask(self, model: MMDP, horizon: int) -> Mask:
+        """Return which actions may be taken, bool (T or 1, S, A)."""
+        is_mapping = is_labeled(self.actions) and not hasattr(self.actions, "columns")
+        mask = self._mask_from_mapping(model) if is_mapping else self._read_array(model)
+        is_id_table = mask.ndim < 3 and mask.dtype != bool
+        shape = (model.n_states,) if is_id_table else (model.n_states, model.n_actions)
+        if mask.ndim == len(shape):
+            mask = mask[None]
+        if mask.shape[1:] != shape or len(mask) not in (
+            1,
+            1 if self.is_infinite_horizon else horizon,
+        ):
+            raise InputError(
+                f"fixed actions of shape {np.shape(self.actions)} fit neither (states,) = "
+                f"({model.n_states},), (times, states) = ({horizon}, {model.n_states}) nor "
+                "booleans by action"
+            )
+        if is_id_table:
+            _check_action_range(mask, model)
+            mask = (mask[:, :, None] == np.arange(model.n_actions)) | (mask[:, :, None] == UNFIXED)
+        mask = mask & model.problem.allowed
+        if not mask.any(axis=2).all():
+            t, s = (int(i) for i in np.argwhere(~mask.any(axis=2))[0])
+            raise InputError(
+                f"the fixed actions leave none that the model allows in state "
+                f"{model.state_labels[s]!r} at time {t}"
+            )
+        return mask
+
+    def _read_array(self, model: MMDP) -> PolicyTable:
+        """Read action ids or booleans and align them to the labels of the model."""
+        check_not_masked(self.actions, "fixed actions")
+        try:
+            array = np.asarray(self.actions)
+        except ValueError:  # rows of different lengths
+            array = np.array(None)
+        if is_labeled(self.actions):  # booleans by state and action, or actions by time and state
+            rows = model.state_labels if array.dtype == bool else range(len(array))
+            columns = model.action_labels if array.dtype == bool else model.state_labels
+            array = align_to_labels(self.actions, "fixed actions", rows, columns)
+        if array.dtype.kind not in "biu":
+            raise InputError(
+                "fixed actions must be a mapping from states, action ids (-1 if free) or booleans"
+            )
+        return array
+
+    def _mask_from_mapping(self, model: MMDP) -> Mask:
+        """Convert a mapping from states to actions to a mask (S, A)."""
+        mask = np.ones((model.n_states, model.n_actions), dtype=bool)
+        states = match_ids(self.actions.keys(), model.state_labels, "fixed actions")
+        for s, (_, actions) in zip(states, self.actions.items(), strict=True):
+            is_collection = not isinstance(actions, str) and isinstance(actions, Iterable)
+            if isinstance(actions, (int, np.integer)) and actions == UNFIXED:
+                continue
+            mask[s] = False
+            mask[s, _find_ids(actions if is_collection else [actions], model, "action")] = True
+        return mask
+
+    def to_settings(self, model: MMDP, horizon: int) -> Json:
+        mask = self.make_mask(model, horizon)
+        return [len(mask), hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()]
+
+    def describe(self, model: MMDP, horizon: int) -> str:
+        """List the states with restricted actions."""
+        mask, action_labels = (
+            self.make_mask(model, horizon),
+            np.array(model.action_labels, dtype=object),
+        )
+        has_restriction = (mask != model.allowed).any(axis=(0, 2))
+        is_constant = (mask == mask[0]).all(axis=(0, 2))
+        return join_first(
+            (
+                f"{model.state_labels[s]}: {join_or(action_labels[mask[0, s]])}"
+                if is_constant[s]
+                else f"{model.state_labels[s]}: by time"
+                for s in np.flatnonzero(has_restriction)
+            ),
+            6,
+            "; ",
+        )
+
+    def check(self, model: MMDP, horizon: int) -> None:
+        self.make_mask(model, horizon)
+
+
+# ---------------------------------------------------------------------- labels
+def _check_hashable(groups: Iterable[Hashable]) -> list[Hashable]:
+    """Return the groups as a list; InputError if a group is neither text nor a number."""
+    group_list = list(groups)
+    if not all(isinstance(group, Hashable) for group in group_list):
+        raise InputError("a group is text or a number; give one for each state")
+    return group_list
+
+
+def _is_missing(value: UserData) -> bool:
+    """Return whether a group is None, NaN or blank."""
+    import pandas as pd
+
+    return value is None or bool(np.all(pd.isna(value))) or not str(value).strip()
+
+
+def _find_ids(labels: UserData, model: MMDP, axis: str) -> list[int]:
+    """Return the ids of a label or of several labels of states or actions."""
+    is_single = isinstance(labels, str) or not isinstance(labels, Iterable)
+    return model.label_index(axis).get_ids([labels] if is_single else labels)
+
+
+def _format_states(states: Iterable[int], model: MMDP) -> str:
+    """Format the first few states by label, for messages."""
+    labels = [repr(model.state_labels[s]) for s in states]
+    shown = [*labels[:3], f"{len(labels) - 3} more"] if len(labels) > 4 else labels
+    return f"state{'s' if len(labels) > 1 else ''} {join_or(shown, ' and ')}"
+
+
+def _check_order(ids: list[int], model: MMDP, axis: str) -> None:
+    """Raise InputError unless the order has every state (or action) exactly once."""
+    labels: tuple[str, ...] = getattr(model, f"{axis}_labels")
+    missing = [labels[i] for i in range(len(labels)) if i not in ids]
+    if missing:
+        suffix = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InputError(
+            f"the order of {axis}s leaves out {missing[0]!r}{suffix}; name every {axis} once"
+        )
+    if len(ids) > len(labels):
+        duplicate = next(labels[i] for i in ids if ids.count(i) > 1)
+        raise InputError(f"the order of {axis}s names {duplicate!r} twice; name every {axis} once")
+
+
+def _check_action_range(table: PolicyTable, model: MMDP) -> None:
+    """Raise InputError if a fixed action id is neither UNFIXED nor an action of the model."""
+    is_invalid = (table < UNFIXED) | (table >= model.n_actions)
+    if is_invalid.any():
+        raise InputError(
+            f"fixed action {table[is_invalid][0]} is neither -1 (free) nor one of the model's "
+            f"{pluralize(model.n_actions, 'action')}"
+        )

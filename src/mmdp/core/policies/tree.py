@@ -1,0 +1,736 @@
+"""Decision-tree policies: splits on features of the state and on the time, an action at each leaf.
+
+A tree splits on features of the state (named axes, columns that users give, or the state's number)
+and on the time. pi_t(s) is the action of the leaf where (t, s) ends.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.arguments import check_arguments
+from mmdp.core.errors import InputError, Remedy
+from mmdp.core.kernels import Backend
+from mmdp.core.kernels.planner import PlannerTables
+from mmdp.core.policies.classes import Json, NamedValues, UserData
+from mmdp.core.policies.markov import MarkovPolicy, TablePolicy
+from mmdp.core.policies.restricted import RestrictedMarkov
+from mmdp.core.policies.stationary import StationaryPolicy
+from mmdp.core.text import TimeLabels, join_first, join_or, parse_named_values, pluralize
+from mmdp.core.transitions import check_not_masked
+from mmdp.core.validate import check_int, is_labeled, match_ids
+
+if TYPE_CHECKING:
+    from mmdp.core.model import MMDP
+
+Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+TIME_KEY = "time"
+ENDED_LABEL = "ended"  # the state in which it is all over
+MISSING_TEXTS = ("", "NA", "NaN", "nan", "NaT", "<NA>")  # how a missing value is written
+_NUMBERED_LABEL = re.compile(r"(.*?)\s*(-?\d+(?:\.\d+)?)")  # "stock 12": a name and a number
+
+
+_NAME_WITH_UNIT = re.compile(r"(.*\S)\s*[(\[]([^()\[\]]+)[)\]]")  # "weight (kg)": a name and a unit
+
+
+# ---------------------------------------------------------------------- trees
+class Leaf(NamedTuple):
+    """Leaf of a decision tree, with the action to take."""
+
+    action: int
+
+
+class Split(NamedTuple):
+    """Inner node of a decision tree: a test of one feature and the two subtrees."""
+
+    feature: int
+    threshold_id: int  # yes up to this level; of categories, at this level
+    if_true: Leaf | Split
+    if_false: Leaf | Split
+
+
+DecisionNode = Leaf | Split
+
+
+class TreeWithTable(NamedTuple):
+    """Decision tree with the table of its actions, (T, S), or (S,) over an infinite horizon."""
+
+    table: IntArray
+    tree: DecisionNode
+
+
+class NodeDescription(NamedTuple):
+    """Tree node with the conditions on its path and the times and states that reach it.
+
+    ``is_true_branch`` is None at the root; ``region`` is (T, S), or (1, S) over an infinite
+    horizon.
+    """
+
+    conditions: tuple[str, ...]
+    is_true_branch: bool | None
+    node: DecisionNode
+    region: Mask
+
+
+def count_leaves(tree: DecisionNode) -> int:
+    """Count the leaves of a tree."""
+    return 1 if isinstance(tree, Leaf) else count_leaves(tree.if_true) + count_leaves(tree.if_false)
+
+
+# ---------------------------------------------------------------------- features
+@dataclass(frozen=True, eq=False)
+class Feature:
+    """Feature that a tree can split on: numbers or categories of the states, or the time.
+
+    ``codes`` has the index of each value in ``levels``. A split of numbers tests whether a value is
+    at most a level, or at most the midpoint to the next one if ``is_continuous``; a split of
+    categories tests whether it equals one.
+
+    >>> stock = Feature.from_values("stock", [0, 5, 10])
+    >>> stock.format_condition(1), stock.evaluate_split(1).tolist()
+    ('stock is at most 5', [[True, True, False]])
+    >>> Feature.from_values("region", ["north", "south", "north"]).format_condition(0)
+    'region is north'
+    """
+
+    name: str
+    codes: Int64Array
+    levels: tuple[float, ...] | tuple[str, ...]
+    is_continuous: bool = False
+    time_labels: TimeLabels | None = None  # what the levels, numbers of decisions, are called
+
+    @classmethod
+    def from_times(cls, time_labels: TimeLabels, horizon: int) -> Feature:
+        """Make the feature of the time, with the labels of the times.
+
+        >>> Feature.from_times(TimeLabels("age", ("40", "41")), 9).format_condition(5)
+        'age is at most 45'
+        >>> month = Feature.from_times(TimeLabels("month", ("Jan", "Feb")), 2)
+        >>> month.format_condition(0, is_true=False)
+        'month is after Jan'
+        """
+        levels = tuple(map(float, range(horizon)))
+        labels = tuple(time_labels.get_labels(horizon)) if time_labels.labels else ()
+        return cls(
+            time_labels.name,
+            np.arange(horizon),
+            levels,
+            time_labels=TimeLabels(time_labels.name, labels),
+        )
+
+    @classmethod
+    def from_values(
+        cls, name: str, values: Iterable[UserData], *, is_continuous: bool = False
+    ) -> Feature:
+        """Make a feature from its value in each state."""
+        value_list = list(values)
+        try:
+            numbers = [
+                math.nan if isinstance(value, (bool, np.bool_)) else float(value)
+                for value in value_list
+            ]
+        except (TypeError, ValueError):
+            numbers = [math.nan]
+        if not any(map(math.isnan, numbers)):
+            levels, codes = np.unique(numbers, return_inverse=True)
+            return cls(name, codes.reshape(-1), tuple(levels.tolist()), is_continuous)
+        texts = [str(value) for value in value_list]
+        code_by_text = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        return cls(name, np.array([code_by_text[text] for text in texts]), tuple(code_by_text))
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the feature is the time."""
+        return self.time_labels is not None
+
+    @property
+    def file_key(self) -> str:
+        """Name of the feature in files, "time" for the time."""
+        return TIME_KEY if self.is_time else self.name
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the feature is numeric."""
+        return not isinstance(self.levels[0], str)
+
+    @property
+    def n_thresholds(self) -> int:
+        """Number of possible splits on the feature."""
+        return (
+            len(self.levels) - 1 if self.is_ordered or len(self.levels) == 2 else len(self.levels)
+        )
+
+    @property
+    def values(self) -> list[UserData]:
+        """Value of the feature in each state, or at each time."""
+        return [self.levels[code] for code in self.codes]
+
+    def evaluate_split(self, threshold_id: int) -> Mask:
+        """Return where the test of a split is true, bool (1, S) or (T, 1)."""
+        result: Mask = self.codes <= threshold_id if self.is_ordered else self.codes == threshold_id
+        return result[:, None] if self.is_time else result[None]
+
+    def get_threshold(self, threshold_id: int) -> float | str:
+        """Return the number or category that a split compares with.
+
+        >>> Feature.from_values("mass", [0.0, 2.5, 5.0], is_continuous=True).get_threshold(1)
+        3.75
+        """
+        level = self.levels[threshold_id]
+        if isinstance(level, str) or not self.is_continuous:
+            return level
+        return (level + float(self.levels[threshold_id + 1])) / 2
+
+    def format_condition(self, threshold_id: int, is_true: bool = True) -> str:
+        """Format the test of a split as a clause, or its negation.
+
+        A unit at the end of the name goes with the number.
+
+        >>> Feature.from_values("body weight (kg)", [50, 75]).format_condition(0, is_true=False)
+        'body weight is above 50 kg'
+        """
+        threshold = self.get_threshold(threshold_id)
+        if isinstance(threshold, str):
+            return f"{self.name} is {'' if is_true else 'not '}{threshold}"
+        text, next_text = (f"{value:.12g}" for value in (threshold, self.levels[threshold_id + 1]))
+        value_text, comparisons = (
+            text if text != next_text else repr(threshold),
+            ("above", "at most"),
+        )
+        if self.time_labels is not None:
+            value_text = self.time_labels.get_label(threshold_id)
+            comparisons = (
+                ("after", "at or before") if self.time_labels.is_categorical else comparisons
+            )
+        match = _NAME_WITH_UNIT.fullmatch(self.name)
+        name, unit = (match[1], f" {match[2]}") if match else (self.name, "")
+        return f"{name} is {comparisons[is_true]} {value_text}{unit}"
+
+
+# ---------------------------------------------------------------------- the policy class
+@check_arguments
+@dataclass(frozen=True, eq=False)
+class Tree(RestrictedMarkov):
+    """Decision trees of bounded size that split on features of the state and on the time.
+
+    Parameters
+    ----------
+    max_leaves
+        The most leaves that the tree may have. More leaves are never worse.
+    features
+        What it may ask about the state: a DataFrame or a CSV file with a row for each state
+        (its label as the index, or in a column ``state``) and columns of numbers or categories;
+        or a mapping from names to such columns. By default the named axes of the model, or else
+        the number of the state if its labels are numbers or end in one, as in "stock 3".
+    use_time
+        Whether trees may split on the time too. Otherwise, and over an infinite horizon, they are
+        stationary.
+
+    Where a state does not allow the action of its leaf, the first action that it allows is taken,
+    in the order of the model's actions.
+
+    >>> import mmdp
+    >>> train, _ = mmdp.domains.load_published("riverswim")
+    >>> solution = mmdp.solve(train, 50, policy_class=mmdp.policies.Tree(max_leaves=2))
+    >>> print(solution.policy.describe())
+    if state is at most 3: swim left
+    otherwise: swim right
+    """
+
+    max_leaves: int = 6
+    features: UserData = None
+    use_time: bool = True
+
+    name: ClassVar[str] = "tree"
+    uses_growth: ClassVar[bool] = True
+    is_action_mask = False
+    decision_inputs = "a few questions about the time and the state"
+    change_text = "change that was tried of a question or an action"
+
+    def __post_init__(self) -> None:
+        """Check the number of leaves, and read the features from a CSV file if a path is given."""
+        check_int(self.max_leaves, "max_leaves")
+        if isinstance(self.features, (str, Path)):
+            from mmdp.data.io.features import load_features
+
+            object.__setattr__(self, "features", load_features(self.features))
+
+    @property
+    def restriction_text(self) -> str:
+        return "a tree"
+
+    def estimate_passes(self, markov_passes: float) -> float:
+        return super().estimate_passes(markov_passes) + 500.0 * self.max_leaves
+
+    def make_features(self, model: MMDP, horizon: int) -> tuple[Feature, ...]:
+        """Make the features with more than one value that a tree can split on in the model."""
+        columns = self._read_columns(model)
+        continuous_names = () if model.step_spec is None else model.step_spec.grid_axes
+        features = [
+            Feature.from_values(x, column, is_continuous=x in continuous_names)
+            for x, column in columns.items()
+        ]
+        if self.has_time_feature:
+            conflict = next((x for x in (TIME_KEY, model.time_labels.name) if x in columns), None)
+            if conflict is not None:
+                raise InputError(
+                    f"a feature is called {conflict!r}, as the time is; give it another name"
+                )
+            features.append(Feature.from_times(model.time_labels, horizon))
+        return tuple(x for x in features if len(x.levels) > 1)
+
+    @property
+    def has_time_feature(self) -> bool:
+        """Whether trees may split on the time."""
+        return self.use_time and not self.is_infinite_horizon
+
+    def _read_columns(self, model: MMDP) -> dict[str, list[UserData]]:
+        """Return the values of each feature in the order of the states."""
+        if self.features is None:
+            return _columns_from_labels(model)
+        if not is_labeled(self.features):
+            raise InputError(
+                "features must be a table by state: a DataFrame, a CSV file or a mapping from "
+                f"names to columns, not {type(self.features).__name__}"
+            )
+        frame = self.features
+        if "state" in getattr(frame, "columns", ()):
+            frame = frame.set_index("state")
+        names = [*map(str, frame.keys())]
+        duplicate = next((name for name in names if names.count(name) > 1), None)
+        if duplicate is not None:
+            raise InputError(f"two features are called {duplicate!r}; give each a name of its own")
+        columns = {
+            str(name): _read_column(str(name), column, model) for name, column in frame.items()
+        }
+        if (
+            all(len(set(map(str, column))) < 2 for column in columns.values())
+            and model.n_states > 1
+        ):
+            raise InputError("the features are the same in all states; give one that differs")
+        return columns
+
+    def to_settings(self, model: MMDP, horizon: int) -> Json:
+        """Return the size limit and the values of the features as JSON types."""
+        columns = {
+            feature.name: feature.values
+            for feature in self.make_features(model, horizon)
+            if not feature.is_time
+        }
+        return [self.max_leaves, self.has_time_feature, columns]
+
+    def describe(self, model: MMDP, horizon: int) -> str:
+        """Describe the size limit and the features."""
+        names = [feature.name for feature in self.make_features(model, horizon)]
+        return (
+            f"at most {pluralize(self.max_leaves, 'leaf', 'leaves')}, by {join_or(names, ' and ')}"
+        )
+
+    def check(self, model: MMDP, horizon: int) -> None:
+        self.make_features(model, horizon)
+
+    def make_policy(self, model: MMDP, table: TreeWithTable) -> TreePolicy:  # type: ignore[override]
+        table_policy = super().make_policy(model, table.table)
+        assert isinstance(table_policy, MarkovPolicy | StationaryPolicy)
+        features = self.make_features(model, 1 if self.is_infinite_horizon else len(table.table))
+        return TreePolicy(table_policy, table.tree, features)
+
+    def policy_to_table(self, policy: TreePolicy, model: MMDP) -> TreeWithTable:  # type: ignore[override]
+        return TreeWithTable(policy.to_table(model), policy.tree)
+
+
+def _columns_from_labels(model: MMDP) -> dict[str, list[UserData]]:
+    """Derive features from the state labels: named values, or a number.
+
+    A state that says nothing and in which actions change nothing, such as ``ended``, goes with
+    another.
+    """
+    rows = [
+        parse_named_values(label) or _parse_numbered_label(label) for label in model.state_labels
+    ]
+    reference = next(filter(None, rows), {})
+    if not all(rows):
+        rows = [
+            row or ({} if has_choice else reference)
+            for row, has_choice in zip(rows, model.has_choice, strict=True)
+        ]
+    bad_state = next(
+        (s for s, row in enumerate(rows) if not row or row.keys() != reference.keys()), None
+    )
+    if bad_state is not None:
+        raise InputError(
+            f"there is nothing to split on: the states have names, such as "
+            f"{model.state_labels[bad_state]!r}, whose order need not mean anything",
+            [Remedy("features", "features.csv", verb="pass a table by state:")],
+        )
+    return {name: [row[name] for row in rows] for name in reference}
+
+
+def _parse_numbered_label(label: str) -> dict[str, str]:
+    """Split a label such as "stock 12" into a name and a number."""
+    match = _NUMBERED_LABEL.fullmatch(label)
+    return {match[1] or "state": match[2]} if match else {}
+
+
+def _read_column(name: str, column: UserData, model: MMDP) -> list[UserData]:
+    """Return the values of a feature in the order of the states, (S,)."""
+    feature_text = f"feature {name!r}"
+    check_not_masked(column, feature_text)
+    if isinstance(column, str) or not hasattr(column, "__len__"):
+        raise InputError(
+            f"{feature_text} is one value, {column!r}; give a column with one per state"
+        )
+    values = list(column)
+    if is_labeled(column):
+        pairs = list(column.items())
+        state_ids = match_ids((key for key, _ in pairs), model.state_labels, feature_text)
+        values = [pairs[i][1] for i in np.argsort(state_ids)]
+        missing = sorted({*range(model.n_states)} - {*state_ids})
+        if missing:
+            raise InputError(
+                f"{feature_text} has no value for state {model.state_labels[missing[0]]!r}; "
+                "give every state one"
+            )
+    if len(values) != model.n_states:
+        raise InputError(
+            f"{feature_text} has {pluralize(len(values), 'value')} for "
+            f"{pluralize(model.n_states, 'state')}; give one per state"
+        )
+    for s, value in enumerate(values):
+        if np.ndim(value):
+            raise InputError(f"{feature_text} has several values per state; make each a feature")
+        if value is None or str(value).strip() in MISSING_TEXTS:
+            raise InputError(
+                f"{feature_text} is empty in state {model.state_labels[s]!r}; fill it in"
+            )
+    return values
+
+
+# ---------------------------------------------------------------------- the policy
+class TreePolicy(TablePolicy):
+    """Decision-tree policy with the table of its actions; immutable.
+
+    :meth:`describe` returns the tree in words, and :meth:`to_markov` its table.
+
+    Parameters
+    ----------
+    table_policy
+        The table of actions: a :class:`mmdp.policies.MarkovPolicy`, or over an infinite horizon a
+        :class:`mmdp.policies.StationaryPolicy`.
+    tree, features
+        The tree that gives the table, apart from states that do not allow the action of their leaf.
+    fallback_actions
+        Actions by rank: such a state takes the first of them that it allows. By default those of
+        the table, in the order of the actions.
+
+    >>> from mmdp.core.policies import MarkovPolicy
+    >>> stock, order = Feature.from_values("stock", [0, 5, 10]), ["order", "wait"]
+    >>> rows = MarkovPolicy([[0, 1, 1]] * 4, action_labels=order)
+    >>> policy = TreePolicy(rows, Split(0, 0, Leaf(0), Leaf(1)), [stock])
+    >>> policy
+    TreePolicy(4 time steps, 3 states, 2 actions, 2 leaves on stock)
+    >>> print(policy.describe())
+    if stock is at most 0: order
+    otherwise: wait
+    """
+
+    __slots__ = ("fallback_actions", "features", "table_policy", "tree")
+
+    table_policy: MarkovPolicy | StationaryPolicy
+    tree: DecisionNode
+    features: tuple[Feature, ...]
+    fallback_actions: tuple[int, ...]
+
+    def __init__(
+        self,
+        table_policy: MarkovPolicy | StationaryPolicy,
+        tree: DecisionNode,
+        features: Iterable[Feature],
+        fallback_actions: Iterable[int] | None = None,
+    ) -> None:
+        self._set_attributes(
+            table_policy=table_policy, table=table_policy.table, features=tuple(features)
+        )
+        self._set_labels(table_policy.n_states, **table_policy.label_kwargs)
+        actions = np.atleast_2d(self.actions)
+        self._set_attributes(
+            tree=_set_leaf_actions(tree, self.features, actions, np.full_like(actions, 1))
+        )
+        off_leaf_actions = np.unique(actions[actions != self.leaf_actions]).tolist()
+        self._set_attributes(
+            fallback_actions=tuple(
+                off_leaf_actions if fallback_actions is None else map(int, fallback_actions)
+            )
+        )
+        if not {*off_leaf_actions} <= {*self.fallback_actions}:
+            raise InputError(
+                f"the fallback {self.fallback_actions} lacks actions of the table: "
+                f"{off_leaf_actions}"
+            )
+
+    # ------------------------------------------------------------ what it is
+    @property
+    def policy_class(self) -> Tree:
+        """Tree class with the size and the features of this tree."""
+        columns = {feature.name: feature.values for feature in self.features if not feature.is_time}
+        policy_class = Tree(
+            self.n_leaves, columns or None, any(feature.is_time for feature in self.features)
+        )
+        result = policy_class.for_horizon(self.horizon)
+        assert isinstance(result, Tree)
+        return result
+
+    @property
+    def n_leaves(self) -> int:
+        return count_leaves(self.tree)
+
+    @property
+    def axes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.table_policy.axes
+
+    @property
+    def horizon(self) -> float:
+        return self.table_policy.horizon
+
+    @property
+    def as_markov(self) -> MarkovPolicy | None:
+        return self.table_policy.as_markov
+
+    @property
+    def arrays(self) -> NamedValues:
+        return {**super().arrays, "rule": self.describe()}
+
+    @check_arguments
+    def to_markov(self, horizon: int) -> MarkovPolicy:
+        return self.table_policy.to_markov(horizon)
+
+    def compute_returns(self, model: MMDP, backend: Backend) -> Array:
+        """Compute the exact return of the policy on every model, (M,)."""
+        return self.table_policy.compute_returns(model, backend)
+
+    def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
+        return self.table_policy.make_simulation_tables(model, horizon)
+
+    # ------------------------------------------------------------ who reads it
+    def iter_nodes(self) -> Iterator[NodeDescription]:
+        """Iterate over all nodes, each after its parent."""
+        full_region = np.ones(np.atleast_2d(self.actions).shape, dtype=bool)
+        return self._iter_subtree(NodeDescription((), None, self.tree, full_region))
+
+    def _iter_subtree(self, root: NodeDescription) -> Iterator[NodeDescription]:
+        """Iterate over the nodes of a subtree, each after its parent."""
+        yield root
+        if isinstance(root.node, Split):
+            feature, threshold_id = self.features[root.node.feature], root.node.threshold_id
+            split_mask = feature.evaluate_split(threshold_id)
+            for is_true_branch, child in ((True, root.node.if_true), (False, root.node.if_false)):
+                conditions, region = (
+                    (*root.conditions, feature.format_condition(threshold_id, is_true_branch)),
+                    root.region & (split_mask == is_true_branch),
+                )
+                yield from self._iter_subtree(
+                    NodeDescription(conditions, is_true_branch, child, region)
+                )
+
+    @property
+    def leaf_actions(self) -> Int64Array:
+        """Action of the leaf by time and state, (T, S); T is 1 without splits on the time."""
+        return _compute_leaf_actions(self.tree, self.features)
+
+    def describe(self) -> str:
+        """Describe the tree in words: one split or action per line.
+
+        The last line says what is done where a state does not allow the action of its leaf.
+        """
+        lines = []
+        for conditions, is_true_branch, node, _ in self.iter_nodes():
+            prefix = (
+                f"if {conditions[-1]}"
+                if is_true_branch
+                else "always"
+                if is_true_branch is None
+                else "otherwise"
+            )
+            action_text = f" {self.action_names[node.action]}" if isinstance(node, Leaf) else ""
+            if conditions or action_text:
+                lines.append(f"{'    ' * (len(conditions) - 1)}{prefix}:{action_text}")
+        return "\n".join([*lines, self.fallback_text]).rstrip("\n")
+
+    @property
+    def fallback_text(self) -> str:
+        """Sentence on states that do not allow the action of their leaf; empty if all do."""
+        names = [self.action_names[a] for a in self.fallback_actions]
+        action_text = (
+            f"the first allowed of {', '.join(names)}" if len(names) > 1 else "".join(names)
+        )
+        return f"where that is not allowed: {action_text}" if names else ""
+
+    def to_dict(self) -> NamedValues:
+        """Return the table, the tree and its features as a dict of JSON types."""
+        columns = {feature.name: feature.values for feature in self.features if not feature.is_time}
+        uses_time = any(feature.is_time for feature in self.features)
+        return {
+            **super().to_dict(),
+            "features": columns,
+            "time": uses_time,
+            "tree": self._node_to_dict(self.tree),
+            "fallback": self.fallback_actions,
+        }
+
+    def _node_to_dict(self, node: DecisionNode) -> Json:
+        """Return a leaf as its action, a split as a dict of its test and subtrees."""
+        if isinstance(node, Leaf):
+            return int(node.action)
+        feature = self.features[node.feature]
+        comparison = "at most" if feature.is_ordered else "is"
+        return {
+            "if": feature.file_key,
+            comparison: feature.get_threshold(node.threshold_id),
+            "then": self._node_to_dict(node.if_true),
+            "else": self._node_to_dict(node.if_false),
+        }
+
+    @classmethod
+    def from_dict(
+        cls,
+        table_policy: MarkovPolicy | StationaryPolicy,
+        features: Mapping[str, Json],
+        uses_time: bool,
+        tree: Json,
+        fallback_actions: Iterable[int] | None = None,
+    ) -> Self:
+        """Make the policy from the parts that :meth:`to_dict` writes."""
+        feature_list = [Feature.from_values(name, values) for name, values in features.items()]
+        if any(len(feature.codes) != table_policy.n_states for feature in feature_list):
+            raise InputError(f"a feature does not have {pluralize(table_policy.n_states, 'value')}")
+        if uses_time:
+            feature_list.append(
+                Feature.from_times(table_policy.time_labels, int(table_policy.horizon))
+            )
+        index_by_key = {feature.file_key: i for i, feature in enumerate(feature_list)}
+
+        def parse_node(node: Json) -> DecisionNode:
+            """Parse a JSON node into a Leaf or Split; InputError if its action does not exist."""
+            if not isinstance(node, dict):
+                if not 0 <= int(node) < table_policy.n_actions:
+                    raise InputError(f"the tree has an action {node}, which does not exist")
+                return Leaf(int(node))
+            f = index_by_key[node["if"]]
+            threshold = node["at most"] if feature_list[f].is_ordered else node["is"]
+            if threshold not in feature_list[f].levels:
+                feature_list[f] = replace(feature_list[f], is_continuous=True)
+            threshold_id = [
+                feature_list[f].get_threshold(k) for k in range(feature_list[f].n_thresholds)
+            ].index(threshold)
+            return Split(f, threshold_id, parse_node(node["then"]), parse_node(node["else"]))
+
+        return cls(table_policy, parse_node(tree), feature_list, fallback_actions)
+
+    def reorder(self, table_policy: MarkovPolicy | StationaryPolicy) -> TreePolicy:
+        """Return the tree for the same table with states and actions in another order."""
+        states = _find_indices(table_policy.state_names, self.state_names)
+        actions = _find_indices(self.action_names, table_policy.action_names)
+        features = (
+            Feature.from_times(table_policy.time_labels, len(feature.levels))
+            if feature.is_time
+            else replace(feature, codes=feature.codes[states])
+            for feature in self.features
+        )
+
+        def renumber_actions(node: DecisionNode) -> DecisionNode:
+            """Replace the action ids of a subtree."""
+            if isinstance(node, Leaf):
+                return Leaf(actions[node.action])
+            return node._replace(
+                if_true=renumber_actions(node.if_true), if_false=renumber_actions(node.if_false)
+            )
+
+        fallback_actions = [actions[a] for a in self.fallback_actions]
+        return TreePolicy(table_policy, renumber_actions(self.tree), features, fallback_actions)
+
+    @property
+    def _repr_suffix(self) -> str:
+        """Number of leaves and the features in use, for ``repr``."""
+        features_text = join_first(_find_used_features(self.tree, self.features), 6)
+        return pluralize(self.n_leaves, "leaf", "leaves") + (
+            f" on {features_text}" if features_text else ""
+        )
+
+
+def require_tree(policy_or_solution: object, purpose: str) -> TreePolicy:
+    """Return the tree policy of a policy or Solution; InputError if it has none.
+
+    ``purpose`` begins the message of the error.
+    """
+    policy = getattr(policy_or_solution, "policy", policy_or_solution)
+    if isinstance(policy, TreePolicy):
+        return policy
+    raise InputError(
+        f"{purpose} a tree, not a {type(policy).__name__}",
+        ["solve with policy_class=mmdp.policies.Tree(max_leaves=6), or mmdp solve --max-leaves 6"],
+    )
+
+
+def _find_indices(names: list[str], reference: list[str]) -> list[int]:
+    """Return the index of each name in the reference; 0, 1, ... if some are not there."""
+    index_by_name = {name: i for i, name in enumerate(reference)}
+    return (
+        [index_by_name[x] for x in names]
+        if index_by_name.keys() >= {*names}
+        else [*range(len(names))]
+    )
+
+
+def _compute_leaf_actions(node: DecisionNode, features: Sequence[Feature]) -> Int64Array:
+    """Compute the action of the leaf by time and state, in a shape that broadcasts to (T, S)."""
+    if isinstance(node, Leaf):
+        return np.full((1, 1), node.action)
+    split_mask = features[node.feature].evaluate_split(node.threshold_id)
+    return np.where(
+        split_mask,
+        _compute_leaf_actions(node.if_true, features),
+        _compute_leaf_actions(node.if_false, features),
+    )
+
+
+def _set_leaf_actions(
+    node: DecisionNode,
+    features: Sequence[Feature],
+    actions: IntArray,
+    region: IntArray,
+) -> DecisionNode:
+    """Set the action of each leaf to the one that the table takes there, if it takes a single one.
+
+    The action of a leaf may be allowed in none of its states (the cells that are not 0).
+    """
+    if isinstance(node, Leaf):
+        actions_taken = np.unique(actions[region > 0])
+        return Leaf(int(actions_taken[0])) if len(actions_taken) == 1 else node
+    split_mask = features[node.feature].evaluate_split(node.threshold_id)
+    return node._replace(
+        if_true=_set_leaf_actions(node.if_true, features, actions, region * split_mask),
+        if_false=_set_leaf_actions(node.if_false, features, actions, region * ~split_mask),
+    )
+
+
+def _find_used_features(tree: DecisionNode, features: Sequence[Feature]) -> list[str]:
+    """List the names of the features that the tree splits on, from the root."""
+    if isinstance(tree, Leaf):
+        return []
+    child_names = [
+        *_find_used_features(tree.if_true, features),
+        *_find_used_features(tree.if_false, features),
+    ]
+    return list(dict.fromkeys([features[tree.feature].name, *child_names]))

@@ -1,0 +1,306 @@
+"""Search for finite-state controllers, grown node by node.
+
+A sweep is a forward pass for b_{t,m}(s, n) and a backward pass that takes in every state and node
+the best action together with its best node transitions (``ControllerPasses.compute_node_values`` in
+:mod:`mmdp.core.kernels.numpy.controllers`). The first sweep with a new node improves in the
+forward pass too: information that is gained early is useful for longer, and a backward pass would
+put the trial of an action late. Nodes must differ to gain anything. So a node is added that
+plans for the posterior over the models after a sampled history: it holds CADP's policy for these
+weights, and at first no transition leads to it. Every other history is one of random actions: a
+policy that never tries an action learns nothing about it.
+
+Other objectives first ascend on the mean with risk weights, and then by single changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.kernels.controller import Controller
+from mmdp.core.kernels.problem import Array, AscentResult, IntArray, PolicyTable, at_time
+from mmdp.core.objectives import Mean, Objective
+from mmdp.core.policies import Memory
+from mmdp.core.search.context import Candidate, MethodResult, SolveContext
+from mmdp.core.search.inits import END_STATUS
+from mmdp.core.search.space import AscentDirection, ChangeGenerator, SearchSpace, WeightedMean
+
+MIN_CANDIDATES, MAX_CANDIDATES = 4, 24  # candidates for a node
+TIME_BUDGET = 2.0  # seconds that the candidates for a node may take together, estimated by size
+SWEEPS_PER_ASCENT = 15  # of one ascent
+REL_TOL = 1e-6  # relative gain of a sweep at which the ascent of a candidate ends
+
+NodeArray = npt.NDArray[np.uint8]
+
+
+class AscentLimits(TypedDict):
+    """Options of an ascent."""
+
+    tol: float
+    max_sweeps: int
+    callback: Callable[[Candidate, float], object]
+
+
+class ControllerSpace(SearchSpace):
+    """Search space of finite-state controllers with any number of nodes."""
+
+    sweep_type = "nodes"
+
+    def compute_returns(self, candidate: Controller) -> Array:
+        return self.context.prepared.compute_node_values(candidate).returns
+
+    def improve(
+        self, candidate: Controller, returns: Array, objective: Objective
+    ) -> tuple[Controller, Array]:
+        """Sweep for a (reweighted) mean that improves F; otherwise change single blocks."""
+        if isinstance(objective, WeightedMean):
+            return self.sweep(candidate, objective.weights)
+        context = self.context
+        current_value = context.objective_value(returns, objective)
+        for weights in iter_risk_weights(context, objective, returns):
+            sweep_result = self.sweep(candidate, weights)
+            if context.objective_value(sweep_result[1], objective) > current_value:
+                return sweep_result
+        return super().improve(candidate, returns, objective)
+
+    def sweep(self, candidate: Controller, weights: Array) -> tuple[Controller, Array]:
+        """Run one sweep for the mean with these model weights; return controller and returns."""
+        self.context.check_time()
+        prepared = self.context.prepared.replace(weights=weights)
+        backward_pass = prepared.compute_node_values(
+            candidate, prepared.compute_node_weights(candidate)[1]
+        )
+        return backward_pass.controller, backward_pass.returns
+
+    def improve_forward(self, candidate: Controller, weights: Array) -> Controller:
+        """Run one sweep whose forward pass improves the controller too."""
+        prepared = self.context.prepared.replace(weights=weights)
+        improved, b = prepared.compute_node_weights(
+            candidate, prepared.compute_node_values(candidate, keep_values=True).values
+        )
+        return prepared.compute_node_values(improved, b).controller
+
+    def iter_changes(self, candidate: Controller, direction: AscentDirection) -> ChangeGenerator:
+        """Iterate over single changes of transitions, actions and initial nodes, backwards."""
+        prepared, x = self.context.prepared, self.context.problem
+        d = prepared.forward_by_start(
+            lambda prepared_start: prepared_start.compute_node_weights(candidate)[1]
+        )
+        controller = candidate.copy()
+        v = np.repeat(x.terminal[:, None], controller.n_nodes, axis=1)
+        for t in reversed(range(prepared.horizon)):
+            b = x.discount**t * d[t]
+            for n in range(controller.n_nodes):
+                s, next_states, values = prepared.compute_transition_values(t, v, controller, n)
+                current = controller.node_transitions[t, s, n, next_states]
+                controller.node_transitions[
+                    t, s, n, next_states
+                ] = yield from self._offer_alternatives(b[s, n], values, current)
+            q, actions = (
+                prepared.compute_node_q(t, v, controller),
+                controller.actions[t].reshape(-1),
+            )
+            flat_q = q.reshape(-1, *q.shape[2:])
+            s, a = np.nonzero(~at_time(x.allowed, t).repeat(controller.n_nodes, axis=0))
+            flat_q[s, a] = flat_q[s, actions[s]]  # an action that is not allowed changes nothing
+            actions[:] = yield from self._offer_alternatives(
+                b.reshape(-1, *b.shape[2:]), flat_q, actions
+            )
+            v = flat_q[np.arange(len(flat_q)), actions].reshape(v.shape)
+        initial = prepared.forward_by_start(
+            lambda prepared_start: prepared_start.problem.initial_joint()
+        )
+        controller.initial_nodes[:] = yield from self._offer_alternatives(
+            initial, v, controller.initial_nodes
+        )
+        return controller, self.compute_returns(controller)
+
+    def _offer_alternatives(
+        self, d: Array, values: Array, current: IntArray | NodeArray
+    ) -> Generator[Array, IntArray, IntArray]:
+        """Yield the gains of alternatives to the current choices (n,); return the new choices (n,).
+
+        ``values`` (n, k, M) are those of the alternatives of blocks that are reached with weights
+        d; the most probable blocks come first.
+        """
+        prepared = self.context.prepared
+        gains = prepared.credit_to_start(
+            d[:, None], values - values[np.arange(len(current)), current][:, None]
+        )
+        visit_probs = (
+            prepared.credit_to_start(d, np.ones_like(values[:, 0])) @ self.context.problem.weights
+        )
+        order = np.argsort(-visit_probs, kind="stable")
+        chosen = np.empty(len(current), np.int32)
+        chosen[order] = yield gains[order]
+        return np.where(chosen >= 0, chosen, current)
+
+
+def iter_risk_weights(
+    context: SolveContext, objective: Objective, returns: Array
+) -> Iterator[Array]:
+    """Iterate over risk weights lambda xi (M,): of the objective, of easier ones, of the mean."""
+    lam = context.problem.weights
+    for easier_objective in [objective, *reversed(objective.continuation_path(lam)), Mean()]:
+        if easier_objective.is_concave:
+            yield lam * easier_objective.dual_density(
+                easier_objective.relative_returns(returns, context.oracle_returns), lam
+            )
+        if easier_objective.is_mean:
+            return
+
+
+# ---------------------------------------------------------------------- growing
+def grow_controller(
+    context: SolveContext, markov_result: MethodResult, *, tol: float, max_sweeps: int
+) -> MethodResult:
+    """Add nodes to a Markov policy one by one, each the best of a few candidates."""
+    assert isinstance(context.policy_class, Memory)
+    grower, rho = (
+        _ControllerGrower(context, ControllerSpace(context), max_sweeps),
+        markov_result.required_returns,
+    )
+    value = context.objective_value(rho)
+    best = AscentResult(
+        Controller.from_tables(markov_result.policy), rho, value, [value], 0, "tolerance"
+    )
+    trace, values, max_nodes = (
+        [*(markov_result.trace or [value])],
+        [value],
+        context.policy_class.max_nodes,
+    )
+    for n_nodes in range(2, max_nodes + 1):
+        best = grower.add_node(best, n_nodes)
+        trace += [value for value in best.trace if value > trace[-1]]
+        values.append(best.value)
+    if max_nodes > 1:
+        best = grower.ascend(best.policy, tol)
+        trace += [value for value in best.trace if value > trace[-1]]
+        values[-1] = best.value
+    details = {**markov_result.details, "n_nodes": best.policy.n_nodes, "value_by_nodes": values}
+    return MethodResult(
+        best.policy,
+        END_STATUS[best.stop_reason],
+        len(trace) - 1,
+        returns=best.returns,
+        trace=trace,
+        details=details,
+    )
+
+
+class _ControllerGrower:
+    """Generates and improves the candidates for an additional node."""
+
+    def __init__(self, context: SolveContext, space: ControllerSpace, max_sweeps: int) -> None:
+        self.context, self.space, self.max_sweeps = context, space, max_sweeps
+        self.rng = np.random.default_rng(context.seed)
+
+    def add_node(self, incumbent: AscentResult, n_nodes: int) -> AscentResult:
+        """Return the best controller with one more node; the incumbent if none is better."""
+        context, objective = self.context, self.context.objective
+        best, weights = incumbent, next(iter_risk_weights(context, objective, incumbent.returns))
+        for i in range(count_candidates(context, n_nodes)):
+            behavior = None if i % 2 else incumbent.policy
+            posterior = sample_posterior(context, behavior, weights, self.rng)
+            extended = incumbent.policy.add_node(solve_for_weights(context, posterior))
+            for optimum in self.iter_local_optima(extended, weights):
+                best = max(best, optimum, key=lambda optimum: optimum.value)
+            # the average over the candidates: at the kinks of F it gains most
+            new_weights = next(iter_risk_weights(context, objective, optimum.returns))
+            weights = weights + (new_weights - weights) / (i + 2)
+        return best._replace(trace=[incumbent.value]) if best is incumbent else best
+
+    def iter_local_optima(self, controller: Controller, weights: Array) -> Iterator[AscentResult]:
+        """Iterate over local optima reached from a controller.
+
+        For objectives other than the mean there are two more: the ascent from the local optimum of
+        the mean with these weights, and last that optimum itself.
+        """
+        yield self.ascend(self._improve_forward(controller), REL_TOL)
+        if self.context.objective.is_mean:
+            return
+        mean_optimum = self.space.ascend_mean(
+            [self.space.improve_forward(controller, weights)],
+            weights=weights,
+            tol=self._scale_tolerance(REL_TOL),
+            max_sweeps=self.max_sweeps,
+        )[0]
+        yield self.ascend(mean_optimum.policy, REL_TOL)
+        yield mean_optimum._replace(value=self.context.objective_value(mean_optimum.returns))
+
+    def _improve_forward(self, controller: Controller) -> Controller:
+        """Run a first sweep that improves in the forward pass, if that raises the objective."""
+        context, returns = self.context, self.space.compute_returns(controller)
+        for weights in iter_risk_weights(context, context.objective, returns):
+            improved = self.space.improve_forward(controller, weights)
+            if context.objective_value(
+                self.space.compute_returns(improved)
+            ) > context.objective_value(returns):
+                return improved
+        return controller
+
+    def _scale_tolerance(self, tol: float) -> float:
+        """Convert a relative tolerance to units of return."""
+        return tol * self.context.return_span
+
+    def ascend(self, init: Controller, tol: float) -> AscentResult:
+        """Ascend from a controller to a local optimum of the objective."""
+        options: AscentLimits = {
+            "tol": self._scale_tolerance(tol),
+            "max_sweeps": self.max_sweeps,
+            "callback": self.record_if_better,
+        }
+        if self.context.objective.is_mean:
+            return self.space.ascend_mean([init], **options)[0]
+        return self.space.ascend_objective(init, self.context.objective, **options)
+
+    def record_if_better(self, controller: Controller, value: float) -> None:
+        """Record a controller that improves on the incumbent, and check the time."""
+        if value > self.context.best_value:
+            self.context.record(controller, value)
+        self.context.check_time()
+
+
+def count_candidates(context: SolveContext, n_nodes: int) -> int:
+    """Choose the number of candidates for a node from the size of the problem."""
+    ascent_seconds = context.problem.estimate_seconds(
+        context.horizon, SWEEPS_PER_ASCENT * n_nodes**2
+    )
+    return int(np.clip(TIME_BUDGET / ascent_seconds, MIN_CANDIDATES, MAX_CANDIDATES))
+
+
+def solve_for_weights(context: SolveContext, posterior: Array) -> PolicyTable:
+    """Compute CADP's policy (T, S) for other model weights."""
+    prepared = context.prepared.replace(weights=posterior)
+    tol = REL_TOL * context.return_span
+    return prepared.ascend([None], tol=tol, callback=lambda *_: context.check_time())[0].policy
+
+
+def sample_posterior(
+    context: SolveContext, controller: Controller | None, prior: Array, rng: np.random.Generator
+) -> Array:
+    """Sample a history of the controller (or of random actions); return posterior weights (M,)."""
+    x, posterior = context.problem, prior / prior.sum()
+    m = rng.choice(x.n_models, p=posterior)
+    s = rng.choice(x.n_states, p=x.get_initial(m))
+    posterior = x.condition_on_initial(posterior, s)
+    n = 0 if controller is None else controller.initial_nodes[s]
+    for t in range(rng.integers(1, context.horizon + 1) - 1):
+        if controller is None:
+            a = rng.choice(np.flatnonzero(at_time(x.allowed, t)[s]))
+        else:
+            a = controller.actions[t, s, n]
+        row = context.prepared.get_row(t, s, a)
+        p = row.p[:, m]
+        if not p.any():  # an action that this model lacks ends the episode
+            break
+        k = rng.choice(len(p), p=p / p.sum())
+        posterior = posterior * row.p[k]
+        posterior = x.push_models(posterior / posterior.sum())
+        m = x.sample_next_model(m, rng)
+        n = 0 if controller is None else controller.node_transitions[t, s, n, row.next_states[k]]
+        s = row.next_states[k]
+    return posterior

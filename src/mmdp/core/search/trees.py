@@ -1,0 +1,642 @@
+"""Search for decision-tree policies: growth, exact ascent and regrowth.
+
+A leaf collects many times and states, so the return is not linear in its action. The gradient
+G(t, s, a) = gamma^t sum_m b_{t,m}(s) q_{t,m}(s, a) ranks the changes of a tree, all cuts of a
+feature at once by sums along it. Exact returns of the first few decide. Some trees gain only by two
+splits at once ("on and full, or off and empty"), so a leaf is also split into three or four.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.kernels.problem import (
+    TIE_RTOL,
+    Array,
+    AscentResult,
+    IntArray,
+    PolicyTable,
+    SweepType,
+)
+from mmdp.core.policies import Tree
+from mmdp.core.policies.tree import DecisionNode, Feature, Leaf, Split, TreeWithTable, count_leaves
+from mmdp.core.search.context import Candidate, Details, MethodResult, SolveContext
+from mmdp.core.search.controllers import iter_risk_weights
+from mmdp.core.search.inits import END_STATUS
+from mmdp.core.search.multistart import AscentCache, MultiStart
+from mmdp.core.search.space import AscentDirection, ChangeGenerator, SearchSpace
+
+Int64Array = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+BranchPath = tuple[bool, ...]  # the answers that lead to a node
+LeafScore = Callable[[Array], Array]  # of sums (..., A) over the parts of a tree
+
+MAX_EVALUATED = 24  # changes that are evaluated at a time
+MAX_PER_FEATURE = 2  # of these changes for one node, feature and side
+THRESHOLD_STEPS = (-3, -1, 1, 3)  # by which a cut is moved
+MAX_REGROWN = 6  # places that are tried for a leaf that was taken out
+MAX_PAIRED_SPLITS = 256  # questions of all features together that are asked two at a time
+CACHE_BYTES = 2**26  # bytes of tables, and of gradients, that are kept
+QUICK_PASSES = 1000  # if they take a second at most, an objective ascends from every initial tree
+
+
+class TreeNode(NamedTuple):
+    """Tree node with the branches that lead to it and its region of times and states (rows, S)."""
+
+    path: BranchPath
+    node: DecisionNode
+    region: Mask
+
+
+class TreeChange(NamedTuple):
+    """Replacement of the node at a path, with its estimated gain by the gradient."""
+
+    gain: float
+    path: BranchPath
+    node: DecisionNode
+
+
+class CandidateSplits(NamedTuple):
+    """Some splits of a feature: thresholds (k,), bins of the values, and (2, k, bins) sides."""
+
+    threshold_ids: Int64Array
+    bins: Int64Array
+    sides: Array
+
+    @classmethod
+    def from_feature(cls, feature: Feature, max_splits: int) -> CandidateSplits:
+        """Choose at most ``max_splits`` evenly spaced splits of a feature."""
+        threshold_ids = np.unique(
+            np.linspace(0, feature.n_thresholds - 1, min(max_splits, feature.n_thresholds)).astype(
+                int
+            )
+        )
+        bins = np.searchsorted(
+            threshold_ids, feature.codes
+        )  # of values above the last cut: one more
+        if not feature.is_ordered:
+            bins[np.append(threshold_ids, -1)[bins] != feature.codes] = len(threshold_ids)
+        row, column = np.ogrid[: len(threshold_ids), : len(threshold_ids) + 1]
+        is_true = column <= row if feature.is_ordered else column == row
+        return cls(threshold_ids, bins, np.stack([is_true, ~is_true]).astype(float))
+
+
+class TreeSpace(SearchSpace):
+    """Search space of trees with at most ``max_leaves`` leaves; tables have T rows, or one."""
+
+    sweep_type = "questions and leaves"
+    is_exhaustive = False
+
+    def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
+        super().__init__(context, sweep_type)
+        policy_class, x = context.policy_class, context.problem
+        assert isinstance(policy_class, Tree)
+        self.n_change_types = 3  # of changes: see below
+        self.features = policy_class.make_features(context.model, context.horizon)
+        self.candidate_splits = [
+            CandidateSplits.from_feature(feature, MAX_PAIRED_SPLITS // len(self.features))
+            for feature in self.features
+        ]
+        self.n_rows = context.horizon if policy_class.has_time_feature else 1
+        n_cells = min(
+            math.prod(len(feature.levels) for feature in self.features), self.n_rows * x.n_states
+        )
+        self.max_leaves = min(policy_class.max_leaves, n_cells)  # no tree has more
+        self.allowed: Mask = x.allowed[0]
+        self.default_actions = self.allowed.argmax(axis=1).astype(np.int32)
+        self.leaf_rows = [  # (1, S) what a leaf does
+            np.where(self.allowed[:, a], np.int32(a), self.default_actions)[None]
+            for a in range(x.n_actions)
+        ]
+        self.infinite_horizon = (
+            context.infinite_horizon if policy_class.is_infinite_horizon else None
+        )
+        self.returns_cache: dict[bytes, Array] = {}
+        table_bytes = 4 * context.horizon * self.allowed.shape[0]
+        self.add_table = lru_cache(max(8, CACHE_BYTES // table_bytes))(self._add_table)
+        self.compute_gains = lru_cache(max(8, CACHE_BYTES // (2 * table_bytes * x.n_actions)))(
+            self._compute_gains
+        )
+
+    # ------------------------------------------------------------ trees
+    def _add_table(self, tree: DecisionNode) -> TreeWithTable:
+        """Return the tree with the table of its actions."""
+        rows = np.broadcast_to(
+            self._compute_actions(tree), (self.n_rows, len(self.default_actions))
+        )
+        if self.infinite_horizon is not None:
+            return TreeWithTable(np.ascontiguousarray(rows[0]), tree)
+        return TreeWithTable(np.repeat(rows, self.context.horizon // self.n_rows, axis=0), tree)
+
+    def prune(self, tree: DecisionNode, region: Mask | None = None) -> DecisionNode:
+        """Remove leaves that no time and state reaches, and splits with equal subtrees."""
+        if isinstance(tree, Leaf):
+            return tree
+        node_region = self._full_region() if region is None else region
+        split_mask = self.features[tree.feature].evaluate_split(tree.threshold_id)
+        if not (node_region & split_mask).any():
+            return self.prune(tree.if_false, node_region)
+        if not (node_region & ~split_mask).any():
+            return self.prune(tree.if_true, node_region)
+        branches = (
+            self.prune(tree.if_true, node_region & split_mask),
+            self.prune(tree.if_false, node_region & ~split_mask),
+        )
+        return (
+            branches[0]
+            if branches[0] == branches[1]
+            else tree._replace(if_true=branches[0], if_false=branches[1])
+        )
+
+    def _full_region(self) -> Mask:
+        """Return the region of all times and states, (rows, S)."""
+        return np.ones((self.n_rows, len(self.default_actions)), dtype=bool)
+
+    def _compute_actions(self, tree: DecisionNode) -> IntArray:
+        """Compute actions of a (sub)tree everywhere, in a shape that broadcasts to (rows, S)."""
+        if isinstance(tree, Leaf):
+            return self.leaf_rows[tree.action]
+        split_mask = self.features[tree.feature].evaluate_split(tree.threshold_id)
+        return np.where(
+            split_mask, self._compute_actions(tree.if_true), self._compute_actions(tree.if_false)
+        )
+
+    def iter_nodes(
+        self, tree: DecisionNode, region: Mask | None = None, path: BranchPath = ()
+    ) -> Iterator[TreeNode]:
+        """Iterate over all nodes, the root first."""
+        node_region = self._full_region() if region is None else region
+        yield TreeNode(path, tree, node_region)
+        if isinstance(tree, Split):
+            split_mask = self.features[tree.feature].evaluate_split(tree.threshold_id)
+            yield from self.iter_nodes(tree.if_true, node_region & split_mask, (*path, True))
+            yield from self.iter_nodes(tree.if_false, node_region & ~split_mask, (*path, False))
+
+    # ------------------------------------------------------------ values
+    def compute_returns(self, candidate: TreeWithTable) -> Array:
+        """Compute the exact return of a tree on every model, (M,), with a cache by table."""
+        key = hashlib.blake2b(candidate.table.data).digest()
+        if key not in self.returns_cache:
+            self.context.check_time()
+            evaluate = (
+                self.context.compute_returns
+                if self.infinite_horizon is None
+                else self.infinite_horizon.compute_returns
+            )
+            self.returns_cache[key] = evaluate(candidate.table)
+        return self.returns_cache[key]
+
+    def compute_gradient(self, table: PolicyTable, weights: Array) -> Array:
+        """Compute the gradient G of the mean with these model weights, (rows, S, A).
+
+        An action that is not allowed counts as the one that is taken in its place.
+        """
+        if self.infinite_horizon is not None:
+            x = self.infinite_horizon
+            G = np.einsum(
+                "m,ms,msa->sa",
+                weights,
+                x.compute_occupancy(table),
+                x.compute_q(x.compute_values(table)),
+            )[None]
+        else:
+            prepared = self.context.prepared.replace(weights=weights)
+            b = prepared.forward(table)
+            gradient = prepared.backward(
+                "policy", policy=table, weights=b, keep=("gradient",)
+            ).gradient
+            gamma = prepared.problem.discount ** np.arange(len(table))
+            G = gamma[:, None, None] * np.where(self.allowed, gradient, 0.0)
+            G = G if self.n_rows > 1 else G.sum(axis=0, keepdims=True)
+        return np.where(
+            self.allowed,
+            G,
+            G[:, np.arange(len(self.default_actions)), self.default_actions][:, :, None],
+        )
+
+    def _compute_gains(self, tree: DecisionNode, weights: bytes) -> Array:
+        """Compute how much more G each action has than the action of the tree, (rows, S, A)."""
+        G = self.compute_gradient(self.add_table(tree).table, np.frombuffer(weights))
+        gains: Array = G - _take_actions(G, self._full_table(tree))[:, :, None]
+        return gains
+
+    def _full_table(self, tree: DecisionNode) -> IntArray:
+        """Compute the actions of a tree, (rows, S)."""
+        return np.broadcast_to(
+            self._compute_actions(tree), (self.n_rows, len(self.default_actions))
+        )
+
+    # ------------------------------------------------------------ steps
+    def iter_changes(self, candidate: TreeWithTable, direction: AscentDirection) -> ChangeGenerator:
+        """Yield the gains of changed trees, by type: by gradient, nearby, with a regrown leaf."""
+        rho, weights = self.compute_returns(candidate), direction.risk_weights().tobytes()
+        for make_trees in (self._rank_changes, self._iter_nearby, self._iter_regrown)[
+            : self.n_change_types
+        ]:
+            candidates = map(self.add_table, dict.fromkeys(make_trees(candidate.tree, weights)))
+            trials = [*{trial.table.tobytes(): trial for trial in candidates}.values()]
+            if trials:
+                returns = np.array([self.compute_returns(trial) for trial in trials])
+                choice = (yield (returns - rho)[None])[0]
+                if choice >= 0:
+                    return self.add_table(self.prune(trials[choice].tree)), returns[choice]
+        return candidate, rho
+
+    def _rank_changes(self, tree: DecisionNode, weights: bytes) -> list[DecisionNode]:
+        """Return the trees with largest estimated gain: other actions, splits and added leaves."""
+        n_free_leaves = self.max_leaves - count_leaves(tree)
+        G = self.compute_gains(tree, weights)
+        changes: list[TreeChange] = []
+        for tree_node in self.iter_nodes(tree):
+            changes += self._iter_leaf_changes(tree_node, G) if n_free_leaves else []
+            if isinstance(tree_node.node, Split):
+                changes += self._iter_split_changes(tree_node, G)
+            else:
+                changes += self._iter_action_changes(tree_node, G)
+                changes += (
+                    self._iter_deep_splits(tree_node, G, _compute_max_score, n_free_leaves)
+                    if n_free_leaves > 1
+                    else []
+                )
+        return _apply_best_changes(tree, changes, MAX_EVALUATED)
+
+    def _iter_nearby(self, tree: DecisionNode, weights: bytes) -> Iterator[DecisionNode]:
+        """Iterate over trees with another action of a leaf or a nearby threshold."""
+        for path, node, _ in self.iter_nodes(tree):
+            if isinstance(node, Leaf):
+                yield from (
+                    replace_subtree(tree, path, Leaf(a)) for a in range(len(self.leaf_rows))
+                )
+                continue
+            for threshold_id in (node.threshold_id + step for step in THRESHOLD_STEPS):
+                if 0 <= threshold_id < self.features[node.feature].n_thresholds:
+                    yield replace_subtree(tree, path, node._replace(threshold_id=threshold_id))
+
+    def _iter_regrown(self, tree: DecisionNode, weights: bytes) -> Iterator[DecisionNode]:
+        """Iterate over trees with one leaf removed and another one added."""
+        for *path, last_branch in (x.path for x in self.iter_nodes(tree) if x.path):
+            if isinstance(get_subtree(tree, (*path, last_branch)), Leaf):
+                sibling = get_subtree(tree, (*path, not last_branch))
+                pruned = self.prune(replace_subtree(tree, tuple(path), sibling))
+                G = self.compute_gains(pruned, weights)
+                changes = [
+                    x
+                    for tree_node in self.iter_nodes(pruned)
+                    for x in self._iter_leaf_changes(tree_node, G)
+                ]
+                yield from _apply_best_changes(pruned, changes, MAX_REGROWN)
+
+    # ------------------------------------------------------------ gains by the gradient
+    def _iter_action_changes(self, tree_node: TreeNode, G: Array) -> Iterator[TreeChange]:
+        """Iterate over other actions of a leaf."""
+        gains = G[tree_node.region].sum(axis=0)
+        yield from (TreeChange(gain, tree_node.path, Leaf(a)) for a, gain in enumerate(gains))
+
+    def _iter_split_changes(self, tree_node: TreeNode, G: Array) -> Iterator[TreeChange]:
+        """Iterate over other splits for the same subtrees, in either order."""
+        assert isinstance(tree_node.node, Split)
+        branches = tree_node.node.if_true, tree_node.node.if_false
+        branch_gains = np.stack(
+            [_take_actions(G, self._full_table(branch)) for branch in branches], axis=2
+        )
+        for f, true_sums, false_sums in self._iter_side_sums(branch_gains, tree_node.region):
+            for i in (0, 1):
+                gains = true_sums[:, i] + false_sums[:, 1 - i]
+                for threshold_id in _find_top_gains(gains):
+                    split = Split(f, int(threshold_id), branches[i], branches[1 - i])
+                    yield TreeChange(gains[threshold_id], tree_node.path, split)
+
+    def _iter_leaf_changes(self, tree_node: TreeNode, G: Array) -> Iterator[TreeChange]:
+        """Iterate over splits that put a new leaf beside the node."""
+        for f, true_sums, false_sums in self._iter_side_sums(G, tree_node.region):
+            for gains, is_true_side in ((true_sums, True), (false_sums, False)):
+                for i in _find_top_gains(gains):
+                    threshold_id, a = divmod(int(i), gains.shape[1])
+                    branches = (
+                        (Leaf(a), tree_node.node) if is_true_side else (tree_node.node, Leaf(a))
+                    )
+                    yield TreeChange(
+                        gains[threshold_id, a], tree_node.path, Split(f, threshold_id, *branches)
+                    )
+
+    def _iter_side_sums(self, values: Array, region: Mask) -> Iterator[tuple[int, Array, Array]]:
+        """Iterate over features with the sums (thresholds, n) of values on each side of a split."""
+        masked_values = np.where(region[:, :, None], values, 0.0)
+        by_state, by_time = masked_values.sum(axis=0), masked_values.sum(axis=1)
+        for f, feature in enumerate(self.features):
+            axis_sums = by_time if feature.is_time else by_state
+            level_sums = np.zeros((len(feature.levels), axis_sums.shape[1]))
+            np.add.at(level_sums, feature.codes, axis_sums)
+            if (
+                feature.is_ordered
+            ):  # both are sums: in a difference nothing would be a rounding error
+                true_sums, false_sums = (
+                    level_sums.cumsum(axis=0),
+                    level_sums[::-1].cumsum(axis=0)[::-1],
+                )
+                yield f, true_sums[:-1], false_sums[1:]
+            else:
+                is_other_level = 1 - np.eye(feature.n_thresholds, len(level_sums))
+                yield f, level_sums[: feature.n_thresholds], is_other_level @ level_sums
+
+    # ------------------------------------------------------------ two questions at once
+    def _iter_deep_splits(
+        self, tree_node: TreeNode, W: Array, score: LeafScore, n_free_leaves: int
+    ) -> Iterator[TreeChange]:
+        """Iterate over splits of a leaf into three or four, ranked by the score of sums of W."""
+        current_score = score(W[tree_node.region].sum(axis=0))
+        for f, splits in enumerate(self.candidate_splits):
+            single_scores, pair_scores = None, np.full(splits.sides.shape[:2], -np.inf)
+            second_splits = np.zeros(
+                (*pair_scores.shape, 2), int
+            )  # the second question of each side
+            for g, sums in self._iter_cross_sums(f, W, tree_node.region):
+                side_scores = score(sums)  # (2, k, 2, l)
+                single_scores = (
+                    score(sums.sum(axis=2)[:, :, 0]) if single_scores is None else single_scores
+                )
+                total_scores = side_scores.sum(axis=2)
+                is_better = total_scores.max(axis=2) > pair_scores + TIE_RTOL * abs(current_score)
+                pair_scores[is_better] = total_scores.max(axis=2)[is_better]
+                threshold_ids = self.candidate_splits[g].threshold_ids[total_scores.argmax(axis=2)]
+                second_splits[is_better] = np.stack(
+                    [np.full_like(threshold_ids, g), threshold_ids], axis=2
+                )[is_better]
+            assert single_scores is not None
+            for splits_true, splits_false in ((True, False), (False, True), (True, True))[
+                : 3 if n_free_leaves > 2 else 2
+            ]:
+                gains = (
+                    (pair_scores if splits_true else single_scores)[0]
+                    + (pair_scores if splits_false else single_scores)[1]
+                    - current_score
+                )
+                for i in _find_top_gains(gains):
+                    chosen_splits = [
+                        [*second_splits[0, i]] if splits_true else None,
+                        [*second_splits[1, i]] if splits_false else None,
+                    ]
+                    split = self._make_split(
+                        W, tree_node.region, [f, splits.threshold_ids[i]], chosen_splits
+                    )
+                    yield TreeChange(float(gains[i]), tree_node.path, split)
+
+    def _iter_cross_sums(self, f: int, W: Array, region: Mask) -> Iterator[tuple[int, Array]]:
+        """Iterate over features g with sums (2, k, 2, l, A) of W by sides of splits on f and g."""
+        masked_values = np.where(region[:, :, None], W, 0.0)
+        splits, is_time = self.candidate_splits[f], self.features[f].is_time
+        for g, other_splits in enumerate(self.candidate_splits):
+            bin_sums = np.zeros((splits.sides.shape[2], other_splits.sides.shape[2], W.shape[2]))
+            if is_time == self.features[g].is_time:
+                np.add.at(
+                    bin_sums,
+                    (splits.bins, other_splits.bins),
+                    masked_values.sum(axis=1 if is_time else 0),
+                )
+            else:
+                row_splits, column_splits = (
+                    (splits, other_splits) if is_time else (other_splits, splits)
+                )
+                target = bin_sums if is_time else bin_sums.swapaxes(0, 1)
+                np.add.at(
+                    target, (row_splits.bins[:, None], column_splits.bins[None]), masked_values
+                )
+            side_sums = np.tensordot(splits.sides, bin_sums, 1)  # (2, k, bins of g, A)
+            yield g, np.einsum("ikba,jlb->ikjla", side_sums, other_splits.sides, optimize=True)
+
+    def _make_split(
+        self, W: Array, region: Mask, first_split: list[int], second_splits: list[list[int] | None]
+    ) -> Split:
+        """Make a split, with a second split on a side if given; each leaf takes its best action."""
+        f, threshold_id = map(int, first_split)
+        split_mask, children = self.features[f].evaluate_split(threshold_id), list[DecisionNode]()
+        for side_region, next_split in zip(
+            (region & split_mask, region & ~split_mask), second_splits, strict=True
+        ):
+            leaf = Leaf(int(W[side_region].sum(axis=0).argmax()))
+            children.append(
+                leaf
+                if next_split is None
+                else self._make_split(W, side_region, next_split, [None, None])
+            )
+        return Split(f, threshold_id, *children)
+
+    # ------------------------------------------------------------ initial trees
+    def iter_fitted_trees(
+        self, table: PolicyTable, weights: Array, max_leaves: int
+    ) -> Iterator[list[DecisionNode]]:
+        """Fit trees of 1 to ``max_leaves`` leaves to a table, by G and by Gini impurity.
+
+        The first maximise the sum of G over their leaves. The second are classification trees
+        (by Gini's impurity), in which a time and state counts by what is at stake there: G of the
+        best action less the second best.
+        """
+        G = self.compute_gradient(table, weights)
+        sorted_G = np.sort(G, axis=2)
+        importance = sorted_G[:, :, -1:] - sorted_G[:, :, -2:][:, :, :1]  # 0 if there is one action
+        is_taken = np.atleast_2d(table)[: self.n_rows, :, None] == np.arange(G.shape[2])
+        yield self._grow_trees(G, _compute_max_score, max_leaves)
+        yield self._grow_trees(importance * is_taken, _compute_purity, max_leaves)
+
+    def _grow_trees(self, W: Array, score: LeafScore, max_leaves: int) -> list[DecisionNode]:
+        """Grow trees greedily by splitting leaves of earlier ones, to maximize the score of W."""
+        total, cache = W.sum(axis=(0, 1)), dict[bytes, list[TreeChange]]()
+        trees: list[DecisionNode] = [Leaf(int(total.argmax()))]
+        scores, change_lists = [float(score(total))], list[list[TreeChange]]()
+        while len(trees) < max_leaves:
+            change_lists.append([])
+            for tree_node in self.iter_nodes(trees[-1]):
+                if isinstance(tree_node.node, Leaf):
+                    key = tree_node.region.tobytes()
+                    cache[key] = cache.get(key) or [*self._iter_splits(tree_node, W, score)]
+                    change_lists[-1] += [
+                        change._replace(path=tree_node.path) for change in cache[key]
+                    ]
+            best_score, best_tree = scores[-1], trees[-1]
+            for n_added, changes in enumerate(reversed(change_lists[-3:]), 1):
+                for change in changes:
+                    value = scores[-n_added] + change.gain
+                    if count_leaves(
+                        change.node
+                    ) == n_added + 1 and value > best_score + TIE_RTOL * abs(best_score):
+                        best_score, best_tree = (
+                            value,
+                            replace_subtree(trees[-n_added], change.path, change.node),
+                        )
+            trees.append(best_tree)
+            scores.append(best_score)
+        return trees
+
+    def _iter_splits(self, tree_node: TreeNode, W: Array, score: LeafScore) -> Iterator[TreeChange]:
+        """Iterate over the best splits of a leaf into two, three and four."""
+        current_score = score(W[tree_node.region].sum(axis=0))
+        for f, true_sums, false_sums in self._iter_side_sums(W, tree_node.region):
+            gains = score(true_sums) + score(false_sums) - current_score
+            threshold_id = int(gains.argmax())
+            split = self._make_split(W, tree_node.region, [f, threshold_id], [None, None])
+            yield TreeChange(float(gains[threshold_id]), tree_node.path, split)
+        yield from self._iter_deep_splits(tree_node, W, score, 3)
+
+
+def _compute_max_score(sums: Array) -> Array:
+    """Return the largest sum over actions."""
+    result: Array = sums.max(axis=-1)
+    return result
+
+
+def _compute_purity(sums: Array) -> Array:
+    """Compute sum_a W_a^2 / sum_a W_a over the last axis; 0 where there is no weight."""
+    total = sums.sum(axis=-1)
+    return np.divide((sums**2).sum(axis=-1), total, out=np.zeros_like(total), where=total > 0)
+
+
+def _take_actions(G: Array, table: IntArray) -> Array:
+    """Return G at the actions of a table, (rows, S)."""
+    return np.take_along_axis(G, table[:, :, None].astype(np.int64), axis=2)[:, :, 0]
+
+
+def _find_top_gains(gains: Array) -> IntArray:
+    """Return the indices of the largest gains that are not 0."""
+    order = np.argsort(np.where(gains == 0, np.inf, -gains), axis=None, kind="stable")[
+        :MAX_PER_FEATURE
+    ]
+    return order[gains.reshape(-1)[order] != 0]
+
+
+def _apply_best_changes(
+    tree: DecisionNode, changes: list[TreeChange], max_count: int
+) -> list[DecisionNode]:
+    """Apply each of the changes with the largest gains to the tree."""
+    changes = [change for change in changes if change.gain != 0]
+    order = np.argsort([-change.gain for change in changes], kind="stable")[:max_count]
+    return [replace_subtree(tree, changes[i].path, changes[i].node) for i in order]
+
+
+def get_subtree(tree: DecisionNode, path: BranchPath) -> DecisionNode:
+    """Return the subtree at a path of branches."""
+    for is_true_branch in path:
+        assert isinstance(tree, Split)
+        tree = tree.if_true if is_true_branch else tree.if_false
+    return tree
+
+
+def replace_subtree(tree: DecisionNode, path: BranchPath, subtree: DecisionNode) -> DecisionNode:
+    """Return the tree with another subtree at a path of branches."""
+    if not path:
+        return subtree
+    assert isinstance(tree, Split)
+    if path[0]:
+        return tree._replace(if_true=replace_subtree(tree.if_true, path[1:], subtree))
+    return tree._replace(if_false=replace_subtree(tree.if_false, path[1:], subtree))
+
+
+# ---------------------------------------------------------------------- growing
+def grow_tree(
+    multistart: MultiStart, solve_unrestricted: Callable[[], MethodResult]
+) -> MethodResult:
+    """Grow a tree leaf by leaf, each time from several trees; return the best result.
+
+    The trees are the last two, those fitted to the unrestricted policy, and an earlier solution. So
+    the value never decreases with the number of leaves.
+    """
+    space, context = multistart.space, multistart.context
+    assert isinstance(space, TreeSpace)
+    max_leaves, space.max_leaves, incumbent = space.max_leaves, 1, context.best_policy
+    init: Candidate = multistart.init
+    if incumbent is None and get_feature_levels(init) == get_feature_levels(space):
+        incumbent = context.policy_class.policy_to_table(init, context.model)
+    best = _ascend(multistart, space.add_table(Leaf(0)))
+    best_by_leaves = list[AscentResult]()
+    details: Details = {
+        "value_by_leaves": [],
+        "seconds_by_leaves": [],
+        "trees_by_leaves": [],
+    }
+    context.details |= details
+    unrestricted = solve_unrestricted()
+    weights = next(iter_risk_weights(context, context.objective, unrestricted.required_returns))
+    fitted_trees = [*space.iter_fitted_trees(unrestricted.policy, weights, max_leaves)]
+    for n_leaves in range(1, max_leaves + 1):
+        space.max_leaves, start_seconds = n_leaves, context.stopwatch.elapsed
+        trees = [x.policy.tree for x in (best, *best_by_leaves[-2:-1])] + [
+            x[n_leaves - 1] for x in fitted_trees
+        ]
+        if (
+            incumbent is not None and count_leaves(incumbent.tree) <= n_leaves
+        ):  # of an earlier solve
+            trees.append(incumbent.tree)
+        inits = [space.add_table(x) for x in dict.fromkeys(map(space.prune, trees))]
+        optimum = _find_best_optimum(multistart, inits)
+        if optimum.value > best.value + context.estimate_rounding(optimum.returns):
+            best = optimum
+        best_by_leaves.append(best)
+        details["value_by_leaves"].append(best.value)
+        details["seconds_by_leaves"].append(context.stopwatch.elapsed - start_seconds)
+        details["trees_by_leaves"].append(
+            context.policy_class.make_policy(context.model, best.policy)
+        )
+    trace = np.unique(np.maximum.accumulate(context.trace)).tolist()
+    names = [x.name for x in space.features]
+    return MethodResult(
+        best.policy,
+        END_STATUS[best.stop_reason],
+        len(trace) - 1,
+        returns=best.returns,
+        trace=trace,
+        details={"n_leaves": count_leaves(best.policy.tree), "features": names, **details},
+    )
+
+
+def get_feature_levels(owner: Candidate) -> list[tuple[str, object]] | None:
+    """Return names and levels of the features; trees with equal ones can be compared."""
+    return (
+        [(feature.name, feature.levels) for feature in owner.features]
+        if hasattr(owner, "features")
+        else None
+    )
+
+
+def _find_best_optimum(multistart: MultiStart, inits: list[TreeWithTable]) -> AscentResult:
+    """Return the best local optimum: all trees ascend by the gradient, the best two thoroughly."""
+    space, context = multistart.space, multistart.context
+    assert isinstance(space, TreeSpace)
+    by_value = attrgetter("value")
+    is_linear, is_quick = (
+        context.objective.is_mean,
+        context.problem.estimate_seconds(context.horizon, QUICK_PASSES) < 1.0,
+    )
+    space.n_change_types = 1 if is_linear else 2  # the gradient sees no kinks
+    local_optima = [_ascend(multistart, x) for x in inits]
+    if not is_linear:
+        cache, candidates = (
+            AscentCache(),
+            inits if is_quick else [max(local_optima, key=by_value).policy],
+        )
+        local_optima = [
+            optimum for x in candidates for optimum in multistart.iter_local_optima(x, cache)
+        ]
+    space.n_change_types = 3
+    best_by_tree = {
+        x.policy.tree: x for x in sorted(local_optima, key=by_value)
+    }  # the best are last
+    return max((_ascend(multistart, x.policy) for x in [*best_by_tree.values()][-2:]), key=by_value)
+
+
+def _ascend(multistart: MultiStart, candidate: TreeWithTable) -> AscentResult:
+    """Ascend from a tree to a local optimum of the objective."""
+    context = multistart.context
+    return multistart.space.ascend_objective(
+        candidate,
+        context.objective,
+        tol=multistart.tol,
+        max_sweeps=multistart.max_sweeps,
+        callback=context.record,
+    )

@@ -1,0 +1,475 @@
+"""Simulate episodes: estimate the return of any policy, with standard errors.
+
+Models and their first states are strata, the same random numbers serve every policy, and CADP's
+Markov policy, whose return is known exactly, is the control variate. Errors are such that two of
+them make a 95% interval of the mean, however few episodes there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core import kernels
+from mmdp.core.arguments import Seed, Unchecked, check_arguments
+from mmdp.core.errors import InputError
+from mmdp.core.kernels import Backend, PreparedProblem
+from mmdp.core.kernels.infinite import check_infinite_horizon, find_truncation_horizon
+from mmdp.core.kernels.numpy.episodes import sample_initial_states
+from mmdp.core.kernels.planner import PlannerTables
+from mmdp.core.kernels.rewards import max_abs_rewards
+from mmdp.core.memory import check_memory
+from mmdp.core.methods.belief import DEFAULT_TOTAL_EPISODES, estimate_planning_passes
+from mmdp.core.model import MMDP
+from mmdp.core.policies import Planner, Policy, as_policy
+from mmdp.core.solution import Evaluation, Solution, compute_t_factor
+from mmdp.core.timing import StopState, allow_stop, solver_clock
+from mmdp.core.validate import check_int, check_not_sharded, check_seed
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MAX_TREE_QUERIES = 2_000_000  # tree searches of a simulation by default, over all episodes
+MIN_EPISODES = 4  # least number per model, however many queries they take
+MAX_TRUNCATED_WEIGHT = 1e-6  # weight of the decisions of an infinite horizon that are not simulated
+BATCH_SECONDS = 0.2  # seconds that a batch of episodes should take
+MIN_CONTROL_EPISODES = 500  # episodes in all before a control is used: a few may not differ from it
+N_CHAINS = 2  # chains of episodes in which the belief is carried from one to the next
+EPISODES_PER_STRATUM = 4  # episodes that begin in a stratum, on average
+MAX_BATCH_GROWTH = 16  # a batch has at most this many times the episodes of the one before
+
+
+@check_arguments
+def simulate(
+    model: MMDP,
+    policy: Unchecked[Planner | Solution],
+    *,
+    n_episodes: int | None = None,
+    seed: Seed = 0,
+    control_variate: bool = True,
+    n_threads: int | None = None,
+    backend: str | Backend = "auto",
+    off_grid: bool = False,
+) -> Evaluation:
+    """Simulate ``n_episodes`` of a policy per model; return the mean returns and standard errors.
+
+    For a belief policy, ``details`` holds the paired ``difference`` to CADP (with the same random
+    numbers) and its ``difference_stderr``, ``n_impossible`` (the number of transitions that no
+    model of the policy explains) and ``episode_sd`` (over models and episodes). With
+    ``control_variate`` the return of CADP's policy, which is known exactly, is a control variate
+    unless there are few episodes. ``backend``: as for :func:`mmdp.solve`; ``n_threads`` (all by
+    default) are numba's.
+
+    An infinite horizon is truncated at the time whose discount factor is at most a millionth.
+    ``details`` then has ``horizon``, the number of decisions, and ``truncation_error``, an upper
+    bound on the effect of the later decisions on a return.
+
+    Episodes do not depend on the size of the batches in which they are simulated. A policy that
+    carries its belief from one episode to the next runs them all at once, and twice: its episodes
+    depend on each other, so the standard error is that between the two runs.
+
+    ``off_grid`` simulates the function of a model from :func:`mmdp.from_step` without rounding
+    states to its grid: the policy decides by the nearest grid point. It takes Markov policies.
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[0.5, 0.5]], [[0.5, 0.5]]]] * 2, [[1.0], [0.0]], initial=[1, 0])
+    >>> policy = mmdp.policies.MarkovPolicy([[0, 0]] * 3)
+    >>> evaluation = mmdp.simulate(two, policy, n_episodes=400, seed=1)
+    >>> abs(evaluation.mean - 2.0) < 4 * evaluation.stderr
+    True
+    """
+    return run_simulation(
+        model,
+        policy,
+        n_episodes=n_episodes,
+        seed=seed,
+        control_variate=control_variate,
+        n_threads=n_threads,
+        backend=backend,
+        off_grid=off_grid,
+    )
+
+
+def run_simulation(
+    model: MMDP,
+    policy: Planner | Solution,
+    *,
+    n_episodes: int | None = None,
+    seed: int | None = 0,
+    control_variate: bool = True,
+    n_threads: int | None = None,
+    backend: str | Backend = "auto",
+    off_grid: bool = False,
+    check_time: Callable[[], None] | None = None,
+) -> Evaluation:
+    """Simulate a policy as :func:`simulate` does, until ``check_time`` raises.
+
+    ``check_time`` is called after every few episodes per model and may raise
+    ``mmdp.core.timing.TimeUp`` to end early with the episodes so far. Ctrl-C does the same then,
+    and ``details`` has ``is_interrupted``.
+    """
+    check_not_sharded(model.problem, "a simulation")
+    resolved_policy = as_policy(policy, "simulate() takes a policy or a planner from solve()")
+    resolved_policy.check(model)
+    horizon, truncation = _truncate_horizon(resolved_policy.horizon, model)
+    if off_grid:
+        return _simulate_off_grid(resolved_policy, model, horizon, n_episodes, seed, truncation)
+    tables = resolved_policy.make_simulation_tables(model, horizon)
+    if tables is None:
+        return _simulate_in_python(resolved_policy, model, horizon, n_episodes, seed, truncation)
+    n_per_model, int_seed = (
+        _choose_n_episodes(tables, model, horizon, n_episodes),
+        _make_int_seed(seed),
+    )
+    if n_threads is not None:
+        check_int(n_threads, "n_threads")
+    passes = (
+        math.inf
+        if tables.n_queries
+        else estimate_planning_passes(
+            tables.problem, n_per_model, carry_belief=tables.carries_belief
+        )
+    )
+    resolved_backend = kernels.get_backend(
+        backend, model.problem, horizon, n_passes=passes, n_threads=n_threads
+    )
+    prepared = resolved_backend.prepare(model.problem, horizon)
+    if truncation:  # the terminal values of a finite horizon do not count
+        prepared = prepared.replace(terminal=np.zeros_like(model.problem.terminal))
+    runner = _EpisodeRunner(prepared, tables, model, int_seed)
+    stop_state = runner.simulate(n_per_model, check_time)
+    returns = controlled_returns = runner.returns
+    details: dict[str, Any] = {
+        "n_episodes_requested": n_per_model,
+        "n_impossible": int(runner.n_impossible.sum()),
+        **truncation,
+    }
+    if stop_state.is_interrupted:
+        details["is_interrupted"] = True
+    if resolved_policy.control_variate is not None and control_variate:
+        baseline_returns = _simulate_baseline(runner, resolved_policy.control_variate)
+        difference = runner.average_chains(returns - baseline_returns)
+        details["difference"] = float(model.weights @ runner.strata.estimate_means(difference))
+        difference_stderrs = runner.strata.estimate_stderrs(difference, model.weights)
+        details["difference_stderr"] = float(np.linalg.norm(model.weights * difference_stderrs))
+        if returns.size >= MIN_CONTROL_EPISODES:
+            slope = details["control_slope"] = _fit_slope(returns, baseline_returns)
+            # over an infinite horizon it differs by at most ``truncation_error``
+            exact_returns = resolved_policy.control_variate.compute_returns(model, resolved_backend)
+            controlled_returns = returns - slope * (baseline_returns - exact_returns[:, None])
+    return _make_evaluation(
+        returns, model, details, runner.average_chains(controlled_returns), runner.strata
+    )
+
+
+def _truncate_horizon(horizon: float, model: MMDP) -> tuple[int, dict[str, Any]]:
+    """Choose the number of decisions to simulate, and the details of an infinite horizon."""
+    if horizon < math.inf:
+        return int(horizon), {}
+    check_infinite_horizon(model.problem, model.horizon, model.state_labels)
+    n_steps, weight_left = find_truncation_horizon(model.problem, MAX_TRUNCATED_WEIGHT)
+    return n_steps, {
+        "horizon": n_steps,
+        "truncation_error": weight_left * float(max_abs_rewards(model.problem.r).max()),
+    }
+
+
+def _make_evaluation(
+    returns: Array,
+    model: MMDP,
+    details: Mapping[str, Any],
+    independent_returns: Array | None = None,
+    strata: _Strata | None = None,
+) -> Evaluation:
+    """Make the Evaluation of simulated returns (M, episodes), with their standard errors."""
+    common_details = {
+        "n_episodes": returns.shape[1],
+        "episode_sd": _compute_episode_sd(returns, model.weights),
+    }
+    samples = returns if independent_returns is None else independent_returns
+    strata = strata or _Strata(samples.shape)
+    return Evaluation(
+        returns=strata.estimate_means(samples),
+        weights=model.weights,
+        standard_errors=strata.estimate_stderrs(samples, model.weights),
+        model_labels=model.model_labels if model.has_labels["model"] else None,
+        unit=model.unit,
+        details={**common_details, **details},
+    )
+
+
+def _simulate_in_python(
+    planner: Policy,
+    model: MMDP,
+    horizon: int,
+    n_episodes: int | None,
+    seed: int | None,
+    truncation: dict[str, Any],
+) -> Evaluation:
+    """Simulate a policy of any class, decision by decision in Python."""
+    n_per_model = _choose_n_episodes(
+        None, model, horizon, n_episodes or max(2, 200 // model.n_models)
+    )
+    int_seed, terminal = _make_int_seed(seed), model.problem.terminal * (not truncation)
+    returns = np.array(
+        [
+            [
+                _simulate_episode(planner, model, horizon, terminal, m, int_seed, e)
+                for e in range(n_per_model)
+            ]
+            for m in range(model.n_models)
+        ]
+    )
+    return _make_evaluation(returns, model, truncation)
+
+
+def _simulate_off_grid(
+    policy: Policy,
+    model: MMDP,
+    horizon: int,
+    n_episodes: int | None,
+    seed: int | None,
+    truncation: dict[str, Any],
+) -> Evaluation:
+    """Simulate episodes of the step function that the model was built from."""
+    if model.step_spec is None:
+        raise InputError(
+            "off_grid=True needs a step function, and this model has none (files do not keep it)",
+            ["build the model with mmdp.from_step in this session"],
+        )
+    if reason := model.problem.reason_if_switching("off_grid=True needs models that do not switch"):
+        raise InputError(reason)
+    n_per_model = _choose_n_episodes(None, model, horizon, n_episodes)
+    returns = model.step_spec.simulate_off_grid(
+        model, policy.to_markov(horizon).table, n_per_model, _make_int_seed(seed), not truncation
+    )
+    return _make_evaluation(returns, model, {"off_grid": True, **truncation})
+
+
+def _simulate_episode(
+    planner: Policy, model: MMDP, horizon: int, terminal: Array, m: int, seed: int, episode: int
+) -> float:
+    """Simulate one episode that starts in model m; return its discounted sum of rewards."""
+    rng = np.random.default_rng([seed, m, episode])
+    problem, total, factor = model.problem, 0.0, 1.0
+    memory = planner.initial_memory(int(rng.integers(2**31)))
+    s = int(rng.choice(model.n_states, p=problem.get_initial(m)))
+    for t in range(horizon):
+        a = int(planner.act(memory, t, s))
+        if not (0 <= a < model.n_actions and model.allowed[s, a]):
+            raise InputError(
+                f"the policy takes action {a} in state {model.state_labels[s]!r} at time {t}, "
+                "which the model does not allow"
+            )
+        row = problem.storage.get_row(t, s * model.n_actions + a)
+        probs = row.p[:, m]
+        reward = float(problem.get_rewards(t, s, a, m))
+        total += factor * reward
+        if not probs.sum() > 0:  # an action missing in this model ends the episode
+            return total
+        next_state = int(rng.choice(row.next_states, p=probs / probs.sum()))
+        memory = planner.update(memory, t, s, a, next_state, reward)
+        s, m, factor = next_state, problem.sample_next_model(m, rng), factor * model.discount
+    return total + factor * float(terminal[s, m])
+
+
+def _choose_n_episodes(
+    tables: PlannerTables | None, model: MMDP, horizon: int, n_episodes: int | None
+) -> int:
+    """Check the number of episodes per model, or choose it by the cost of the policy."""
+    if n_episodes is None:
+        n_queries = 0 if tables is None else tables.n_queries * horizon
+        total = MAX_TREE_QUERIES // n_queries if n_queries else DEFAULT_TOTAL_EPISODES
+        return max(MIN_EPISODES, total // model.n_models)
+    if not isinstance(n_episodes, (int, np.integer)) or n_episodes < 2:
+        raise InputError(
+            f"n_episodes={n_episodes!r} is not a whole number of at least 2 (for a standard error)"
+        )
+    check_memory(16 * int(n_episodes) * model.n_models, f"{n_episodes:,} episodes per model")
+    return int(n_episodes)
+
+
+def _make_int_seed(seed: int | None) -> int:
+    """Convert a seed, or None for a random one, to an integer below 2**62."""
+    check_seed(seed)
+    return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(2))
+
+
+class _EpisodeRunner:
+    """Batches of simulated episodes of one policy in every model."""
+
+    def __init__(
+        self, prepared: PreparedProblem, tables: PlannerTables, model: MMDP, seed: int
+    ) -> None:
+        self.prepared, self.tables, self.model, self.seed = prepared, tables, model, seed
+        self.n_impossible = np.zeros(model.n_models, dtype=np.int64)
+        self._batches: list[Array] = []
+
+    @property
+    def returns(self) -> Array:
+        """Returns (M, n) of the episodes so far."""
+        return np.concatenate(self._batches, axis=1)
+
+    def average_chains(self, returns: Array) -> Array:
+        """Reduce returns (M, n) to independent samples: unchanged, or means (M, 2) of chains."""
+        if not self.tables.carries_belief:
+            return returns
+        return returns.reshape(len(returns), N_CHAINS, -1).mean(axis=2)
+
+    @cached_property
+    def strata(self) -> _Strata:
+        """Strata of the independent samples, when all episodes are done."""
+        M, n = self.model.n_models, self.n_done
+        if self.tables.carries_belief:
+            return _Strata((M, N_CHAINS))
+        model_ids, episode_ids = np.indices((M, n)).reshape(2, -1)
+        initial_states = sample_initial_states(
+            self.prepared.problem, self.seed, model_ids, episode_ids
+        )
+        return _Strata((M, n), initial_states.reshape(M, n), self.prepared.problem.initial)
+
+    @property
+    def n_done(self) -> int:
+        """Number of episodes per model so far."""
+        return sum(batch.shape[1] for batch in self._batches)
+
+    def simulate(self, n_episodes: int, check_time: Callable[[], None] | None = None) -> StopState:
+        """Simulate ``n_episodes`` per model in batches; ``check_time`` may raise to end early."""
+        with allow_stop(
+            lambda: check_time is not None and self._batches, accept_interrupts=True
+        ) as stop_state:
+            for size in (
+                [n_episodes] * N_CHAINS
+                if self.tables.carries_belief
+                else _iter_batch_sizes(n_episodes)
+            ):
+                returns, n_unexplained = self.prepared.simulate(
+                    self.model.pattern_rewards,
+                    self.tables,
+                    size,
+                    self.seed,
+                    first_episode=self.n_done,
+                )
+                self._batches.append(returns)
+                self.n_impossible += n_unexplained
+                if check_time is not None and self.n_done < n_episodes:
+                    check_time()
+        return stop_state
+
+
+def _iter_batch_sizes(n_episodes: int) -> Iterator[int]:
+    """Yield batch sizes that take about ``BATCH_SECONDS`` each, at least two episodes."""
+    size = 2
+    while n_episodes:
+        start_time = solver_clock()
+        batch_size = min(size, n_episodes)
+        yield batch_size
+        n_episodes -= batch_size
+        speedup = BATCH_SECONDS / max(solver_clock() - start_time, 1e-9)
+        size = max(2, int(size * min(speedup, MAX_BATCH_GROWTH)))
+
+
+def _simulate_baseline(runner: _EpisodeRunner, baseline: Policy) -> Array:
+    """Simulate the returns (M, episodes) of the control variate with the same random numbers."""
+    baseline.check(runner.model)
+    tables = baseline.make_simulation_tables(runner.model, runner.prepared.horizon)
+    assert tables is not None
+    baseline_runner = _EpisodeRunner(runner.prepared, tables, runner.model, runner.seed)
+    baseline_runner.simulate(runner.n_done)
+    return baseline_runner.returns
+
+
+def _fit_slope(x: Array, y: Array) -> float:
+    """Compute the regression slope of x on y (M, n) within models; 0 if y does not vary."""
+    dx, dy = (z - z.mean(axis=1, keepdims=True) for z in (x, y))
+    variance = float((dy * dy).sum())
+    return float((dx * dy).sum()) / variance if variance > 0 else 0.0
+
+
+class _Strata:
+    """Strata of the episodes of every model: groups of initial states.
+
+    A group has successive states that ``EPISODES_PER_STRATUM`` episodes begin in on average, or is
+    a single state with more. Without initial states, or if a group has fewer than two episodes, a
+    model is one group.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        initial_states: Ints | tuple[()] = (),
+        initial: Array | None = None,
+    ) -> None:
+        self.group_ids, group_probs = np.zeros(shape, np.int64), [np.ones(1)] * shape[0]
+        groups = (
+            []
+            if initial is None
+            else [_group_initial_states(x, EPISODES_PER_STRATUM / shape[1]) for x in initial.T]
+        )
+        for m, states in enumerate(initial_states):
+            last_states, probs = groups[m % len(groups)]  # one for all models if they begin alike
+            ids = np.searchsorted(last_states, states)
+            if np.bincount(ids, minlength=len(probs)).min() > 1:
+                self.group_ids[m], group_probs[m] = ids, probs
+        size = max(map(len, group_probs))
+        self.group_probs = np.array(
+            [np.pad(probs, (0, size - len(probs))) for probs in group_probs]
+        )
+        self.counts = np.maximum(self._sum_groups(np.ones(shape)), 1)
+
+    def _sum_groups(self, x: Array) -> Array:
+        """Sum x (M, n) over the episodes of each group; returns (M, groups)."""
+        offsets = np.arange(len(x))[:, None] * self.group_probs.shape[1]
+        sums = np.bincount((offsets + self.group_ids).ravel(), x.ravel(), self.group_probs.size)
+        return np.asarray(sums, np.float64).reshape(self.group_probs.shape)
+
+    def estimate_means(self, x: Array) -> Array:
+        """Estimate the mean (M,) of x (M, n) in each model, stratum by stratum."""
+        return np.asarray((self.group_probs * self._sum_groups(x) / self.counts).sum(axis=1))
+
+    def estimate_stderrs(self, x: Array, weights: Array) -> Array:
+        """Estimate the standard errors (M,) of the means, for a 95% interval of the weighted mean.
+
+        Its degrees of freedom are Satterthwaite's.
+        """
+        means = self._sum_groups(x) / self.counts
+        squared_deviations = self._sum_groups(
+            (x - np.take_along_axis(means, self.group_ids, 1)) ** 2
+        )
+        dof = np.maximum(self.counts - 1, 1)
+        variance = self.group_probs**2 * squared_deviations / dof / self.counts
+        weighted_variance = weights[:, None] ** 2 * variance
+        dof_denominator = float((weighted_variance**2 / dof).sum())
+        return np.sqrt(variance.sum(axis=1)) * compute_t_factor(
+            weighted_variance.sum() ** 2 / dof_denominator if dof_denominator else 1.0
+        )
+
+
+def _group_initial_states(initial: Array, min_prob: float) -> tuple[Ints, Array]:
+    """Split initial states into groups; return their last states but one and probabilities.
+
+    A group has successive states of probability ``min_prob`` together, or a little more.
+    """
+    cumulative_probs = np.cumsum(initial) / initial.sum()
+    last_states: list[int] = []
+    covered_prob = 0.0
+    while (state := int(np.searchsorted(cumulative_probs, covered_prob + min_prob))) < len(
+        cumulative_probs
+    ):
+        covered_prob = cumulative_probs[state]
+        if 1 - covered_prob < min_prob:
+            break
+        last_states.append(state)
+    edges = np.array(last_states, np.int64)
+    return edges, np.diff(cumulative_probs[edges], prepend=0.0, append=1.0)
+
+
+def _compute_episode_sd(returns: Array, weights: Array) -> float:
+    """Compute the standard deviation of returns (M, n) over models and episodes."""
+    mean = float(weights @ returns.mean(axis=1))
+    return float(np.sqrt(weights @ ((returns - mean) ** 2).mean(axis=1)))

@@ -1,0 +1,404 @@
+"""solve() computes one policy for all models; evaluate() computes the returns of a policy."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import os
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp._version import __version__
+from mmdp.core import kernels
+from mmdp.core.arguments import Seconds, Seed, Unchecked, check_arguments
+from mmdp.core.certify import certify_solution, check_certifiable
+from mmdp.core.checkpoint import Checkpoint
+from mmdp.core.errors import InputError
+from mmdp.core.kernels import Backend
+from mmdp.core.methods import METHODS, Method, MethodResult, SolveContext
+from mmdp.core.methods.registry import check_supported
+from mmdp.core.model import MMDP
+from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
+from mmdp.core.policies import Planner, PolicyClass, as_policy
+from mmdp.core.policies.tree import TreeWithTable
+from mmdp.core.search.context import get_stop_status
+from mmdp.core.search.unreachable import fill_unreachable
+from mmdp.core.simulate import run_simulation
+from mmdp.core.solution import Bound, BoundScope, Evaluation, Provenance, Solution, Status
+from mmdp.core.text import did_you_mean
+from mmdp.core.timing import Callback, accept_interrupt
+from mmdp.core.validate import check_not_sharded, check_problem_size
+
+Array = npt.NDArray[np.float64]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _check_argument_names(function: Callable[P, T]) -> Callable[P, T]:
+    """Wrap solve() so that an unknown argument raises an error that names the nearest one."""
+    parameter_names = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        unknown_name = next((name for name in kwargs if name not in parameter_names), None)
+        if unknown_name is None:
+            return function(*args, **kwargs)
+        values: dict[str, Any] = {**dict(zip(parameter_names, args, strict=False)), **kwargs}
+        method: Any = type(as_method(values.get("method", "cadp")))
+        constructor_text = (
+            f"method={'mmdp.methods.' * method.__module__.startswith('mmdp.')}{method.__name__}"
+        )
+        options = [x.name for x in dataclasses.fields(method)]
+        if unknown_name in options:
+            raise InputError(
+                f"{unknown_name} is an option of the method; "
+                f"pass {constructor_text}({unknown_name}=...)"
+            )
+        options_hint = (
+            f"; the options of the method ({', '.join(options)}) go into {constructor_text}(...)"
+        )
+        raise InputError(
+            f"solve() has no argument {did_you_mean(unknown_name, parameter_names)}"
+            f"{options_hint if options else ''}"
+        )
+
+    return wrapper
+
+
+@_check_argument_names
+@check_arguments
+def solve(
+    model: MMDP,
+    horizon: float | None = None,
+    method: Unchecked[str | Method] = "cadp",
+    *,
+    objective: str | Objective | ObjectiveFunction = "mean",
+    policy_class: Unchecked[str | PolicyClass | None] = None,
+    backend: str | Backend = "auto",
+    seed: Seed = 0,
+    time_limit: Seconds | None = None,
+    certify_time: Seconds | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    """Compute one policy for all models.
+
+    Parameters
+    ----------
+    model
+        The multi-model MDP.
+    horizon
+        Number of decisions T; optional for a time-varying model, which has its own.
+        ``math.inf``: there is no last decision, and the policy depends on the state alone.
+    method
+        A name, or a method with options such as ``mmdp.methods.CADP(init="mvp", n_init=16)``.
+        :func:`mmdp.methods.list_capabilities` lists the names and the problems that each supports.
+    objective
+        The function of the models' returns to maximize: ``mmdp.objectives.CVaR(0.1)``,
+        ``mmdp.objectives.WorstCase().on_regret()``, their text such as ``"cvar:0.1"``, or a
+        function of (returns (..., M), weights (M,)) that gives values (...). See
+        :mod:`mmdp.objectives`. The solution's value, bound and gap are those of the objective;
+        its ``evaluation`` has the mean.
+    policy_class
+        The set of policies to search: ``"markov"`` (a decision depends on the time and the state),
+        :class:`mmdp.policies.Memory` (on the node of a finite-state controller too),
+        :class:`mmdp.policies.Stationary` (on the state alone), :class:`mmdp.policies.Tied`,
+        :class:`mmdp.policies.Monotone`, :class:`mmdp.policies.Fixed` or
+        :class:`mmdp.policies.Tree`. By default that of the method, which is ``"markov"`` for most,
+        and ``"stationary"`` if the horizon is infinite.
+    backend
+        ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a backend object.
+    seed
+        Seed of every random choice.
+    time_limit
+        Seconds after which the best policy so far is returned, with its status.
+    certify_time
+        Seconds to spend on a proven upper bound after the solve (see :func:`mmdp.bound`); None:
+        no bound. The solution then has ``certificate``, ``bound`` and ``gap``, and status OPTIMAL
+        if the gap closes. Its ``seconds`` include those of the proof.
+    checkpoint
+        A ``.json`` file that keeps the best policy so far, as :func:`mmdp.load_policy` reads it.
+        It is written every so often and at the end. If it is there already, the solve starts
+        from its policy and never ends below it. It is refused if it belongs to another problem.
+        If it cannot be written, there is a warning and the solve goes on.
+    callback
+        Called with a :class:`mmdp.solution.Progress` after each iteration, and with the bound so
+        far during the proof.
+
+    In states that no model reaches, a Markov or stationary policy takes the action that is best
+    under the prior weights of the models, as WSU does. It changes no return.
+    ``details["unreachable"]``, bool (T, S) or (S,), marks these states; the key is absent if all
+    are reached.
+
+    Ctrl-C returns the best policy so far, if there is one, with status INTERRUPTED, which a
+    loop over solves should check. The next Ctrl-C raises KeyboardInterrupt.
+
+    >>> import mmdp
+    >>> P = [[[[0.9, 0.1], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]],
+    ...      [[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]]]
+    >>> model = mmdp.MMDP(P, [[10.0, 8.0], [0.0, -5.0]], initial=[1, 0], discount=0.9)
+    >>> solution = mmdp.solve(model, horizon=10)
+    >>> solution.policy.actions[:, 1].tolist()
+    [1, 1, 1, 1, 1, 1, 1, 1, 1, 0]
+    """
+    resolved_method = as_method(method)
+    spec = check_supported(resolved_method, model, horizon, as_objective(objective), policy_class)
+    resolved_class, n_steps = spec.policy_class, spec.planning_horizon
+    check_problem_size(model.problem, n_steps, resolved_method.estimate_bytes(spec))
+    resolved_class.check(model, n_steps)
+    passes = resolved_class.estimate_passes(resolved_method.estimate_passes(model.problem, n_steps))
+    resolved_backend = kernels.get_backend(backend, model.problem, n_steps, n_passes=passes)
+    context = SolveContext(
+        model,
+        n_steps,
+        resolved_backend,
+        method=resolved_method.name,
+        policy_class=resolved_class,
+        objective=spec.objective,
+        seed=seed,
+        time_limit=time_limit,
+        callback=callback,
+    )
+    check_certifiable(certify_time, resolved_method, spec.objective, model, n_steps)
+    if checkpoint is not None:
+        check_not_sharded(model.problem, "a checkpoint", ["leave out checkpoint"])
+    result = (
+        _run_method(resolved_method, context)
+        if checkpoint is None
+        else _run_with_checkpoint(resolved_method, context, checkpoint)
+    )
+    return certify_solution(
+        _make_solution(result, resolved_method, context), context, certify_time, backend, callback
+    )
+
+
+@check_arguments
+def evaluate(
+    model: MMDP,
+    policy: Unchecked[Planner | Solution],
+    *,
+    n_episodes: int | None = None,
+    seed: Seed = 0,
+    backend: str | Backend = "auto",
+) -> Evaluation:
+    """Compute the return of a policy on every model of an MMDP.
+
+    Returns are exact, unless you ask for ``n_episodes`` per model; belief policies are always
+    simulated, with error bars (see :func:`mmdp.simulate`). ``model`` may hold other models
+    than those the policy was computed from, such as test models. Regret against each model's
+    optimum is computed when first asked for.
+
+    >>> import mmdp
+    >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
+    >>> mmdp.evaluate(one, mmdp.policies.MarkovPolicy([[0], [1]])).mean
+    3.5
+    """
+    oracle_message = (
+        "Oracle has one policy per model and is evaluated by solving the models at hand"
+    )
+    resolved_policy = as_policy(policy, "evaluate() needs a policy", oracle_message)
+    resolved_policy.check(model)
+    policy_class = resolved_policy.policy_class
+    n_steps = (
+        policy_class.resolve_horizon(model, math.inf)
+        if policy_class.is_infinite_horizon
+        else int(resolved_policy.horizon)
+    )
+    check_problem_size(model.problem, n_steps)
+    resolved_backend = kernels.get_backend(backend, model.problem, n_steps, n_passes=2)
+    context = SolveContext(
+        model, n_steps, resolved_backend, method="evaluate", policy_class=policy_class, seed=seed
+    )
+    if resolved_policy.has_exact_returns and n_episodes is None:
+        returns = resolved_policy.compute_returns(model, resolved_backend)
+        return _make_evaluation(context, returns, _make_provenance(context, {}))
+    simulation = run_simulation(
+        model, resolved_policy, n_episodes=n_episodes, seed=seed, backend=backend
+    )
+    result = MethodResult(
+        resolved_policy,
+        Status.COMPLETED,
+        1,
+        standard_errors=simulation.standard_errors,
+        details=simulation.details,
+    )
+    return _make_evaluation(context, simulation.returns, _make_provenance(context, {}), result)
+
+
+def as_method(method: str | Method) -> Method:
+    """Convert the name or class of a method to a method with default options."""
+    if isinstance(method, str):
+        if method not in METHODS:
+            raise InputError(
+                f"no method is called {did_you_mean(method, METHODS)}; choose one of "
+                f"{', '.join(METHODS)}"
+            )
+        return METHODS[method]()
+    resolved_method = method() if isinstance(method, type) else method
+    if not isinstance(resolved_method, Method):
+        raise InputError(
+            f"method must be a name or an object of a class derived from mmdp.methods.Method, "
+            f"not {method!r}"
+        )
+    return resolved_method
+
+
+def _run_method(method: Method, context: SolveContext) -> MethodResult:
+    """Run a method; return its result, or the best policy so far if time or Ctrl-C ends it."""
+    with context.allow_stop() as stop_state, context.defer_interrupts():
+        result = method.run(context)
+    if stop_state.exception is not None:
+        details = dict(context.details)
+        result = MethodResult(
+            context.best_policy, get_stop_status(stop_state), context.n_iterations, details=details
+        )
+    if result.status is Status.INTERRUPTED:
+        accept_interrupt(stop_state.exception)
+    return result
+
+
+def _run_with_checkpoint(
+    method: Method, context: SolveContext, path: str | os.PathLike[str]
+) -> MethodResult:
+    """Run a method from the policy in a checkpoint file and write the best policy to it."""
+    checkpoint = Checkpoint(path, context, method)
+    checkpoint.resume()
+    context.callback = checkpoint.make_callback(context.callback)
+    try:
+        return checkpoint.keep_better(_run_method(method, context))
+    finally:
+        checkpoint.write()
+
+
+def _add_simulated_returns(result: MethodResult, context: SolveContext) -> MethodResult:
+    """Add the simulated returns of a belief policy on its own models to a result."""
+    evaluation = run_simulation(
+        context.model,
+        result.policy,
+        n_episodes=result.n_episodes,
+        seed=context.seed or 0,
+        backend=context.backend,
+        check_time=context.stopwatch.raise_if_expired,
+    )
+    status: Status = result.status
+    if evaluation.details["n_episodes"] < evaluation.details["n_episodes_requested"]:
+        is_interrupted = "is_interrupted" in evaluation.details
+        status = Status.INTERRUPTED if is_interrupted else Status.TIME_LIMIT
+    return dataclasses.replace(
+        result,
+        returns=evaluation.returns,
+        standard_errors=evaluation.standard_errors,
+        details=evaluation.details,
+        status=status,
+    )
+
+
+def _add_exact_returns(result: MethodResult, context: SolveContext) -> MethodResult:
+    """Add the exact returns of the policy table, if there is one, to a result."""
+    table = result.policy.table if isinstance(result.policy, TreeWithTable) else result.policy
+    if result.returns is not None or not isinstance(table, np.ndarray):
+        return result
+    return result.replace(returns=context.compute_returns(table))
+
+
+def _make_solution(result: MethodResult, method: Method, context: SolveContext) -> Solution:
+    """Make the Solution of a method's result, with returns, evaluation and certificate."""
+    if not getattr(result.policy, "has_exact_returns", True):
+        result = _add_simulated_returns(result, context)
+    else:
+        result = _add_exact_returns(result, context)
+        result = result if method.covers_unreachable else fill_unreachable(context, result)
+    returns, policy = result.returns, result.policy
+    if isinstance(policy, (np.ndarray, tuple)):
+        policy = context.policy_class.make_policy(context.model, policy)
+    if returns is None:
+        assert policy is not None
+        returns = policy.compute_returns(context.model, context.backend)
+    provenance = _make_provenance(context, _get_options(method))
+    evaluation = _make_evaluation(context, returns, provenance, result)
+    value = context.objective_value(returns)
+    bound_value, certificate = result.details.get("bound"), None
+    if bound_value is not None:
+        certificate = Bound(
+            bound_value,
+            method.name,
+            _find_bound_scope(result, context.policy_class),
+            seconds=provenance.seconds,
+            objective=context.objective,
+        )
+    return Solution(
+        policy=policy,
+        value=value,
+        returns=returns,
+        status=result.status,
+        iterations=result.n_iterations,
+        trace=np.array(result.trace or context.trace or [value]),
+        provenance=provenance,
+        evaluation=evaluation,
+        certificate=certificate,
+        model_policies=result.model_policies,
+        details=result.details,
+    )
+
+
+def _find_bound_scope(result: MethodResult, policy_class: PolicyClass) -> BoundScope:
+    """Find the set of policies that a method has proven its bound for."""
+    default_scope = "stationary" if policy_class.is_infinite_horizon else "markov"
+    scope = policy_class.bound_scope or result.details.get("scope", default_scope)
+    return cast("BoundScope", scope)
+
+
+def _get_options(method: Method) -> dict[str, Any]:
+    """Get the options of a method by name, with arrays and policies unchanged."""
+    if not dataclasses.is_dataclass(method):
+        return {}
+    return {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
+
+
+def _make_provenance(context: SolveContext, options: dict[str, Any]) -> Provenance:
+    """Record the arguments and the version that a result was computed with."""
+    return Provenance(
+        method=context.method,
+        options=options,
+        horizon=math.inf if context.policy_class.is_infinite_horizon else context.horizon,
+        policy_class=context.policy_class,
+        backend=context.backend.name,
+        seed=context.seed,
+        version=__version__,
+        seconds=context.stopwatch.elapsed,
+        objective=context.objective,
+    )
+
+
+def _make_evaluation(
+    context: SolveContext,
+    returns: Array,
+    provenance: Provenance,
+    result: MethodResult | None = None,
+) -> Evaluation:
+    """Make the Evaluation of the returns (M,), whose oracle is computed on first use."""
+    model = context.model
+
+    def compute_oracle_returns() -> Array:
+        # an optimum that rounding puts below an exact return is as high as that
+        is_exact = result is None or result.standard_errors is None
+        return (
+            np.maximum(context.oracle_returns(), returns) if is_exact else context.oracle_returns()
+        )
+
+    returns.setflags(write=False)
+    return Evaluation(
+        returns=returns,
+        weights=model.weights,
+        standard_errors=None if result is None else result.standard_errors,
+        details={} if result is None else result.details,
+        model_labels=model.model_labels if model.has_labels["model"] else None,
+        unit=model.unit,
+        provenance=provenance,
+        _compute_oracle=compute_oracle_returns,
+    )

@@ -1,0 +1,1 @@
+"""Models in and out: files, posteriors, step functions, benchmark domains, other packages."""

@@ -1,0 +1,255 @@
+"""Population: control a pest whose growth is uncertain.
+
+Symbols: population s in 0..50, action a in 0..4 (0: do nothing). Growth
+g = max(0, Normal(rate(s, a), sd[a])). Exponential growth n = clamp(round(g s)); logistic
+growth, of the true model only, n = clamp(round(s + (g - 1) s (50 - s) / 50)). Then
+s' = clamp(round(n + max(0, Normal(3, 1.5)))). A sampled model has rate mu for action 0 and
+f(s) = mu0 + mu1 s + mu2 s^2 for the others. The four are samples from the posterior given the
+published log of the true model: ``benchmarks/population_posterior.py`` has the sampler and wrote
+them to ``data/population.npz``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import ndtr
+
+from mmdp.core.arguments import Seed, check_arguments
+from mmdp.core.errors import InputError
+from mmdp.core.model import MMDP
+from mmdp.core.validate import check_int
+from mmdp.data.domains._common import (
+    CADP_PAPER,
+    DATA_DIR,
+    Array,
+    Domain,
+    check_choice,
+    spawn_generators,
+)
+
+CAPACITY = 50
+N_STATES, N_ACTIONS = CAPACITY + 1, 5
+COSTS = np.array([0.0, 800.0, 840.0, 880.0, 920.0])
+GROWTH_SD = np.array([0.6, 0.6, 0.5, 0.4, 0.3])
+SUPPLY_MEAN, SUPPLY_SD = 3.0, 1.5
+DISCOUNT = 0.9
+LOG_START = 10
+N_SAMPLES = 1000  # kept for each of the two sets
+MIN_PROB = 1e-12
+MAX_Z_SCORE = 9.0  # Phi(-9) is 1e-19; ndtr is slow on what lies further out
+MODELS_PER_BLOCK = 100  # these fit the cache, and BLAS starts no threads for so little work
+DESCRIPTION = "pest control: 51 states, 5 actions, 1000 train and 1000 test models"
+SMALL_DESCRIPTION = "pest control with fewer models: 51 states, 5 actions, 100 train and 100 test"
+CITATION = (
+    "Petrik and Russel, Beyond Confidence Regions: Tight Bayesian Ambiguity Sets for Robust "
+    "MDPs, NeurIPS 2019; as in "
+) + CADP_PAPER
+
+
+@check_arguments
+def population(
+    n_train: int = N_SAMPLES, n_test: int = N_SAMPLES, seed: Seed = 0, *, variant: str = "paper"
+) -> Domain:
+    """Generate models of pest control (POP): population 0..50, 5 actions, discount 0.9.
+
+    Reward 1000 - s^2 - cost[a], cost = (0, 800, 840, 880, 920). The models are samples from the
+    posterior given 300 logged steps of the true model, which were published. The paper's own
+    models were not: these are other samples, and returns differ from one set of samples to the
+    next.
+
+    Parameters
+    ----------
+    n_train, n_test
+        Numbers of models, each at most 1000.
+    seed
+        Which of the 2000 samples in the package are for training and which for testing. 0 has
+        1000 of either, in their order; another seed shuffles all of them first.
+    variant
+        ``"paper"`` repeats two slips of the published models: the 4 x 51 table of rates of
+        actions 1 to 4 is filled in the wrong order, so that action a in state s has the rate
+        f((4 s + a - 1) mod 51), and all initial mass is on state 9. ``"corrected"`` has rate
+        f(s) and starts in state 10, where the log starts.
+
+    Transitions are exact, from the two normal distribution functions and one convolution;
+    probabilities below 1e-12 are cut. ``train.parameters`` holds ``mu, mu0, mu1, mu2``, each
+    (M,). ``Domain.true_model`` is the logistic model that the log comes from.
+
+    >>> import mmdp
+    >>> train, test = mmdp.domains.population(n_train=5, n_test=5, seed=0)
+    >>> train.n_states, train.action_labels[2], sorted(train.parameters)
+    (51, 'control 2', ['mu', 'mu0', 'mu1', 'mu2'])
+    """
+    check_choice(variant, "variant", ("paper", "corrected"))
+    initial_state = 9 if variant == "paper" else LOG_START
+    train, test = (
+        _make_model(
+            make_exponential_transitions(compute_growth_rates(parameters, variant)),
+            initial_state,
+            parameters,
+        )
+        for parameters in _load_samples({"n_train": n_train, "n_test": n_test}, seed)
+    )
+    return Domain(
+        "population",
+        train,
+        test,
+        _make_model(make_true_transitions()[None], initial_state, {}),
+        DESCRIPTION,
+        CITATION,
+    )
+
+
+@check_arguments
+def population_small(
+    n_train: int = 100, n_test: int = 100, seed: Seed = 0, *, variant: str = "paper"
+) -> Domain:
+    """Generate the small version (POPS) of :func:`population`: 100 train and 100 test models.
+
+    >>> import mmdp
+    >>> mmdp.domains.population_small(seed=0)
+    Domain(population_small: 100 train and 100 test models, 51 states, 5 actions)
+    """
+    name, large_domain = "population_small", population(n_train, n_test, seed, variant=variant)
+    models = {
+        x: getattr(large_domain, x).replace(name=name) for x in ("train", "test", "true_model")
+    }
+    return replace(large_domain, name=name, description=SMALL_DESCRIPTION, **models)
+
+
+def _load_samples(counts: dict[str, int], seed: int | None) -> Iterator[dict[str, Array]]:
+    """Load samples of ``mu, mu0, mu1, mu2`` for the train and the test set."""
+    (rng,) = spawn_generators(seed, 1)
+    order = np.arange(2 * N_SAMPLES) if seed == 0 else rng.permutation(2 * N_SAMPLES)
+    with (DATA_DIR / "population.npz").open("rb") as file, np.load(file) as arrays:
+        samples = dict(arrays)
+    for (argument, n), ids in zip(counts.items(), np.split(order, 2), strict=True):
+        if check_int(n, argument) > N_SAMPLES:
+            raise InputError(
+                f"{argument}={n} is larger than the {N_SAMPLES} samples of each set; give fewer"
+            )
+        yield {name: x[ids[:n]] for name, x in samples.items()}
+
+
+def compute_growth_rates(parameters: dict[str, Array], variant: str) -> Array:
+    """Compute the growth rates (S, A, M) of sampled models; "paper" has the table's wrong order.
+
+    >>> one = {k: np.array([x]) for k, x in zip(("mu", "mu0", "mu1", "mu2"), (2, 0, 1, 0))}
+    >>> compute_growth_rates(one, "corrected")[7, :, 0].tolist()
+    [2.0, 7.0, 7.0, 7.0, 7.0]
+    >>> compute_growth_rates(one, "paper")[7, :, 0].tolist()
+    [2.0, 28.0, 29.0, 30.0, 31.0]
+    """
+    state = np.arange(N_STATES)
+    rates = np.empty((N_STATES, N_ACTIONS, len(parameters["mu"])))
+    rates[:, 0] = parameters["mu"]
+    for a in range(1, N_ACTIONS):
+        x = (4 * state + a - 1) % N_STATES if variant == "paper" else state
+        x = x[:, None]
+        rates[:, a] = parameters["mu0"] + parameters["mu1"] * x + parameters["mu2"] * x**2
+    return rates
+
+
+def make_supply_matrix() -> Array:
+    """Compute P[s'] for s' = clamp(round(n + max(0, Normal(3, 1.5)))). Returns: (S, S')."""
+    cdf = ndtr((np.arange(N_STATES) + 0.5 - SUPPLY_MEAN) / SUPPLY_SD)
+    arrivals = np.diff(cdf, prepend=0.0)
+    n, s = np.ogrid[:N_STATES, :N_STATES]
+    matrix = np.where(s >= n, arrivals[np.maximum(s - n, 0)], 0.0)
+    matrix[:, -1] += 1.0 - matrix.sum(axis=1)
+    return matrix
+
+
+def make_exponential_transitions(rates: Array) -> Array:
+    """Compute the exact transitions (M, S, A, S') of exponential growth with rates (S, A, M).
+
+    P(n <= k) = P(g s < k + 1/2) = Phi(((k + 1/2) / s - rate) / sd) for k = 0..49; the atom of
+    g at zero is inside k = 0. One state and some models at a time: the work arrays stay in the
+    cache, and the result is laid out models last, as :class:`mmdp.MMDP` stores it.
+    """
+    n_states, n_actions, n_models = rates.shape
+    supply = np.ascontiguousarray(make_supply_matrix().T)
+    result = np.empty((n_states, n_actions, n_states, n_models))
+    result[0] = supply[:, :1]
+    _prune_rows(result[0])
+    scaled_rates = rates / GROWTH_SD[:, None]
+    blocks = [
+        (s, slice(m, m + MODELS_PER_BLOCK))
+        for s in range(1, n_states)
+        for m in range(0, n_models, MODELS_PER_BLOCK)
+    ]
+
+    def fill_block(block: tuple[int, slice]) -> None:
+        """Compute the transitions of one state in some models."""
+        s, models = block
+        thresholds = (np.arange(n_states - 1) + 0.5) / (s * GROWTH_SD[:, None])
+        cdf = thresholds[:, :, None] - scaled_rates[s, :, None, models]
+        np.clip(cdf, -MAX_Z_SCORE, MAX_Z_SCORE, out=cdf)
+        ndtr(cdf, out=cdf)
+        growth_probs = np.empty((n_actions, n_states, cdf.shape[2]))
+        growth_probs[:, 0], growth_probs[:, -1] = cdf[:, 0], 1.0 - cdf[:, -1]
+        np.subtract(cdf[:, 1:], cdf[:, :-1], out=growth_probs[:, 1:-1])
+        rows = supply @ growth_probs
+        _prune_rows(rows)
+        result[s, :, :, models] = rows
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fill_block, blocks))
+    return np.moveaxis(result, -1, 0)
+
+
+def _prune_rows(rows: Array) -> None:
+    """Set probabilities below 1e-12 to 0 and normalize the rows (axis 1), in place."""
+    rows[rows < MIN_PROB] = 0.0
+    rows /= rows.sum(axis=1, keepdims=True)
+
+
+def make_true_transitions() -> Array:
+    """Compute the exact transitions (S, A, S') of the true model, with logistic growth.
+
+    P(n <= k) = P(s + (g - 1) c < k + 1/2) with c = s (50 - s) / 50, that is Phi at
+    g = x = 1 + (k + 1/2 - s) / c for x > 0, and 0 for x <= 0 because g is not negative. The
+    atom of g at zero falls on a half (x = 0) in states 5, 15, 25, 35 and 45; the published
+    file shows that halves were rounded up.
+    """
+    state = np.arange(N_STATES)
+    rates = np.empty((N_STATES, N_ACTIONS))
+    rates[:, 0] = 2.0
+    rates[:, 1:] = (0.2 + (state - 25) ** 2 / 625)[:, None]
+    k = np.arange(CAPACITY)
+    inner_cdf = np.zeros((N_STATES, N_ACTIONS, CAPACITY))
+    for s in range(1, CAPACITY):
+        c = s * (CAPACITY - s)
+        x = (c + CAPACITY * (k + 0.5 - s)) / c  # exact integers or halves over c
+        phi = ndtr((x - rates[s][:, None]) / GROWTH_SD[:, None])
+        inner_cdf[s] = np.where(x > 0, phi, 0.0)
+    inner_cdf[0] = 1.0  # an empty population stays empty, a full one full
+    cdf = np.concatenate([inner_cdf, np.ones((N_STATES, N_ACTIONS, 1))], axis=2)
+    transitions = np.diff(cdf, axis=2, prepend=0.0) @ make_supply_matrix()
+    transitions[transitions < MIN_PROB] = 0.0
+    transitions /= transitions.sum(axis=2, keepdims=True)
+    return transitions
+
+
+def make_rewards() -> Array:
+    """Compute the rewards (S, A), 1000 - s^2 - cost[a]."""
+    return 1000.0 - np.arange(N_STATES)[:, None] ** 2.0 - COSTS
+
+
+def _make_model(transitions: Array, initial_state: int, parameters: dict[str, Array]) -> MMDP:
+    """Make the models from their transitions (M, S, A, S'), with labels and rewards."""
+    return MMDP(
+        transitions,
+        make_rewards(),
+        initial=np.eye(N_STATES)[initial_state],
+        discount=DISCOUNT,
+        states=range(N_STATES),
+        actions=("no control", *(f"control {a}" for a in range(1, N_ACTIONS))),
+        parameters=parameters,
+        name="population",
+        citation=CITATION,
+    )

@@ -1,0 +1,173 @@
+"""User functions: called with arrays by name, checked, with errors that name the mistake."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.errors import InputError
+from mmdp.core.text import did_you_mean, join_or, pluralize
+from mmdp.data.functions.axes import ValueArray
+
+SAME_RTOL = 1e-9  # relative difference of two calls that counts as rounding
+REWARD_KEY = "the reward"  # name of the reward among the outputs of step
+N_PROBE_ROWS = 20  # rows of the second call, which checks that each row is computed alone
+
+
+class UnknownFieldError(KeyError):
+    """An unknown field name; a KeyError, so that ``get`` and ``in`` work as usual."""
+
+
+class TrackedInputs(Mapping[str, object]):
+    """Read-only inputs of a user function by name, which record the names that are read."""
+
+    def __init__(self, values: Mapping[str, object], argument: str, read_names: set[str]) -> None:
+        self._values, self._argument, self._read_names = values, argument, read_names
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self._values:
+            raise UnknownFieldError(
+                f"{self._argument} has no {did_you_mean(str(name), self._values)}"
+            )
+        self._read_names.add(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"{self._argument} with {', '.join(self._values)}"
+
+
+class UserFunction:
+    """A user function, called by the names of its parameters.
+
+    ``read_fields["sample"]`` are the parameters of the sample that it has read so far.
+
+    >>> double = UserFunction("step", lambda state: 2 * state["x"], ("state", "sample"))
+    >>> double(state={"x": np.arange(3)}, sample={"p": 0.5}).tolist()
+    [0, 2, 4]
+    >>> sorted(double.read_fields["state"])
+    ['x']
+    """
+
+    def __init__(self, name: str, function: object, allowed_names: tuple[str, ...]) -> None:
+        if not callable(function):
+            raise InputError(f"{name} must be a function, not {type(function).__name__}")
+        self.name, self.function = name, function
+        self.argument_names = _check_parameters(name, function, allowed_names)
+        self.read_fields: dict[str, set[str]] = {argument: set() for argument in allowed_names}
+
+    def __call__(self, **arguments: object) -> Any:
+        inputs = {
+            argument: TrackedInputs(
+                {k: _readonly_view(v) for k, v in x.items()}, argument, self.read_fields[argument]
+            )
+            if isinstance(x, Mapping)
+            else x
+            for argument, x in arguments.items()
+            if argument in self.argument_names
+        }
+        try:
+            return self.function(**inputs)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"{self.name}: {_explain_error(error)}") from error
+
+    def depends_on_sample(self) -> bool:
+        """Whether it has read a parameter of the sample."""
+        return bool(self.read_fields.get("sample"))
+
+
+def _check_parameters(
+    name: str, function: Callable[..., object], allowed_names: tuple[str, ...]
+) -> frozenset[str]:
+    """Find the parameters that a function takes, and refuse unknown ones."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions that are compiled do not say
+        return frozenset(allowed_names)
+    if any(x.kind == x.VAR_KEYWORD for x in parameters):
+        return frozenset(allowed_names)
+    used = [x for x in parameters if x.default is x.empty or x.name in allowed_names]
+    unknown = [x for x in used if x.name not in allowed_names or x.kind == x.POSITIONAL_ONLY]
+    if unknown:
+        raise InputError(
+            f"{name} has an unknown parameter {unknown[0].name!r}; it may have "
+            f"{join_or(allowed_names)}, each by this name"
+        )
+    return frozenset(x.name for x in used)
+
+
+def _readonly_view(value: object) -> object:
+    """Make a read-only view of an array; other values are returned unchanged."""
+    if isinstance(value, np.ndarray):
+        value = value.view()
+        value.setflags(write=False)
+    return value
+
+
+def _explain_error(error: Exception) -> str:
+    """Explain an exception of a user function, and how to correct common mistakes."""
+    text = str(error.args[0]) if error.args else ""
+    if "truth value of an array" in text:
+        return (
+            "an `if`, `and`, `or` or `max` on whole arrays; it is called with many rows at once: "
+            "write np.where(condition, a, b), &, | and np.maximum"
+        )
+    if "read-only" in text or "does not support item assignment" in text:
+        return "it changes what it was given; make new arrays, or copy before you change them"
+    if isinstance(error, UnknownFieldError):
+        return text
+    return f"it raised {type(error).__name__}: {text}"
+
+
+RowOutputs = dict[str, ValueArray]  # returned arrays by name, one entry per row
+
+
+def check_elementwise(
+    name: str,
+    call_rows: Callable[[npt.NDArray[np.int64]], RowOutputs],
+    n_rows: int,
+    outputs: RowOutputs,
+    describe_row: Callable[[int], str],
+) -> None:
+    """Refuse a function whose outputs for some rows change if these rows are called alone.
+
+    ``call_rows`` calls it with some of the rows; ``outputs`` are its results for all of them.
+    """
+    probe_rows = np.unique(np.random.default_rng(0).integers(n_rows, size=N_PROBE_ROWS))
+    for rows in (probe_rows[: (n_rows + 1) // 2], probe_rows[-1:]):
+        for key, values in call_rows(rows).items():
+            differs = ~_is_close(values, outputs[key][rows]).reshape(len(rows), -1).all(axis=1)
+            if not differs.any():
+                continue
+            repeated = call_rows(np.arange(n_rows))
+            if not all(_is_close(repeated[k], outputs[k]).all() for k in repeated):
+                raise InputError(
+                    f"{name} returns other numbers when it is called again; it must not draw "
+                    "random numbers: describe randomness by events= and event_probs="
+                )
+            i = int(np.argmax(differs))
+            raise InputError(
+                f"{name} is not elementwise: at {describe_row(int(rows[i]))} {key} is "
+                f"{outputs[key][rows[i]]} if {pluralize(n_rows, 'row')} are called together and "
+                f"{values[i]} if {len(rows)} of them are; each row may use its own entries only "
+                "(no sums, sorting or positions over rows)"
+            )
+
+
+def _is_close(a: ValueArray, b: ValueArray) -> npt.NDArray[np.bool_]:
+    """Compare two arrays elementwise, up to rounding if they are numbers."""
+    if a.dtype.kind in "USO" or b.dtype.kind in "USO":
+        return np.asarray(a == b)
+    scale = float(np.nan_to_num(np.abs(b)).max(initial=0.0))
+    return np.isclose(a, b, rtol=SAME_RTOL, atol=SAME_RTOL * scale, equal_nan=True)

@@ -1,0 +1,194 @@
+"""The Gymnasium environments of one model and of all; usable only if Gymnasium is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mmdp.core.kernels.problem import at_time
+from mmdp.core.kernels.sampling import TableSampler, sample_columns
+from mmdp.core.model import MMDP
+from mmdp.data.interop._one_model import find_fallback_actions
+
+try:
+    import gymnasium
+except ImportError:  # to_gymnasium() says what to install; the module can still be imported
+    gymnasium = None  # type: ignore[assignment]
+
+Env: Any = object if gymnasium is None else gymnasium.Env
+VectorEnv: Any = object if gymnasium is None else gymnasium.vector.VectorEnv
+AUTORESET = None if gymnasium is None else gymnasium.vector.AutoresetMode.NEXT_STEP
+
+
+class ModelEnv(Env):  # type: ignore[misc]
+    """See :func:`mmdp.interop.to_gymnasium`."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(
+        self, model: MMDP, model_index: int, horizon: int | None, seed: int | None
+    ) -> None:
+        self.model, self.model_index, self.horizon = model, model_index, horizon
+        self.observation_space = gymnasium.spaces.Discrete(model.n_states)
+        self.action_space = gymnasium.spaces.Discrete(model.n_actions)
+        self.render_mode = None
+        self._seed, self._time, self._state, self._current_model = seed, 0, 0, model_index
+        self._fallback_actions = find_fallback_actions(model)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.int64, dict[str, Any]]:
+        """Draw a state from the initial distribution."""
+        if seed is None and self._seed is not None:
+            seed, self._seed = self._seed, None  # the first reset only
+        super().reset(seed=seed)
+        self._time, self._current_model = 0, self.model_index
+        self._state = self._sample_index(self.model.problem.get_initial(self.model_index))
+        return np.int64(self._state), self._make_info()
+
+    def step(self, action: Any) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
+        """Take the action; an action that is not allowed counts as the lowest allowed one."""
+        taken_action = int(self._fallback_actions[self._state, int(action)])
+        next_state, reward, terminated = self._sample_transition(taken_action)
+        self._time += 1
+        self._current_model = self.model.problem.sample_next_models(
+            self._current_model, self._sample_index
+        )
+        truncated = not terminated and self.horizon is not None and self._time >= self.horizon
+        if truncated:
+            terminal_value = self.model.problem.terminal[next_state, self._current_model]
+            reward += self.model.discount * float(terminal_value)
+        self._state = next_state
+        return (
+            np.int64(next_state),
+            reward,
+            terminated,
+            truncated,
+            self._make_info() | {"taken": taken_action},
+        )
+
+    def _sample_transition(self, action: int) -> tuple[int, float, bool]:
+        """(next state, reward, whether the model ends there for lack of transitions)."""
+        problem, next_rewards = self.model.problem, self.model.pattern_rewards
+        t, pair = self._time, self._state * self.model.n_actions + action
+        next_states, probs = problem.storage.get_row(t, pair)
+        p, reward = (
+            probs[:, self._current_model],
+            float(problem.get_rewards(t, self._state, action, self._current_model)),
+        )
+        if not p.any():
+            return self._state, reward, True
+        k = self._sample_index(p)
+        if next_rewards is not None:
+            reward = float(at_time(next_rewards, t)[problem.indptr[pair] + k, self._current_model])
+        return int(next_states[k]), reward, False
+
+    def _sample_index(self, p: Any) -> int:
+        index = np.searchsorted(np.cumsum(p), self.np_random.random() * p.sum(), side="right")
+        return int(min(index, np.flatnonzero(p)[-1]))
+
+    def _make_info(self) -> dict[str, Any]:
+        mask = self.model.allowed[self._state].astype(np.int8)
+        return {"time": self._time, "action_mask": mask}
+
+
+class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
+    """See :func:`mmdp.interop.to_gymnasium_vector`."""
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AUTORESET}  # noqa: RUF012
+
+    def __init__(
+        self, model: MMDP, num_envs: int | None, horizon: int | None, seed: int | None
+    ) -> None:
+        self.model, self.horizon = model, horizon
+        self.num_envs = num_envs or model.n_models
+        self.single_observation_space = gymnasium.spaces.Discrete(model.n_states)
+        self.single_action_space = gymnasium.spaces.Discrete(model.n_actions)
+        batch_space = gymnasium.vector.utils.batch_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._seed, self._fallback_actions = seed, find_fallback_actions(model)
+        self._samples_models = num_envs is not None
+        self._sampler = model.problem.storage.make_sampler()
+        self._models = np.arange(self.num_envs) % model.n_models
+        self._states = np.zeros(self.num_envs, np.int64)
+        self._times = np.zeros(self.num_envs, np.int64)
+        self._has_ended = np.zeros(self.num_envs, bool)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every environment."""
+        if seed is None and self._seed is not None:
+            seed, self._seed = self._seed, None  # the first reset only
+        super().reset(seed=seed)
+        self._start_episodes(np.ones(self.num_envs, bool))
+        return self._states.copy(), self._make_info()
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take an action in each; one that has ended begins again instead, and earns nothing."""
+        is_reset, states = self._has_ended, self._states
+        taken_actions = self._fallback_actions[states, np.asarray(actions)]
+        next_states, rewards, has_ended = self._sample_transitions(taken_actions)
+        self._times += 1
+        self._models = self.model.problem.sample_next_models(self._models, self._sample_columns)
+        truncated = np.zeros(self.num_envs, bool)
+        if self.horizon is not None:
+            truncated = ~has_ended & (self._times >= self.horizon) & ~is_reset
+            terminal_values = self.model.problem.terminal[next_states, self._models]
+            rewards = rewards + truncated * self.model.discount * terminal_values
+        terminated = has_ended & ~is_reset
+        self._states, self._has_ended = next_states, terminated | truncated
+        self._start_episodes(is_reset)
+        info = self._make_info() | {"taken": taken_actions, "_taken": ~is_reset}
+        return self._states.copy(), np.where(is_reset, 0.0, rewards), terminated, truncated, info
+
+    def _start_episodes(self, mask: Any) -> None:
+        """New episodes in some of the environments."""
+        n_starting = int(mask.sum())
+        if self._samples_models:
+            self._models[mask] = self._sample_columns(np.tile(self.model.weights, (n_starting, 1)))
+        else:
+            self._models[mask] = np.flatnonzero(mask) % self.model.n_models
+        initial = np.broadcast_to(self.model.initial, (self.model.n_models, self.model.n_states))
+        self._states[mask] = self._sample_columns(initial[self._models[mask]])
+        self._times[mask] = 0
+        self._has_ended = self._has_ended & ~mask
+
+    def _sample_transitions(self, actions: Any) -> tuple[Any, Any, Any]:
+        """(next states, rewards, whether the model ends there for lack of transitions)."""
+        problem, m, s = self.model.problem, self._models, self._states
+        next_rewards = self.model.pattern_rewards
+        pairs, u = s * self.model.n_actions + actions, self.np_random.random(self.num_envs)
+        times, next_states = self._time_index(problem.storage.n_times), np.empty_like(s)
+        for t in np.unique(times):
+            at_time = times == t
+            next_states[at_time] = self._sampler.sample_next(
+                int(t), pairs[at_time], m[at_time], u[at_time]
+            )
+        has_ended: Any = next_states < 0
+        rewards = problem.r[self._time_index(len(problem.r)), s, actions, m]
+        if next_rewards is not None:
+            assert isinstance(self._sampler, TableSampler)
+            next_reward_values = next_rewards[
+                self._time_index(len(next_rewards)),
+                self._sampler.find_entries(pairs, next_states),
+                m,
+            ]
+            rewards = np.where(has_ended, rewards, next_reward_values)
+        return np.where(has_ended, s, next_states), rewards, has_ended
+
+    def _time_index(self, n_steps: int) -> Any:
+        """Where each environment is on a time axis of that length, which may be 1."""
+        return np.minimum(self._times, n_steps - 1)
+
+    def _sample_columns(self, p: Any) -> Any:
+        """One draw from each row of probabilities."""
+        return sample_columns(p, self.np_random.random(len(p)))
+
+    def _make_info(self) -> dict[str, Any]:
+        all_envs = np.ones(self.num_envs, bool)
+        mask = self.model.allowed[self._states].astype(np.int8)
+        info = {"time": self._times.copy(), "model": self._models.copy(), "action_mask": mask}
+        return info | {f"_{key}": all_envs for key in info}

@@ -1,0 +1,120 @@
+"""A policy as an agent: a function from what is seen to what is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mmdp.core.arguments import FiniteFloat, Seed, check_arguments, check_type, is_of_type
+from mmdp.core.errors import InputError
+from mmdp.core.policies import Planner
+from mmdp.core.policies.base import find_state_label
+from mmdp.core.solution import Solution
+from mmdp.core.text import did_you_mean, shorten
+
+
+class Agent:
+    """Follows a policy through an episode: ``action = agent(observation, reward)``.
+
+    A state is seen as its number or, if the policy has labels, as its label, or as its values by
+    name, ``{"stock": 12.3}``, which go to the nearest point of each axis. Actions are numbers.
+    The agent keeps the time and the memory of the policy. ``reset()`` begins a new episode.
+
+    In an environment of Gymnasium::
+
+        agent = mmdp.interop.Agent(solution)
+        state, _ = env.reset()
+        agent.reset()
+        reward, over = None, False
+        while not over:
+            state, reward, ended, truncated, _ = env.step(agent(state, reward))
+            over = ended or truncated
+
+    >>> import mmdp
+    >>> two = mmdp.domains.two_models().train
+    >>> solution = mmdp.solve(two, 9, policy_class=mmdp.policies.Memory(max_nodes=2))
+    >>> agent = mmdp.interop.Agent(solution)
+    >>> [agent(state) for state in (0, 3, 0)]  # action 1 leads to state 3 in the second model
+    [1, 0, 1]
+    """
+
+    @check_arguments
+    def __init__(self, policy: Planner | Solution, seed: Seed = 0) -> None:
+        followed_policy = policy.policy if isinstance(policy, Solution) else policy
+        if not isinstance(followed_policy, Planner):
+            type_name = type(followed_policy).__name__
+            raise InputError(
+                f"an agent follows a policy, or the solution that has it, not {type_name}"
+            )
+        self.policy, self.seed, self.n_episodes = followed_policy, seed, 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a new episode."""
+        seed = None if self.seed is None else self.seed + self.n_episodes
+        self.time, self.last_step, self.memory = 0, (-1, -1), self.policy.initial_memory(seed)
+        self.n_episodes += 1
+
+    def __call__(self, observation: Any, reward: float | None = None) -> int:
+        """The action in this state; ``reward`` is that of the step before."""
+        if reward is not None and not (type(reward) is float and math.isfinite(reward)):
+            check_type("reward", reward, FiniteFloat)
+        state, policy = self._read_state(observation), self.policy
+        if self.time >= policy.horizon:
+            raise InputError(f"the policy ends after {policy.horizon} steps; call reset()")
+        if self.time > 0:
+            self.memory = policy.update(self.memory, self.time - 1, *self.last_step, state, reward)
+        action = policy.act(self.memory, self.time, state)
+        self.last_step = state, action
+        self.time += 1
+        return action
+
+    @property
+    def belief(self) -> dict[str, float]:
+        """The weight of every model by its label, after the last state that it was given.
+
+        >>> import mmdp
+        >>> two = mmdp.domains.two_models().train
+        >>> agent = mmdp.interop.Agent(mmdp.solve(two, 9, mmdp.methods.BeliefGrid()))
+        >>> agent.belief, [agent(state) for state in ("1", "4")], agent.belief
+        ({'m1': 0.5, 'm2': 0.5}, [1, 0], {'m1': 0.0, 'm2': 1.0})
+        """
+        belief_policy: Any = self.policy
+        if not hasattr(belief_policy, "belief_by_label"):
+            raise InputError(
+                f"{belief_policy!r} keeps no belief",
+                ["solve with a method that does", "load a plan with its models"],
+            )
+        if self.time == 0:
+            return belief_policy.belief_by_label(self.memory, 1, 0)
+        return belief_policy.belief_by_label(self.memory, self.time - 1, self.last_step[0])
+
+    def _read_state(self, observation: Any) -> int:
+        """The number of a state from its number or label."""
+        labels = getattr(self.policy, "state_labels", None) or ()
+        if isinstance(observation, Mapping) and labels:
+            observation = find_state_label(observation, labels)
+        if isinstance(observation, str):
+            if observation not in labels:
+                raise InputError(f"the policy knows no state {did_you_mean(observation, labels)}")
+            return labels.index(observation)
+        state, n_states = _as_state_id(observation), getattr(self.policy, "n_states", math.inf)
+        if state is None or not 0 <= state < n_states:
+            raise InputError(
+                f"the policy knows no state {shorten(observation)}: give its number, from 0, or "
+                "its label; each environment needs an agent of its own"
+            )
+        return state
+
+
+def _as_state_id(observation: Any) -> int | None:
+    """The whole number that an observation is, also as an array of one; None if it is none."""
+    if type(observation) is int:
+        return observation
+    if isinstance(observation, np.ndarray) and observation.size == 1:
+        observation = observation.item()
+    is_integer = is_of_type(observation, float) and float(observation).is_integer()
+    return int(observation) if is_integer else None

@@ -1,0 +1,311 @@
+"""Gymnasium: a model as an environment, and an environment as uncertain models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.arguments import Seed, check_arguments
+from mmdp.core.errors import InputError, MemoryLimitError
+from mmdp.core.model import MMDP
+from mmdp.core.text import format_bytes
+from mmdp.core.transitions import MAX_DENSE_BYTES, SparseTransitions
+from mmdp.core.validate import check_int
+from mmdp.data.domains._common import spawn_generators
+from mmdp.data.interop._env_table import make_env_models
+from mmdp.data.interop._one_model import check_model_index
+from mmdp.data.posterior.dirichlet import sample_dirichlet_rows
+
+if TYPE_CHECKING:
+    import gymnasium
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@check_arguments
+def to_gymnasium(
+    model: MMDP, model_index: int = 0, horizon: int | None = None, seed: Seed = 0
+) -> gymnasium.Env[Any, Any]:
+    """Model ``m`` as a Gymnasium environment with Discrete spaces; needs ``mmdp[gym]``.
+
+    The observation is the state. After ``horizon`` steps (or the model's own number, if it
+    varies with time) the episode is truncated, and the last reward includes the discounted
+    terminal value; without a horizon it never ends. An action that is not allowed counts as
+    the lowest allowed one; ``info["action_mask"]`` says which are, ``info["taken"]`` what was
+    done and ``info["time"]`` the time. ``seed`` is that of the first ``reset()`` without one.
+
+    With Gymnasium installed::
+
+        train, _ = mmdp.domains.riverswim(seed=0)
+        env = mmdp.interop.to_gymnasium(train, 3, horizon=50, seed=1)
+        state, info = env.reset()
+    """
+    _import_gymnasium()
+    from mmdp.data.interop._environment import ModelEnv
+
+    return ModelEnv(
+        model, check_model_index(model, model_index), _check_episode_length(model, horizon), seed
+    )
+
+
+@check_arguments
+def to_gymnasium_vector(
+    model: MMDP,
+    num_envs: int | None = None,
+    horizon: int | None = None,
+    seed: Seed = 0,
+) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """All models as one Gymnasium vector environment; needs ``mmdp[gym]``.
+
+    One environment per model, in their order. Or ``num_envs`` of them, each of which draws its
+    model by weight whenever an episode begins: a policy that is trained there maximises the mean
+    over the models. All of them move at once in numpy. An episode is that of
+    :func:`to_gymnasium`; after its end the next step begins another one (Gymnasium's next-step
+    autoreset). ``info["model"]`` has the number of each model, which a policy should not see.
+
+    With Gymnasium installed::
+
+        train, _ = mmdp.domains.riverswim(seed=0)
+        envs = mmdp.interop.to_gymnasium_vector(train, horizon=50)
+        states, info = envs.reset()
+        states, rewards, terminated, truncated, info = envs.step(envs.action_space.sample())
+    """
+    _import_gymnasium()
+    from mmdp.data.interop._environment import ModelsVectorEnv
+
+    if num_envs is not None:
+        check_int(num_envs, "num_envs", each=32)
+    return ModelsVectorEnv(model, num_envs, _check_episode_length(model, horizon), seed)
+
+
+def _check_episode_length(model: MMDP, horizon: int | None) -> int | None:
+    """Steps of an episode; None if it never ends."""
+    if horizon is None:
+        return model.horizon
+    check_int(horizon, "horizon")
+    if model.horizon is not None and horizon > model.horizon:
+        raise InputError(f"the model varies over {model.horizon} steps; horizon is {horizon}")
+    return horizon
+
+
+@check_arguments
+def from_gymnasium(
+    env: Any,
+    *,
+    n_models: int = 100,
+    concentration: float = 20.0,
+    noise: float = 0.0,
+    discount: float = 1.0,
+    seed: Seed = 0,
+    axes: Mapping[str, Any] | None = None,
+    actions: Mapping[str, Any] | None = None,
+    samples: Any = None,
+    **fields: Any,
+) -> MMDP:
+    """Models around the table of an environment, or by samples of the constants of one without.
+
+    Parameters
+    ----------
+    env
+        An environment with a table ``env.unwrapped.P[state][action]`` of (probability, next
+        state, reward, terminated), as FrozenLake, Taxi and CliffWalking have, or its id. With
+        ``axes`` one with a state that can be set, as CartPole, MountainCar and Pendulum have.
+    n_models, seed
+        Number of models around a table, and the seed of the random numbers.
+    concentration
+        p(. | s, a) ~ Dirichlet(concentration times the table's row): its mean is the table,
+        as uncertain as after that many observations. ``inf``: the table itself.
+    noise
+        Share of each row that is spread evenly over the next states of all actions of the
+        state, so that a deterministic table (Taxi, CliffWalking) becomes uncertain too.
+
+    A transition that terminates earns its reward, and then nothing: its next state absorbs, or
+    a state ``end`` is added if the next state can also be entered without terminating.
+
+    Without a table:
+
+    axes
+        An axis for every entry of ``env.unwrapped.state``, by name and in its order, as for
+        :func:`mmdp.from_step`. A next state beyond an axis is put on its end; an angle goes round
+        with ``mmdp.Grid(-np.pi, np.pi, 41, wraps=True)``.
+    actions
+        Values of the actions by name. By default all of a Discrete space, called ``act``; a
+        continuous one needs some, such as ``{"torque": [-2, 0, 2]}``.
+    samples
+        Attributes of ``env.unwrapped`` by name, one entry for each model: ``{"gravity": [...]}``.
+        CartPole's ``total_mass`` and ``polemass_length`` follow ``masspole`` and ``length``.
+    fields
+        Other arguments of :func:`mmdp.from_step`. ``initial`` is by default a sample of resets;
+        ``is_terminal`` adds to the ends that a step of the environment reports: points of the grid
+        at which an episode is over already, such as MountainCar's goal.
+
+    The environment is reset, set to a state and stepped for every state, action and model: about 20
+    microseconds each, so 41 x 41 states of MountainCar with 3 actions and 20 models take two
+    seconds. The same equations written as a step function take less than a tenth of that
+    (:func:`mmdp.domains.mountain_car`). With Gymnasium installed::
+
+        model = mmdp.interop.from_gymnasium(
+            "MountainCar-v0", samples={"force": [0.0008, 0.001, 0.0012]},
+            axes={"position": mmdp.Grid(-1.2, 0.6, 41), "velocity": mmdp.Grid(-0.07, 0.07, 41)})
+
+    >>> class Coin:                                   # flip until heads
+    ...     P = {0: {0: [(0.5, 0, -1.0, False), (0.5, 1, 0.0, True)]}, 1: {0: [(1.0, 1, 0, True)]}}
+    ...     unwrapped = property(lambda self: self)
+    >>> model = from_gymnasium(Coin(), n_models=2, concentration=float("inf"))
+    >>> model.transitions[0, :, 0].tolist(), model.rewards[0].tolist()
+    ([[0.5, 0.5], [0.0, 1.0]], [[-0.5], [0.0]])
+    """
+    if isinstance(env, str):
+        try:
+            env = _import_gymnasium().make(env)
+        except _import_gymnasium().error.Error as error:
+            raise InputError(f"Gymnasium cannot make {env!r}: {error}") from None
+    base = getattr(env, "unwrapped", env)
+    if axes is not None:
+        if (n_models, concentration, noise) != (100, 20.0, 0.0):
+            raise InputError(
+                "n_models, concentration and noise are for tables; with axes give samples"
+            )
+        name = getattr(getattr(env, "spec", None), "id", None)
+        fields = {"name": name, "discount": discount} | fields
+        return make_env_models(base, axes, actions, samples, seed, **fields)
+    if actions is not None or samples is not None or fields:
+        raise InputError(
+            "actions, samples and other arguments of from_step need axes for the state"
+        )
+    check_int(n_models, "n_models")
+    if not concentration > 0:
+        raise InputError(f"concentration must be above 0, not {concentration!r}")
+    if not 0 <= noise < 1:
+        raise InputError(f"noise must be from 0 to below 1, not {noise!r}")
+    table = _EnvTable(base)
+    probs = table.add_noise(noise) if noise else table.probs
+    shape = (n_models, table.n_states, table.n_actions)
+    entry_keys = np.flatnonzero(probs)
+    rows = entry_keys // table.n_states
+    entries_per_row = np.bincount(rows, minlength=table.n_states * table.n_actions)
+    indptr = np.concatenate([[0], np.cumsum(entries_per_row)]).astype(np.int64)
+    if np.isinf(concentration):
+        values = np.repeat(probs[entry_keys][:, None], n_models, axis=1)
+    else:
+        (rng,) = spawn_generators(seed, 1)
+        values = sample_dirichlet_rows(concentration * probs[entry_keys], indptr, n_models, rng)
+    indices = (entry_keys % table.n_states).astype(np.int32)
+    transitions = SparseTransitions(
+        shape, indptr, indices, values[None], len(entry_keys) == probs.size, None, None
+    )
+    rewards = np.repeat(table.rewards[entry_keys][None, :, None], n_models, axis=2)
+    name = getattr(getattr(env, "spec", None), "id", None)
+    return MMDP.from_sparse(
+        transitions,
+        next_rewards=rewards,
+        initial=table.find_initial(base),
+        discount=discount,
+        name=name,
+    )
+
+
+class _EnvTable:
+    """A transition table as flat arrays (S A S',) of probabilities and rewards."""
+
+    def __init__(self, base: Any) -> None:
+        table: Any = getattr(base, "P", None)
+        if not hasattr(table, "__getitem__"):
+            raise InputError(
+                "the environment has no transition table P[state][action]; give axes= for its "
+                "state if that can be set, as in CartPole, MountainCar and Pendulum"
+            )
+        self.n_env_states = len(table)
+        self.n_actions = max(len(table[s]) for s in range(self.n_env_states))
+        state, action, next_state, probs, reward, is_terminal = self._flatten(table)
+        terminal_states = np.unique(next_state[is_terminal])
+        is_mixed = (
+            np.isin(next_state, terminal_states) & ~is_terminal & ~np.isin(state, terminal_states)
+        )
+        self.n_states = self.n_env_states + int(is_mixed.any())
+        if is_mixed.any():
+            next_state, terminal_states = (
+                np.where(is_terminal, self.n_env_states, next_state),
+                np.array([self.n_env_states]),
+            )
+        is_nonterminal = ~np.isin(state, terminal_states)
+        entry_keys = ((state * self.n_actions + action) * self.n_states + next_state)[
+            is_nonterminal
+        ]
+        size = self.n_states * self.n_actions * self.n_states
+        if size * 8 > MAX_DENSE_BYTES:
+            raise MemoryLimitError(
+                f"a table of {self.n_states:,} states and {self.n_actions} actions would take "
+                f"{format_bytes(size * 8)}; merge states first"
+            )
+        self.probs = np.bincount(entry_keys, probs[is_nonterminal], size).astype(np.float64)
+        weighted_rewards = np.bincount(entry_keys, (probs * reward)[is_nonterminal], size)
+        self.rewards = np.divide(
+            weighted_rewards, self.probs, out=np.zeros(size), where=self.probs > 0
+        )
+        loop_rows = (terminal_states[:, None] * self.n_actions + np.arange(self.n_actions)).reshape(
+            -1
+        )
+        self.probs[loop_rows * self.n_states + loop_rows // self.n_actions] = 1.0
+        self.terminal_states = terminal_states
+
+    @staticmethod
+    def _flatten(table: Any) -> tuple[Ints, Ints, Ints, Array, Array, npt.NDArray[np.bool_]]:
+        entries = [
+            (s, a, *entry)
+            for s in range(len(table))
+            for a in range(len(table[s]))
+            for entry in table[s][a]
+        ]
+        if any(len(entry) != 6 for entry in entries) or not entries:
+            raise InputError("P[state][action] must list (probability, next, reward, terminated)")
+        state, action, probs, next_state, reward, is_terminal = (
+            np.array(x) for x in zip(*entries, strict=True)
+        )
+        return (
+            state,
+            action,
+            next_state,
+            probs.astype(float),
+            reward.astype(float),
+            is_terminal.astype(bool),
+        )
+
+    def add_noise(self, noise: float) -> Array:
+        """Rows mixed with the even distribution over the state's possible next states."""
+        table = self.probs.reshape(self.n_states, self.n_actions, self.n_states)
+        is_reachable = (table > 0).any(axis=1, keepdims=True)
+        mixed_probs = (1 - noise) * table + noise * is_reachable / is_reachable.sum(
+            axis=2, keepdims=True
+        )
+        mixed_probs[self.terminal_states] = table[self.terminal_states]
+        is_seen = table > 0
+        reward = self.rewards.reshape(table.shape)
+        mean_reward = (table * reward).sum(axis=2, keepdims=True)
+        self.rewards = np.where(
+            is_seen, reward, np.where(mixed_probs > 0, mean_reward, 0.0)
+        ).reshape(-1)
+        return np.where(table.sum(axis=2, keepdims=True) > 0, mixed_probs, 0.0).reshape(-1)
+
+    def find_initial(self, base: Any) -> Array | None:
+        for name in ("initial_state_distrib", "isd"):
+            distribution = getattr(base, name, None)
+            if distribution is not None and len(distribution) == self.n_env_states:
+                padded = np.zeros(self.n_states)
+                padded[: self.n_env_states] = np.asarray(distribution) / np.sum(distribution)
+                return padded
+        return None
+
+
+def _import_gymnasium() -> Any:
+    try:
+        import gymnasium
+    except ImportError:
+        raise InputError(
+            "Gymnasium environments need gymnasium; install it with: pip install mmdp[gym]"
+        ) from None
+    return gymnasium

@@ -1,0 +1,147 @@
+"""Parquet files: one tidy table, with the other fields as JSON in its metadata."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mmdp.core.errors import InputError, MemoryLimitError
+from mmdp.core.model import MMDP
+from mmdp.core.validate import ModelFields
+from mmdp.data.io.npz import MODEL_FORMAT
+from mmdp.data.io.reading import TableSource, check_file_type, read_csv, read_header
+from mmdp.data.io.tables import to_frame
+from mmdp.data.io.writing import describe_error
+
+FIELD_NAMES = {*ModelFields._fields}
+
+
+def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
+    """Read the table of a Parquet file and the metadata of :func:`write_parquet`, else None."""
+    with _use_pyarrow(path) as (_, parquet):
+        table = parquet.read_table(path, page_checksum_verification=True)
+        table.validate(full=True)
+        metadata = table.schema.metadata or {}
+        mmdp_metadata, checksum = metadata.get(b"mmdp"), metadata.get(b"mmdp-crc32")
+        if checksum is not None and checksum != _checksum(mmdp_metadata or b""):
+            raise ValueError("its metadata were changed")
+        return table.to_pandas(), None if mmdp_metadata is None else json.loads(mmdp_metadata)
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """Read a table with any columns: Parquet, or CSV as text."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; check the path")
+    if path.suffix.lower() == ".parquet":
+        return read_parquet(path)[0]
+    return read_csv(path, read_header(path))
+
+
+class ParquetColumns:
+    """Columns of a Parquet file, read one at a time to save memory.
+
+    Text comes as categories in the order of first appearance, at a few bytes per row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _use_pyarrow(path) as (_, parquet):
+            self._file = parquet.ParquetFile(
+                path, pre_buffer=False, page_checksum_verification=True
+            )
+            names = [str(name) for name in self._file.schema_arrow.names]
+            # an unnamed index that pandas stored is not a column
+            self.column_names = [x for x in names if not re.fullmatch(r"__index_level_\d+__", x)]
+
+    def read_column(self, name: str) -> pd.Series:
+        """Read one column."""
+        with _use_pyarrow(self._path) as (pyarrow, _):
+            types = pyarrow.types
+            table = self._file.read(columns=[name], use_threads=False, use_pandas_metadata=False)
+            column = table.column(0)
+            column.validate(full=True)
+            del table
+            if types.is_string(column.type) or types.is_large_string(column.type):
+                column = column.dictionary_encode()
+            series: pd.Series = column.to_pandas(self_destruct=True)
+            del column
+        # give freed memory back to the system, so that the next column can use it
+        pyarrow.default_memory_pool().release_unused()
+        return series.rename(name)
+
+
+def write_parquet(frame: pd.DataFrame, metadata: dict[str, Any], path: Path) -> None:
+    """Write a table with metadata and checksums."""
+    pyarrow, parquet = _import_pyarrow()
+    table = pyarrow.Table.from_pandas(frame, preserve_index=False)
+    text = json.dumps(metadata).encode()
+    mmdp_entries = {b"mmdp": text, b"mmdp-crc32": _checksum(text)}
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **mmdp_entries})
+    parquet.write_table(table, path, write_page_checksum=True)
+
+
+def _checksum(text: bytes) -> bytes:
+    return b"%d" % zlib.crc32(text)
+
+
+def load_parquet(path: Path) -> tuple[pd.DataFrame, tuple[dict[str, Any], dict[str, int]] | None]:
+    """Read a table, and fields and sizes of a model if :func:`save_parquet` wrote it."""
+    frame, metadata = read_parquet(path)
+    if metadata is None:
+        return frame, None
+    model_metadata = (
+        metadata if isinstance(metadata, dict) and metadata.get("format") == MODEL_FORMAT else {}
+    )
+    fields, sizes = model_metadata.get("fields"), model_metadata.get("sizes")
+    if not isinstance(fields, dict) or not isinstance(sizes, dict) or fields.keys() - FIELD_NAMES:
+        TableSource(path).fail(
+            "its metadata is not that of a model of this version of mmdp; load policies with "
+            "load_policy(), and save models again with mmdp.save"
+        )
+    return frame, (fields, sizes)
+
+
+def save_parquet(model: MMDP, path: Path, **extra_metadata: object) -> None:
+    """Write a model as a tidy table with its other fields in the metadata."""
+    fields = model.to_kwargs()
+    del fields["allowed"]  # an action is allowed if the table has a row for it
+    fields["parameters"] = {name: values.tolist() for name, values in model.parameters.items()}
+    fields["terminal"] = model.terminal if model.terminal.any() else None
+    for name, value in fields.items():
+        fields[name] = value.tolist() if isinstance(value, np.ndarray) else value
+    sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
+    metadata = {"format": MODEL_FORMAT, "fields": fields, "sizes": sizes, **extra_metadata}
+    write_parquet(to_frame(model), metadata, path)
+
+
+@contextmanager
+def _use_pyarrow(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Import pyarrow and pyarrow.parquet, and convert their errors to InputErrors."""
+    pyarrow, parquet = _import_pyarrow()
+    check_file_type(path, "a Parquet file", "a Parquet file")
+    try:
+        yield pyarrow, parquet
+    except (MemoryLimitError, MemoryError):
+        raise
+    except Exception as error:  # pyarrow and pandas raise almost anything
+        raise InputError(f"{path}: damaged Parquet file ({describe_error(error)})") from None
+
+
+def _import_pyarrow() -> tuple[Any, Any]:
+    """Import pyarrow and pyarrow.parquet, or say how to install them."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            "Parquet files need pyarrow; install it with: pip install mmdp[parquet]"
+        ) from None
+    return pyarrow, pyarrow.parquet

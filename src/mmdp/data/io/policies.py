@@ -1,0 +1,575 @@
+"""Policy files: tables (CSV, Parquet) or JSON."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mmdp.core import kernels
+from mmdp.core.arguments import check_arguments
+from mmdp.core.errors import FileNotWrittenWarning, InputError, Remedy
+from mmdp.core.model import MMDP
+from mmdp.core.objectives import Custom, Objective, as_objective
+from mmdp.core.policies import (
+    MarkovPolicy,
+    MemoryPolicy,
+    Policy,
+    StationaryPolicy,
+    TreePolicy,
+    require_markov,
+)
+from mmdp.core.policies.base import get_label_kwargs
+from mmdp.core.policies.controller import parse_transitions
+from mmdp.core.solution import Bound, Solution
+from mmdp.core.text import TimeLabels, pluralize
+from mmdp.data.io import certificates
+from mmdp.data.io.ids import parse_ids
+from mmdp.data.io.labels import ColumnLabels, IntArray, Labels
+from mmdp.data.io.parquet import read_parquet, write_parquet
+from mmdp.data.io.reading import TableSource, is_finite_number, parse_floats, read_csv, read_header
+from mmdp.data.io.writing import PathLike, Writer, describe_error, format_csv, write_all_atomic
+
+POLICY_FORMAT = "mmdp-policy-1"
+MARKOV_COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
+CONTROLLER_COLUMNS = ("time", "state", "action", "node", "moves", "start", "idstate", "idaction")
+KNOWN_COLUMNS = {*MARKOV_COLUMNS, *CONTROLLER_COLUMNS}
+
+
+@check_arguments
+def save_policy(policy: Policy | Solution, path: PathLike) -> None:
+    """Write a policy as ``.csv``, ``.parquet`` or ``.json``.
+
+    Tables are those of :meth:`MarkovPolicy.to_frame` or :meth:`MemoryPolicy.to_frame`. A solution
+    is accepted in place of its policy; its certificate is kept too (see :func:`load_certificate`):
+    inside a ``.parquet`` or ``.json`` file, and next to ``policy.csv`` as
+    ``policy.certificate.json``. JSON keeps everything; a table keeps its rows only (labels of
+    actions that are never taken need the model when loading; the splits of a tree are lost, with a
+    warning). A policy by state and belief (:class:`mmdp.methods.BeliefGrid`) needs ``.json``;
+    loaded without its models, it is a finite-state controller. The table of a stationary policy
+    has no column ``time``.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
+    >>> mmdp.save_policy(mmdp.policies.MarkovPolicy([[0, 1], [1, 1]]), file)
+    >>> mmdp.load_policy(file).actions.tolist()
+    [[0, 1], [1, 1]]
+    """
+    certificate, target = certificates.certificate_to_dict(policy), Path(path)
+    saved_policy: Any = policy.policy if isinstance(policy, Solution) else policy
+    solved_objective = getattr(policy, "objective", None)
+    objective_text = None if solved_objective is None else str(solved_objective)
+    if not getattr(saved_policy, "has_exact_returns", False):  # refuses a policy without a table
+        saved_policy = require_markov(
+            policy, "a policy file holds", requirement="a table of actions"
+        )
+    is_json = target.suffix.lower() == ".json"
+    frame: Any = None if is_json else saved_policy.to_frame()
+    metadata = {
+        **_make_metadata(saved_policy),
+        "certificate": certificate,
+        "objective": objective_text,
+    }
+    files: dict[Path, Writer] = {}
+    stale: list[Path] = []
+    if target.suffix.lower() == ".csv":
+        files[target] = format_csv(frame)
+        if certificate is not None:
+            files[make_certificate_path(target)] = json.dumps(certificate, indent=1) + "\n"
+        else:  # that of an earlier policy is invalid
+            stale.append(make_certificate_path(target))
+    elif is_json:
+        files[target] = json.dumps(policy_to_dict(saved_policy, **metadata), indent=1) + "\n"
+    elif target.suffix.lower() == ".parquet":
+        files[target] = lambda file: write_parquet(frame, metadata, file)
+    else:
+        raise InputError(
+            f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
+        )
+    write_all_atomic(files, stale)
+    if isinstance(saved_policy, TreePolicy) and not is_json:
+        message = (
+            "a table holds the actions of a tree without its splits; save it as .json to keep them"
+        )
+        warnings.warn(f"{target}: {message}", FileNotWrittenWarning, stacklevel=2)
+
+
+def policy_to_dict(policy: Policy, **extra_fields: object) -> dict[str, object]:
+    """Convert a policy to the dict of its JSON file, with extra fields."""
+    return {**_make_metadata(policy), **extra_fields, **policy.to_dict()}
+
+
+def _make_metadata(policy: Policy) -> dict[str, object]:
+    """Make the metadata of a policy: its class, sizes and labels."""
+    return {
+        "format": POLICY_FORMAT,
+        "kind": policy.policy_class.name,
+        "horizon": None if policy.policy_class.is_infinite_horizon else policy.horizon,
+        "n_actions": policy.n_actions,
+        "states": policy.state_labels,
+        "actions": policy.action_labels,
+        "times": {time_labels.name: time_labels.labels}
+        if (time_labels := policy.time_labels).labels
+        else None,
+    }
+
+
+def make_certificate_path(policy_path: PathLike) -> Path:
+    """Get the path of the certificate of a policy in a CSV.
+
+    >>> make_certificate_path("policy.csv").name
+    'policy.certificate.json'
+    """
+    return Path(policy_path).with_suffix(".certificate.json")
+
+
+@check_arguments
+def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
+    """Load the certificate of a saved policy; None if it has none.
+
+    It is refused if the policy was changed since, or if ``model`` holds other models than those
+    it was proven for.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
+    >>> mmdp.save_policy(mmdp.solve(two, 2, certify_time=1), file)
+    >>> round(mmdp.io.load_certificate(file, two).value, 6)
+    7.0
+    """
+    file, policy = Path(path), load_policy(path, model)
+    document = _read_metadata(file).get("certificate")
+    with TableSource(file).prefix_errors():
+        return (
+            None
+            if document is None
+            else certificates.certificate_from_dict(document, policy, model)
+        )
+
+
+@check_arguments
+def load_objective(path: PathLike) -> Objective | None:
+    """Load the objective that a saved policy was solved for; None if its file has none.
+
+    JSON and Parquet files of a solution have it, unless it is a custom function.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.json"
+    >>> mmdp.save_policy(mmdp.solve(two, 2, objective="cvar:0.1"), file)
+    >>> mmdp.io.load_objective(file)
+    CVaR(alpha=0.1)
+    """
+    text = (
+        ""
+        if Path(path).suffix.lower() == ".csv"
+        else str(_read_metadata(Path(path)).get("objective") or "")
+    )
+    return as_objective(text) if text and Custom.key not in text.split(":") else None
+
+
+def _read_metadata(file: Path) -> dict[str, Any]:
+    """Read the metadata of a policy file, or of the certificate next to a CSV."""
+    if file.suffix.lower() == ".parquet":
+        return read_parquet(file)[1] or {}
+    if file.suffix.lower() == ".json":
+        return _read_json(file)
+    certificate_path = make_certificate_path(file)
+    return (
+        {"certificate": _read_json(certificate_path, [certificates.PROVE_AGAIN])}
+        if certificate_path.is_file()
+        else {}
+    )
+
+
+def _read_json(file: Path, remedies: Iterable[Remedy] = ()) -> Any:
+    """Read a JSON file, or raise an InputError."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise InputError(f"{file}: not a JSON file ({describe_error(error)})", remedies) from None
+
+
+@check_arguments
+def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
+    """Read a policy from ``.csv``, ``.parquet`` or ``.json``.
+
+    A table without a column ``time`` is a stationary policy, one with a column ``node`` a
+    finite-state controller. ``policy.objective`` is that of :func:`load_objective`.
+
+    With ``model``, labels are matched against its labels, and the policy is checked: every
+    state at every time, allowed actions only. Without it the ids of the file are used.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
+    >>> _ = file.write_text("time,state,action\\n0,up,go\\n0,down,stay\\n")
+    >>> model = mmdp.MMDP([[[1, 0], [0, 1]], [[1, 0], [0, 1]]], [[0, 1], [0, 1]],
+    ...                   states=["up", "down"], actions=["stay", "go"])
+    >>> mmdp.load_policy(file, model).actions.tolist()
+    [[1, 0]]
+    """
+    policy = _read_policy(Path(path), model)
+    with TableSource(Path(path)).prefix_errors():
+        policy._set_attributes(objective=load_objective(path))
+    return policy
+
+
+def _read_policy(file: Path, model: MMDP | None) -> Policy:
+    """Read a policy from a file of any format, and check it against a model."""
+    source, metadata, tree = TableSource(file), None, None
+    policy: Policy
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; check the path")
+    if file.suffix.lower() == ".json":
+        policy = _read_json_policy(file, model)
+        if model is None or policy.policy_class.uses_belief:
+            return policy
+        frame, tree = policy.to_frame(), policy if isinstance(policy, TreePolicy) else None
+    elif file.suffix.lower() == ".csv":
+        frame = read_csv(file, read_header(file))
+        _check_last_line(file, len(frame))
+    elif file.suffix.lower() == ".parquet":
+        frame, metadata = read_parquet(file)
+    else:
+        raise InputError(f"{file}: unknown suffix {file.suffix!r}; known are .csv, .parquet, .json")
+    if "time" in frame.columns or "node" in frame.columns:
+        policy = _policy_from_table(frame, source, model, metadata or {})
+    else:
+        row_policy = _policy_from_table(frame.assign(time=0), source, model, metadata or {})
+        assert isinstance(row_policy, MarkovPolicy)
+        policy = StationaryPolicy.from_row(row_policy)
+    if tree is not None:
+        assert isinstance(policy, (MarkovPolicy, StationaryPolicy))
+        policy = tree.reorder(policy)
+    if model is not None:
+        # a stationary one may be followed over any number of decisions
+        finite_policy = (
+            policy.to_markov(model.horizon or 1) if policy.horizon == math.inf else policy
+        )
+        with source.prefix_errors():
+            finite_policy.check(model)
+    return policy
+
+
+def _read_json_policy(path: Path, model: MMDP | None) -> Policy:
+    """Read a policy from a JSON file."""
+    document = _read_json(path)
+    if not isinstance(document, dict) or document.get("format") != POLICY_FORMAT:
+        raise InputError(
+            f"{path}: not a policy saved by mmdp (no format {POLICY_FORMAT!r}); write it with "
+            "save_policy()"
+        )
+    if not all(
+        _is_rectangular(document.get(name))
+        for name in ("policy", "probabilities", "nodes", "moves")
+    ):
+        raise InputError(f"{path}: rows of different lengths; every time has the same states")
+    labels = {
+        "n_actions": document.get("n_actions"),
+        "state_labels": document.get("states"),
+        "action_labels": document.get("actions"),
+        "time_labels": document.get("times"),
+    }
+    try:
+        if "nodes" in document:
+            node_transitions = _parse_node_transitions(document["moves"], len(document["first"]))
+            controller = MemoryPolicy(
+                document["nodes"], node_transitions, document["first"], **labels
+            )
+            return (
+                _restore_belief_policy(document, controller, model)
+                if "alphas" in document
+                else controller
+            )
+        probabilities = document.get("probabilities")
+        policy = MarkovPolicy(document.get("policy"), probabilities=probabilities, **labels)
+        is_stationary = document.get("kind") == "stationary" or document.get("horizon", 0) is None
+        table_policy = StationaryPolicy.from_row(policy) if is_stationary else policy
+        if "tree" not in document:
+            return table_policy
+        return TreePolicy.from_dict(
+            table_policy,
+            document["features"],
+            document["time"],
+            document["tree"],
+            document.get("fallback"),
+        )
+    except InputError as error:
+        raise error.with_location(path) from None
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: {describe_error(error)}") from None
+    except RecursionError:
+        raise InputError(f"{path}: policy actions are nested too deeply for a table") from None
+
+
+def _restore_belief_policy(
+    document: Mapping[str, Any], controller: MemoryPolicy, model: MMDP | None
+) -> Policy:
+    """Restore a policy by state and belief of these models; for others, its controller."""
+    from mmdp.core.methods.belief_grid import BeliefGridPolicy
+
+    if (
+        model is not None
+        and document["models"] == model.fingerprint()
+        and _has_same_labels(controller, model)
+    ):
+        horizon, alphas = document["horizon"] or math.inf, np.array(document["alphas"], np.float64)
+        if alphas.shape != (*controller.actions.shape, model.n_models):
+            raise ValueError(
+                f"alphas of shape {alphas.shape} for nodes of {controller.actions.shape}"
+            )
+        return BeliefGridPolicy(
+            model, horizon, alphas, controller.controller, kernels.get_backend("numpy")
+        )
+    if document["horizon"] is None:
+        raise InputError(
+            "a belief policy with infinite horizon needs the models that it was solved for",
+            ["load it with these models", "solve again"],
+        )
+    return controller
+
+
+def _has_same_labels(policy: Policy, model: MMDP) -> bool:
+    """Whether the labels of a policy, if any, are those of the model in the same order."""
+    model_labels = get_label_kwargs(model)
+    return all(
+        getattr(policy, name) in (None, model_labels[name])
+        for name in ("state_labels", "action_labels")
+    )
+
+
+def _is_rectangular(table: Any) -> bool:
+    """Whether nested lists have one length at every depth.
+
+    >>> _is_rectangular([[0, 1], [1, 0]]), _is_rectangular([[0, 1], [1]]), _is_rectangular([0, [1]])
+    (True, False, False)
+    """
+    level = [table]
+    while level:
+        lengths = {len(x) if isinstance(x, list) else None for x in level}
+        if len(lengths) > 1:
+            return False
+        if None in lengths:
+            return True
+        level = [y for x in level for y in x]
+    return True
+
+
+def _policy_from_table(
+    frame: pd.DataFrame, source: TableSource, model: MMDP | None, metadata: Mapping[str, Any]
+) -> MarkovPolicy | MemoryPolicy:
+    """Build a policy from a table by time and state, and by node if it has nodes."""
+    time_column = TimeLabels.find_column(frame, KNOWN_COLUMNS)
+    _check_columns([str(x) for x in frame.columns if x != time_column], source)
+    if not len(frame):
+        source.fail("a header but no rows; expected one row per time and state")
+    frame = frame.reset_index(drop=True)
+    may_be_empty = [
+        x for x in ("state", "action") if f"id{x}" in frame or "" in _get_labels(model, x)
+    ]
+    may_be_empty += [] if time_column is None else [time_column]
+    is_empty = (frame.drop(columns=may_be_empty).astype(str) == "").any(axis=1)
+    source.fail_where(
+        is_empty, "an empty cell; fill it in, or write the file again if the line is cut"
+    )
+    time = parse_ids(parse_floats(frame["time"], "time", source), "time", source)
+    s, states = _parse_axis_ids(frame, "state", source, model, metadata)
+    a, actions = _parse_axis_ids(frame, "action", source, model, metadata)
+    if model is not None:
+        n_states, n_actions = model.n_states, model.n_actions
+    else:
+        n_states = len(states) if states else int(s.max()) + 1
+        n_actions = max(len(actions or ()), int(a.max()) + 1, int(metadata.get("n_actions") or 0))
+    shape = (int(time.max()) + 1, n_states, n_actions)
+    time_labels = (
+        TimeLabels.from_columns(frame.assign(time=time), KNOWN_COLUMNS)
+        if model is None
+        else model.time_labels
+    )
+    labels: dict[str, Any] = {
+        "state_labels": states,
+        "action_labels": actions,
+        "time_labels": time_labels,
+    }
+    if "node" in frame.columns:
+        policy = _controller_from_table(frame, time, s, a, shape, source, labels)
+        return policy if model is None else MemoryPolicy.for_model(model, policy.controller)
+    is_randomized = "probability" in frame.columns
+    _check_complete(time, s, a if is_randomized else np.zeros_like(a), shape, source, model)
+    if not is_randomized:
+        table = np.empty(shape[:2], dtype=np.int32)
+        table[time, s] = a
+        return MarkovPolicy(table, n_actions=n_actions, **labels)
+    probabilities = np.zeros(shape)
+    probabilities[time, s, a] = parse_floats(frame["probability"], "probability", source)
+    with source.prefix_errors():
+        return MarkovPolicy(probabilities=probabilities, **labels)
+
+
+def _controller_from_table(
+    frame: pd.DataFrame,
+    time: IntArray,
+    s: IntArray,
+    a: IntArray,
+    shape: tuple[int, int, int],
+    source: TableSource,
+    labels: Mapping[str, Any],
+) -> MemoryPolicy:
+    """Build a finite-state controller from a table of :meth:`MemoryPolicy.to_frame`."""
+    node = parse_ids(parse_floats(frame["node"], "node", source), "node", source)
+    T, S, n_actions = shape
+    N = int(node.max()) + 1
+    cell_ids = (time * S + s) * N + node
+    source.fail_where(
+        pd.Series(cell_ids).duplicated(),
+        lambda i: f"time {time[i]}, state {s[i]}, node {node[i]} is given twice; keep one row",
+    )
+    if len(cell_ids) != T * S * N:
+        source.fail(f"{len(cell_ids)} rows for {T} times, {S} states and {N} nodes; give every one")
+    order = np.argsort(cell_ids)
+    actions = a[order].reshape(T, S, N)
+    transition_texts = frame["moves"].astype(str).to_numpy()[order].reshape(actions.shape)
+    is_initial = ((frame["start"].astype(str) == "yes") & (time == 0)).to_numpy()[order]
+    initial_nodes = is_initial.reshape(actions.shape)[0].argmax(axis=1)
+    with source.prefix_errors():
+        node_transitions = _parse_node_transitions(transition_texts, S)
+        return MemoryPolicy(actions, node_transitions, initial_nodes, n_actions=n_actions, **labels)
+
+
+def _parse_node_transitions(texts: npt.ArrayLike, n_states: int) -> npt.NDArray[np.uint8]:
+    """Parse node transitions (T, S, N, S') from their texts (T, S, N)."""
+    texts = np.array(texts, dtype=object)
+    N, parse_cached = texts.shape[-1], functools.cache(parse_transitions)
+    rows = [parse_cached(str(text), i % N, n_states) for i, text in enumerate(texts.reshape(-1))]
+    return np.stack(rows).reshape(*texts.shape, n_states)
+
+
+def _check_last_line(file: Path, n_rows: int) -> None:
+    """Refuse a file without a line break at its end: its last number may be cut off."""
+    with file.open("rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        if n_rows and stream.read() not in b"\r\n":
+            TableSource(file).fail(
+                "the last line has no line break, so the file may be cut; write it again, or add a "
+                "line break if it is complete",
+                n_rows - 1,
+            )
+
+
+def _check_columns(names: list[str], source: TableSource) -> None:
+    """Refuse unknown and missing columns of a policy."""
+    has_nodes = "node" in names
+    known, n_required = (CONTROLLER_COLUMNS, 6) if has_nodes else (MARKOV_COLUMNS, 3)
+    expected = (
+        "time,state,node,action,moves,start" if has_nodes else "[time,]state,action[,probability]"
+    )
+    source.check_columns(names, known, known[:n_required], f"a policy has {expected}, time from 0")
+
+
+def _parse_axis_ids(
+    frame: pd.DataFrame,
+    axis: str,
+    source: TableSource,
+    model: MMDP | None,
+    metadata: Mapping[str, Any],
+) -> tuple[IntArray, Labels | None]:
+    """Parse the ids and labels of the states or actions of a policy table."""
+    text, id_column = frame[axis].astype(str), f"id{axis}"
+    labels = _get_labels(model, axis)
+    if labels or id_column not in frame.columns:  # blanks around a label, unless it has them
+        is_ambiguous = len({x.strip() for x in labels}) < len(labels)
+        text = text.where(text.isin(labels) | is_ambiguous, text.str.strip())
+    if id_column in frame.columns:
+        given_ids = parse_ids(parse_floats(frame[id_column], id_column, source), axis, source)
+        _check_label_ids(text, given_ids, axis, source)
+    if labels:
+        return _find_ids_by_label(text, axis, source, labels)
+    if id_column not in frame.columns and not is_finite_number(text).all():
+        row = int(np.argmin(is_finite_number(text)))
+        label = text.iloc[row]
+        remedy = (
+            f"load it with the model that has these {axis}s"
+            if model is None
+            else f"give ids, as the model has no labels of {axis}s"
+        )
+        source.fail(f"{axis} {label!r} is a label without an id; {remedy}", row)
+    column = frame[id_column] if id_column in frame.columns else text
+    ids = parse_ids(parse_floats(column, id_column, source), axis, source)
+    if model is not None:
+        limit = getattr(model, f"n_{axis}s")
+        problem = f"does not exist; the model has {pluralize(limit, axis)}"
+        source.fail_where(ids >= limit, lambda i: f"{axis} {ids[i]} {problem}")
+        return ids, None
+    stored_labels = metadata.get(f"{axis}s")
+    # labels are given next to their ids; one huge id must not make a huge list
+    if stored_labels is None and (text != ids.astype(str)).any() and ids.max() < 2 * len(ids):
+        label_by_id = dict(zip(ids.tolist(), text, strict=True))
+        stored_labels = [label_by_id.get(i, str(i)) for i in range(int(ids.max()) + 1)]
+    return ids, None if stored_labels is None else tuple(map(str, stored_labels))
+
+
+def _get_labels(model: MMDP | None, axis: str) -> Labels:
+    """Get the labels of a model for states or actions; empty if it has none."""
+    labels: Labels = () if model is None else getattr(model, f"{axis}_labels")
+    return labels if model is not None and model.has_labels[axis] else ()
+
+
+def _find_ids_by_label(
+    text: pd.Series, axis: str, source: TableSource, labels: Labels
+) -> tuple[IntArray, Labels]:
+    """Find the ids of a column of labels, or of ids if not all are labels."""
+    ids = ColumnLabels(axis, len(labels), labels).find_ids(text)
+    ids_or_numbers = ids if ids.min() >= 0 else ColumnLabels(axis, len(labels)).find_ids(text)
+    if ids_or_numbers.min() < 0:
+        source.fail_where(
+            ids < 0, lambda i: f"the model has no {axis} {text.iloc[i]!r}; correct it"
+        )
+    return ids_or_numbers, labels
+
+
+def _check_label_ids(text: pd.Series, ids: IntArray, axis: str, source: TableSource) -> None:
+    """Refuse labels with two ids, and ids with two labels."""
+    table = pd.DataFrame({"text": text, "id": ids})
+    has_other_id = table.groupby("text")["id"].transform("first") != table["id"]
+    has_other_text = table.groupby("id")["text"].transform("first") != table["text"]
+    source.fail_where(
+        has_other_id | has_other_text,
+        lambda i: (
+            f"id{axis} is {ids[i]} for {axis} {text.iloc[i]!r}, unlike in an earlier line; "
+            "correct one of them"
+        ),
+    )
+
+
+def _check_complete(
+    time: IntArray,
+    s: IntArray,
+    a: IntArray,
+    shape: tuple[int, int, int],
+    source: TableSource,
+    model: MMDP | None,
+) -> None:
+    """Refuse tables that lack a time and state, or have one twice, before allocation."""
+    horizon, n_states, n_actions = shape
+    cells = np.unique(time * n_states + s)
+    if len(cells) < horizon * n_states:
+        gaps = np.flatnonzero(cells != np.arange(len(cells)))
+        t0, s0 = divmod(int(gaps[0]) if len(gaps) else len(cells), n_states)
+        name = model.state_labels[s0] if model is not None else s0
+        source.fail(f"no action for time {t0}, state {name!r}; give every state at every time")
+    source.fail_where(
+        pd.Series((time * n_states + s) * n_actions + a).duplicated(),
+        lambda i: (
+            f"time {time[i]}, state {s[i]} is given twice; keep one row "
+            "(or add a probability column for a randomized policy)"
+        ),
+    )

@@ -1,0 +1,302 @@
+"""Folders of shards: ``part-*.npz`` or ``part-*.parquet``, each with some of the models.
+
+Every file is a model as :func:`mmdp.save` writes it; in the order of their names they are one
+model. They have the same states, actions and discount. Models of different files have equal weights
+unless the files have total weights, as :func:`save_shards` writes them.
+
+Shards are read one after the other into the arrays of the result, so that loading takes little
+more memory than the result and one shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.arguments import check_arguments
+from mmdp.core.errors import InputError, Remedy
+from mmdp.core.kernels.problem import Shard, empty_aligned
+from mmdp.core.memory import check_memory
+from mmdp.core.model import MMDP
+from mmdp.core.text import pluralize
+from mmdp.core.transitions import SparseTransitions
+from mmdp.core.validate import check_int, check_not_sharded
+from mmdp.data.io.npz import MODEL_FORMAT, model_from_arrays, model_to_arrays, open_npz, save_npz
+from mmdp.data.io.parquet import read_parquet, save_parquet
+from mmdp.data.io.reading import TableSource
+from mmdp.data.io.writing import PathLike, write_all_atomic
+
+LARGE_ARRAYS = ("p", "r", "terminal", "next_rewards")  # the arrays by model, models last
+SHARED_FIELDS = (
+    "allowed",
+    "initial_given",
+    "discount",
+    "horizon",
+    "allow_missing",
+    "states",
+    "actions",
+)
+ArrayMapping = Mapping[str, Any]
+TableReader = Callable[[Path], MMDP]
+
+
+def find_shard_files(folder: Path) -> list[Path]:
+    """Find the files of a folder of shards, in order; none if it is another folder."""
+    files_by_suffix = [sorted(folder.glob(f"part-*{suffix}")) for suffix in (".npz", ".parquet")]
+    return files_by_suffix[0] or files_by_suffix[1]
+
+
+@check_arguments
+def save_shards(model: MMDP, folder: PathLike, n_shards: int, *, suffix: str = ".npz") -> None:
+    """Write models as a folder of ``n_shards`` files, which :func:`mmdp.load` reads.
+
+    ``suffix`` is ``".npz"``, the fastest to read, or ``".parquet"``. All files are written or
+    none; shards that the folder held before are replaced.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> mmdp.io.save_shards(mmdp.MMDP([[[[1.0]]]] * 5, [[2.0]]), folder, 2)
+    >>> [file.name for file in sorted(folder.iterdir())], mmdp.load(folder).n_models
+    (['part-00000.npz', 'part-00001.npz'], 5)
+    """
+    check_int(n_shards, "n_shards")
+    check_not_sharded(model.problem, "a folder of shards")
+    if model.is_switching:
+        raise InputError("models that switch cannot be divided into shards; save them as one .npz")
+    if model.storage == "events":
+        raise InputError("exogenous events cannot be divided into shards; save them as one .npz")
+    if suffix not in (".npz", ".parquet"):
+        raise InputError(f"suffix={suffix!r} is not '.npz' or '.parquet'; use one of them")
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+
+    def write_shard(i: int, path: Path) -> None:
+        local_models = Shard(i, n_shards, model.n_models).local_models
+        shard_model, total_weight = (
+            model.subset(local_models),
+            float(model.weights[local_models].sum()),
+        )
+        if suffix == ".npz":
+            save_npz(shard_model, path, total_weight=total_weight)
+        else:
+            save_parquet(shard_model, path, total_weight=total_weight)
+
+    Shard.parse((0, n_shards), model.n_models)
+    files = {target / f"part-{i:05}{suffix}": partial(write_shard, i) for i in range(n_shards)}
+    write_all_atomic(files, stale=[file for file in find_shard_files(target) if file not in files])
+
+
+def load_shards(
+    files: Sequence[Path], shard: tuple[int, int] | None, read_table: TableReader
+) -> MMDP:
+    """Load the models of all files, or of shard i of n, given as (i, n)."""
+    headers: list[ArrayMapping] = []
+    for file in files:
+        headers.append(_read_small_arrays(file, read_table, headers[0] if headers else {}))
+    _check_shards_agree(files, headers)
+    if any("model_transitions" in header for header in headers):
+        raise InputError(
+            f"{files[0].parent}: models that switch cannot be divided into shards; use one file"
+        )
+    weights = np.concatenate([header["weights"] * header["total_weight"] for header in headers])
+    local_shard = None if shard is None else Shard.parse(shard, len(weights))
+    local_models = slice(0, len(weights)) if local_shard is None else local_shard.local_models
+    arrays = {**headers[0], **_concatenate_fields(headers), "weights": weights / weights.sum()}
+    arrays["initial"] = _concatenate_initial(headers, local_models)
+    indptr, indices = arrays["indptr"], arrays["indices"] = _union_patterns(headers)
+    builder = _ShardArrays(
+        local_models, indptr, indices, any(header["has_next_rewards"] for header in headers)
+    )
+    start = 0
+    for file, header in zip(files, headers, strict=True):
+        stop = start + len(header["weights"])
+        if start < local_models.stop and local_models.start < stop:
+            with _open_shard(file, read_table) as file_arrays:
+                builder.add_file(file_arrays, header, start)
+        start = stop
+    return model_from_arrays({**arrays, **builder.arrays}, local_shard)
+
+
+class _ShardArrays:
+    """Large arrays of the local models, filled file by file."""
+
+    def __init__(
+        self,
+        local_models: slice,
+        indptr: npt.NDArray[np.int64],
+        indices: npt.NDArray[np.int32],
+        has_next_rewards: bool,
+    ) -> None:
+        self.local_models, self.indptr, self.indices, self.has_next_rewards = (
+            local_models,
+            indptr,
+            indices,
+            has_next_rewards,
+        )
+        self.arrays: dict[str, npt.NDArray[Any]] = {}
+
+    def add_file(self, file_arrays: ArrayMapping, header: ArrayMapping, first_model: int) -> None:
+        """Add the local models of a file, whose first model has the id ``first_model``."""
+        n_models = len(header["weights"])
+        low, high = (
+            max(self.local_models.start, first_model),
+            min(self.local_models.stop, first_model + n_models),
+        )
+        source_models, target_models = (
+            slice(low - x, high - x) for x in (first_model, self.local_models.start)
+        )
+        is_same_pattern = np.array_equal(header["indices"], self.indices)
+        is_same_pattern = is_same_pattern and np.array_equal(header["indptr"], self.indptr)
+        entries: Any = slice(None)
+        if not is_same_pattern:
+            union_pattern = _make_pattern(header, indptr=self.indptr, indices=self.indices)
+            entries = np.searchsorted(
+                union_pattern.flat_indices, _make_pattern(header).flat_indices
+            )
+        for name in LARGE_ARRAYS if self.has_next_rewards else LARGE_ARRAYS[:-1]:
+            values = (
+                _get_next_rewards(file_arrays, header)
+                if name == "next_rewards"
+                else file_arrays[name]
+            )
+            is_on_pattern = name in ("p", "next_rewards")
+            target = self._get_target(name, values, is_on_pattern)
+            if is_on_pattern:
+                target[:, entries, target_models] = values[..., source_models]
+            else:
+                target[..., target_models] = values[..., source_models]
+
+    def _get_target(
+        self, name: str, values: npt.NDArray[Any], is_on_pattern: bool
+    ) -> npt.NDArray[Any]:
+        """Get the array of a name, allocated at the first call."""
+        if name not in self.arrays:
+            n_models = self.local_models.stop - self.local_models.start
+            shape = [*values.shape[:-1], n_models]
+            if is_on_pattern:
+                shape[1] = len(self.indices)
+            check_memory(
+                8 * int(np.prod(shape)),
+                f"{name} of {pluralize(n_models, 'model')}",
+                [Remedy("shard", verb="load a shard in each of several processes with")],
+            )
+            self.arrays[name] = empty_aligned(*shape)
+            if is_on_pattern and shape[1] != values.shape[1]:
+                self.arrays[name][:] = 0.0
+        return self.arrays[name]
+
+
+def _get_next_rewards(file_arrays: ArrayMapping, header: ArrayMapping) -> npt.NDArray[Any]:
+    """Get the rewards by next state of a file, expanded from rewards by pair if needed."""
+    if header["has_next_rewards"]:
+        return file_arrays["next_rewards"]
+    r = file_arrays["r"]
+    return np.repeat(r.reshape(len(r), -1, r.shape[-1]), np.diff(header["indptr"]), axis=1)
+
+
+def _make_pattern(header: ArrayMapping, **replacements: npt.NDArray[Any]) -> SparseTransitions:
+    """Make the sparsity pattern of a file, or another of its shape, without values."""
+    fields = {**header, **replacements}
+    shape = (len(fields["weights"]), *fields["allowed"].shape)
+    return SparseTransitions(
+        shape, fields["indptr"], fields["indices"], np.empty(0), bool(fields["is_dense"])
+    )
+
+
+def _union_patterns(
+    headers: Sequence[ArrayMapping],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Compute indptr and indices of the union of the sparsity patterns."""
+    first_header = headers[0]
+    is_same = all(
+        np.array_equal(header[name], first_header[name])
+        for header in headers
+        for name in ("indptr", "indices")
+    )
+    if is_same:
+        return first_header["indptr"], first_header["indices"]
+    keys = np.unique(np.concatenate([_make_pattern(header).flat_indices for header in headers]))
+    union = SparseTransitions.from_flat_indices(
+        _make_pattern(first_header).shape, keys, np.empty(0)
+    )
+    return union.indptr, union.indices
+
+
+def _concatenate_fields(headers: Sequence[ArrayMapping]) -> dict[str, Any]:
+    """Concatenate the fields by model, and whether the pattern is dense."""
+    fields = {
+        name: np.concatenate([header[name] for header in headers])
+        for name in headers[0]
+        if name.startswith("parameter_") and not name.endswith("_name")
+    }
+    if all("models" in header for header in headers):
+        fields["models"] = np.concatenate([header["models"] for header in headers])
+    return {**fields, "is_dense": all(bool(header["is_dense"]) for header in headers)}
+
+
+def _concatenate_initial(headers: Sequence[ArrayMapping], local_models: slice) -> npt.NDArray[Any]:
+    """Join initial distributions: (S,), or (M, S) of the local models if files differ."""
+    first_initial = headers[0]["initial"]
+    if first_initial.ndim == 1 and all(
+        np.array_equal(header["initial"], first_initial) for header in headers
+    ):
+        return first_initial
+    shapes = [(len(header["weights"]), first_initial.shape[-1]) for header in headers]
+    rows = [np.broadcast_to(x["initial"], shape) for x, shape in zip(headers, shapes, strict=True)]
+    return np.concatenate(rows)[local_models]
+
+
+def _check_shards_agree(files: Sequence[Path], headers: Sequence[ArrayMapping]) -> None:
+    """Refuse files whose shared fields differ."""
+    names = [*SHARED_FIELDS, *(name for name in headers[0] if name.startswith("parameter_"))]
+    for file, header in zip(files, headers, strict=True):
+        for name in names:
+            is_per_model = name.startswith("parameter_") and not name.endswith("_name")
+            value, expected = (np.asarray(x.get(name)) for x in (header, headers[0]))
+            if not (name in header if is_per_model else np.array_equal(value, expected)):
+                raise InputError(
+                    f"{file}: {name.replace('_', ' ')} differ from those of {files[0].name}; "
+                    "save the shards again from one model"
+                )
+
+
+def _read_small_arrays(
+    file: Path, read_table: TableReader, first_header: ArrayMapping
+) -> ArrayMapping:
+    """Read the small arrays of a file, and whether it has rewards by next state.
+
+    Arrays that are equal to those of the first file are held once.
+    """
+    with _open_shard(file, read_table) as file_arrays:
+        header = {name: file_arrays[name] for name in file_arrays if name not in LARGE_ARRAYS}
+        has_next_rewards = "next_rewards" in file_arrays
+    if str(header.get("format")) != MODEL_FORMAT:
+        TableSource(file).fail(
+            "not a model saved by this version of mmdp; save shards with mmdp.io.save_shards"
+        )
+    header |= {
+        k: first_header[k]
+        for k, v in header.items()
+        if k in first_header and np.array_equal(v, first_header[k])
+    }
+    return {
+        "total_weight": len(header["weights"]),
+        **header,
+        "has_next_rewards": has_next_rewards,
+    }
+
+
+def _open_shard(file: Path, read_table: TableReader) -> AbstractContextManager[ArrayMapping]:
+    """Open the arrays of a file by name."""
+    if file.suffix.lower() != ".parquet":
+        return open_npz(file)
+    metadata = read_parquet(file)[1] or {}
+    weight_field = {"total_weight": metadata["total_weight"]} if "total_weight" in metadata else {}
+    arrays = model_to_arrays(read_table(file)) | weight_field
+    return nullcontext({name: np.asarray(value) for name, value in arrays.items()})

@@ -1,0 +1,197 @@
+"""Checks of fitted models: pairs that the log lacks, and coverage of the true return."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mmdp.core.arguments import PositiveInt, Seed, Unchecked, check_arguments
+from mmdp.core.errors import InputError
+from mmdp.core.model import MMDP, Evidence
+from mmdp.core.policies.planner import Planner
+from mmdp.core.solution import Solution
+from mmdp.core.solve import evaluate
+from mmdp.data.domains._common import spawn_generators
+from mmdp.data.io.labels import ColumnLabels, IntArray
+from mmdp.data.io.reading import TableSource
+from mmdp.data.posterior.counts import TransitionCounts
+from mmdp.data.posterior.dirichlet import ModelBatch, sample_models
+from mmdp.data.posterior.log import TransitionLog
+from mmdp.data.posterior.prior import DirichletRows, Prior
+from mmdp.data.posterior.rewards import RewardPosterior
+
+QUANTILES = (0.05, 0.95)
+
+
+class Coverage(NamedTuple):
+    """Number of simulated logs whose range covers the true return, and number of logs."""
+
+    n_covered: int
+    n_logs: int
+
+
+@check_arguments
+def find_unseen_pairs(model: MMDP) -> tuple[tuple[str, str], ...]:
+    """List the (state, action) pairs that the log of fitted models lacks; none for other models.
+
+    >>> import mmdp
+    >>> log = {"state": ["up", "down"], "action": ["run", "fix"], "next_state": ["up", "up"],
+    ...        "reward": [1.0, 0.0]}
+    >>> mmdp.posterior.find_unseen_pairs(mmdp.fit(log, n_models=2).train)
+    (('up', 'fix'), ('down', 'run'))
+    """
+    if model.evidence is None:
+        return ()
+    is_unseen = _make_counts(model, model.evidence).pair_counts.reshape(model.n_states, -1) == 0
+    is_unseen[list(model.evidence.prior["absorbing"])] = False
+    return tuple((model.state_labels[s], model.action_labels[a]) for s, a in np.argwhere(is_unseen))
+
+
+def can_simulate_logs(model: MMDP) -> bool:
+    """Whether logs like that of the model can be simulated and fitted again."""
+    evidence, problem = model.evidence, model.problem
+    if evidence is None or model.horizon is not None or problem.shard is not None:
+        return False
+    return problem.model_transitions is None and all(
+        value is not None for value in evidence.prior.values()
+    )
+
+
+@check_arguments
+def coverage(
+    model: MMDP,
+    policy: Unchecked[Planner | Solution],
+    *,
+    n_logs: PositiveInt = 20,
+    n_models: PositiveInt = 100,
+    seed: Seed = 0,
+) -> Coverage:
+    """Count the simulated logs whose 90% range of returns covers the true return.
+
+    A posterior predictive check. Every log comes from a model of the posterior, and has as many
+    transitions from each state and action as the log of ``model``. ``n_models`` are fitted to it
+    with the same prior, and the range holds the returns of the policy in nine tenths of them.
+    Rewards are taken as known. Pairs that the log lacks are in no simulated log either.
+
+    >>> import mmdp
+    >>> log = {"state": [0] * 5, "action": [0, 0, 0, 1, 1], "next_state": [1, 1, 2, 1, 2],
+    ...        "reward": [1.0, 1.0, 0.0, 1.0, 0.0], "terminated": [True] * 5}
+    >>> for support in ("all", "seen"):
+    ...     model = mmdp.fit(log, n_models=50, support=support, initial={0: 1.0}).train
+    ...     print(mmdp.posterior.coverage(model, mmdp.solve(model, 1)))
+    Coverage(n_covered=17, n_logs=20)
+    Coverage(n_covered=13, n_logs=20)
+    """
+    if not can_simulate_logs(model):
+        raise InputError(
+            "coverage() needs models made by fit(), which do not switch, in one process"
+        )
+    refitter, rng = _Refitter(model), spawn_generators(seed, 1)[0]
+    true_models = refitter.sample_models(refitter.posterior_rows, n_logs, rng)
+    n_covered = 0
+    for m, value in enumerate(evaluate(true_models, policy).returns.tolist()):
+        posterior_rows = refitter.prior.make_rows(
+            refitter.simulate_counts(true_models, m, rng), refitter.log
+        )
+        returns = evaluate(refitter.sample_models(posterior_rows, n_models, rng), policy).returns
+        low, high = np.quantile(returns, QUANTILES)
+        rounding = 1e-9 * np.abs(returns).max()
+        n_covered += bool(low - rounding <= value <= high + rounding)
+    return Coverage(n_covered, n_logs)
+
+
+class _Refitter:
+    """Refits of models: the counts of their log, the prior and the mean rewards."""
+
+    def __init__(self, model: MMDP) -> None:
+        assert model.evidence is not None
+        self.model, self.counts = model, _make_counts(model, model.evidence)
+        self.prior, self.log = Prior(**model.evidence.prior), _make_empty_log(model)
+        self.posterior_rows = self.prior.make_rows(self.counts, self.log)
+
+    def sample_models(
+        self, posterior_rows: DirichletRows, n_models: int, rng: np.random.Generator
+    ) -> MMDP:
+        """Sample models from the posterior, with mean rewards."""
+        model = self.model
+        fields: dict[str, Any] = {
+            "states": model.state_labels if model.has_labels["state"] else None,
+            "actions": model.action_labels if model.has_labels["action"] else None,
+            "initial": np.atleast_2d(model.initial).mean(axis=0),
+            "discount": model.discount,
+            "terminal": model.terminal.mean(axis=0),
+        }
+        return sample_models(
+            posterior_rows,
+            self._make_mean_rewards(posterior_rows),
+            self.counts,
+            ModelBatch.from_shard(None, n_models),
+            rng,
+            fields,
+        )
+
+    def _make_mean_rewards(self, posterior_rows: DirichletRows) -> RewardPosterior:
+        """Make the mean rewards of the models, on the sparsity pattern of the posterior."""
+        problem, shape = self.model.problem, (self.model.n_states, self.model.n_actions)
+        next_rewards = self.model.pattern_rewards
+        if next_rewards is None:
+            return RewardPosterior(
+                shape,
+                posterior_rows.is_absorbing,
+                values=np.asarray(problem.r)[0].mean(axis=-1).reshape(-1),
+            )
+        keys, mean_rewards = _compute_keys(self.model), next_rewards[0].mean(axis=-1)
+        positions = np.minimum(np.searchsorted(keys, posterior_rows.keys), len(keys) - 1)
+        values = np.where(keys[positions] == posterior_rows.keys, mean_rewards[positions], 0.0)
+        return RewardPosterior(
+            shape,
+            posterior_rows.is_absorbing[posterior_rows.keys // shape[0]],
+            is_by_next_state=True,
+            values=values,
+        )
+
+    def simulate_counts(
+        self, true_models: MMDP, m: int, rng: np.random.Generator
+    ) -> TransitionCounts:
+        """Simulate as many transitions from each pair as the log has, in model m."""
+        table, pair_counts = true_models.problem.storage.to_table(), self.counts.pair_counts
+        p, rows = table.p[0][:, m], np.flatnonzero(pair_counts)
+        row_lengths = np.diff(table.indptr)[rows]
+        # the entries of a row stand at the end of a line: multinomial gives the rest to the last
+        entry_ids = table.indptr[rows + 1][:, None] - np.arange(row_lengths.max(), 0, -1)
+        is_entry = entry_ids >= table.indptr[rows][:, None]
+        probs = np.where(is_entry, p[entry_ids], 0.0)
+        counts = rng.multinomial(pair_counts[rows], probs / probs.sum(axis=1, keepdims=True))
+        keys, counts = _compute_keys(true_models)[entry_ids[is_entry]], counts[is_entry]
+        return self.counts._replace(keys=keys[counts > 0], counts=counts[counts > 0])
+
+
+def _make_counts(model: MMDP, evidence: Evidence) -> TransitionCounts:
+    """Make the transition counts of the log that a model was fitted to."""
+    rows = evidence.flat_indices // model.n_states
+    pair_counts = np.bincount(rows, evidence.counts, model.n_states * model.n_actions)
+    return TransitionCounts(
+        model.n_states,
+        model.n_actions,
+        evidence.flat_indices,
+        evidence.counts,
+        pair_counts.astype(np.int64),
+    )
+
+
+def _compute_keys(model: MMDP) -> IntArray:
+    table = model.problem.storage.to_table()
+    return np.asarray(table.get_entry_rows() * model.n_states + table.indices, np.int64)
+
+
+def _make_empty_log(model: MMDP) -> TransitionLog:
+    """Make a log without rows, with the sizes of a model."""
+    empty: IntArray = np.empty(0, np.int64)
+    states, actions = (
+        ColumnLabels("state", model.n_states, None),
+        ColumnLabels("action", model.n_actions, None),
+    )
+    return TransitionLog(
+        empty, empty, empty, None, None, None, None, states, actions, TableSource("log")
+    )

@@ -1,0 +1,281 @@
+"""Prior of transitions, and the rows of the posterior: pseudo-counts plus counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.arguments import Label, check_arguments
+from mmdp.core.errors import InputError, Remedy
+from mmdp.core.text import pluralize
+from mmdp.core.transitions import Array, as_float_array
+from mmdp.core.validate import align_to_labels
+from mmdp.data.domains._common import check_choice
+from mmdp.data.io.labels import IntArray
+from mmdp.data.posterior.counts import TransitionCounts, check_fit_size
+from mmdp.data.posterior.log import TransitionLog
+
+Mask = npt.NDArray[np.bool_]
+ScalarT = TypeVar("ScalarT", bound=np.generic)
+UnseenRule = Literal["prior", "error", "absorb", "forbid"]
+UNSEEN_RULES = ("prior", "error", "absorb", "forbid")
+PSEUDO_COUNT_RULES = ("pooled", "symmetric")
+JEFFREYS_COUNT = 0.5  # the pseudo-count of Jeffreys' prior
+
+
+class DirichletRows(NamedTuple):
+    """Dirichlet parameters alpha + n on sorted keys, and masks (S A,) of the pairs.
+
+    Pairs in ``is_absorbing`` stay in their state and earn 0.
+    """
+
+    keys: IntArray
+    alpha: Array
+    allowed: Mask
+    is_absorbing: Mask
+    unseen_rows: IntArray
+    prior_totals: Array
+
+
+@check_arguments
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Prior of the transitions for :func:`fit`.
+
+    Parameters
+    ----------
+    pseudo_counts
+        ``"pooled"``: half an observation of each next state that followed the state in the log,
+        after any action. With fewer than two next states, another half is spread over all states,
+        so that a transition seen once is not certain. ``"symmetric"``: one of every next state of
+        the support. Or an array (S, S') or one that broadcasts to (S, A, S'), 0 for impossible
+        transitions.
+    concentration
+        A factor for the pseudo-counts.
+    support
+        Possible next states: ``"all"`` that the pseudo-counts allow; ``"seen"``, those that
+        followed the same action, so that a single one is certain in every model; or
+        a mask (S, S') or one that broadcasts to (S, A, S').
+    unseen
+        How to treat a pair (s, a) that is not in the log. ``"prior"``: sample it from the prior
+        (its reward is then the overall average). ``"error"``: refuse. ``"absorb"``: stay there
+        and earn 0. ``"forbid"``: do not allow it (a state that is never left stays and earns 0).
+    absorbing
+        States that end an episode: they stay and earn 0, even if the log has other transitions. So
+        do those in which a log with a column ``terminated`` ends its episodes.
+
+    >>> import mmdp
+    >>> log = {"state": ["up", "down"], "action": ["run", "run"], "next_state": ["up", "down"]}
+    >>> few = mmdp.posterior.Prior("symmetric", concentration=0.5, absorbing=["down"])
+    >>> model = mmdp.fit(log, n_models=2000, prior=few, rewards=[[1.0], [0.0]]).train
+    >>> bool(abs(model.transitions[:, 0, 0, 0].mean() - 1.5 / 2) < 0.02)  # Beta(1.5, 0.5)
+    True
+    """
+
+    pseudo_counts: npt.ArrayLike | Literal["pooled", "symmetric"] = "pooled"
+    concentration: float = 1.0
+    support: npt.ArrayLike | Literal["all", "seen"] = "all"
+    unseen: UnseenRule = "prior"
+    absorbing: Iterable[Label] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.absorbing, str):
+            raise InputError(f"absorbing={self.absorbing!r} is text; give a list of states")
+        check_choice(self.unseen, "unseen", UNSEEN_RULES)
+        if isinstance(self.support, str):
+            check_choice(self.support, "support", ("all", "seen"))
+        if isinstance(self.pseudo_counts, str) and self.pseudo_counts not in PSEUDO_COUNT_RULES:
+            raise InputError(
+                f'prior must be "pooled", "symmetric" or an array (S, A, S\'), not '
+                f"{self.pseudo_counts!r}"
+            )
+        if not (np.isfinite(self.concentration) and self.concentration > 0):
+            raise InputError(f"concentration must be a positive number, not {self.concentration!r}")
+
+    def to_dict(self, log: TransitionLog) -> dict[str, Any]:
+        """Convert to a dict of fields, states as ids; None in place of arrays with labels."""
+        values = {
+            name: x if isinstance(x, (str, int, float, np.ndarray)) else None
+            for name, x in vars(self).items()
+        }
+        absorbing_ids = [log.states.get_id(x) for x in self.absorbing]
+        return values | {"absorbing": sorted({*absorbing_ids, *log.terminal_states.tolist()})}
+
+    def make_rows(self, data: TransitionCounts, log: TransitionLog) -> DirichletRows:
+        """Make the Dirichlet parameters of every row from the counts of the log."""
+        n_actions, n_rows = data.n_actions, data.n_states * data.n_actions
+        is_absorbing, allowed, unseen_rows = self._classify_rows(data, log)
+        keys, alpha = self._make_prior_counts(data, log, allowed & ~is_absorbing)
+        alpha = alpha * self.concentration
+        prior_totals = np.bincount(keys // data.n_states, alpha, n_rows).astype(np.float64)
+        _check_supported(keys, data, log, ~is_absorbing)
+        empty_rows = np.flatnonzero(allowed & ~is_absorbing & (prior_totals == 0))
+        if len(empty_rows):
+            _fail_empty(int(empty_rows[0]), data, log, len(empty_rows))
+        is_seen = ~is_absorbing[data.keys // data.n_states]
+        alpha[np.searchsorted(keys, data.keys[is_seen])] += data.counts[is_seen]
+        absorbing_rows = np.flatnonzero(is_absorbing)
+        keys = np.concatenate([keys, absorbing_rows * data.n_states + absorbing_rows // n_actions])
+        alpha = np.concatenate([alpha, np.ones(len(absorbing_rows))])
+        order = np.argsort(keys, kind="stable")
+        return DirichletRows(
+            keys[order], alpha[order], allowed, is_absorbing, unseen_rows, prior_totals
+        )
+
+    def _classify_rows(
+        self, data: TransitionCounts, log: TransitionLog
+    ) -> tuple[Mask, Mask, IntArray]:
+        """Find the absorbing rows and the allowed rows (S A,), and the ids of unseen rows."""
+        n_actions = data.n_actions
+        is_terminal = np.zeros(data.n_states, dtype=bool)
+        is_terminal[[log.states.get_id(x) for x in self.absorbing]] = True
+        is_terminal[log.terminal_states] = True
+        is_absorbing = np.repeat(is_terminal, n_actions)
+        unseen_rows = np.flatnonzero((data.pair_counts == 0) & ~is_absorbing)
+        allowed = np.ones(len(is_absorbing), dtype=bool)
+        if self.unseen == "absorb":
+            is_absorbing[unseen_rows] = True
+        elif self.unseen == "forbid":
+            is_left = np.repeat(
+                (data.pair_counts.reshape(-1, n_actions) > 0).any(axis=1) | is_terminal, n_actions
+            )
+            allowed[unseen_rows] = ~is_left[unseen_rows]
+            is_absorbing[unseen_rows] = ~is_left[unseen_rows]
+        elif self.unseen == "error" and len(unseen_rows):
+            _fail_unseen(unseen_rows, data, log)
+        return is_absorbing, allowed, unseen_rows
+
+    def _make_prior_counts(
+        self, data: TransitionCounts, log: TransitionLog, is_sampled: Mask
+    ) -> tuple[IntArray, Array]:
+        """Make the keys of the sampled rows, with pseudo-counts before scaling."""
+        shape = (data.n_states, data.n_actions, data.n_states)
+        states: Sequence[object] = log.states.labels or range(log.states.size)
+        is_pooled = isinstance(self.pseudo_counts, str) and self.pseudo_counts == "pooled"
+        if not isinstance(self.support, str):
+            mask = _broadcast_prior(self.support, shape, "support", np.bool_, states)
+            keys = np.flatnonzero(mask.reshape(-1) & np.repeat(is_sampled, data.n_states))
+        elif self.support == "seen":
+            keys = data.keys[is_sampled[data.keys // data.n_states]]
+        elif is_pooled:
+            return _make_pooled_counts(data, log, is_sampled)
+        else:
+            if isinstance(self.pseudo_counts, str):
+                check_fit_size(data.n_states * int(is_sampled.sum()), data, 1, log)
+            rows = np.flatnonzero(is_sampled)
+            keys = (rows[:, None] * data.n_states + np.arange(data.n_states)).reshape(-1)
+        if isinstance(self.pseudo_counts, str):
+            return keys, np.full(len(keys), JEFFREYS_COUNT if is_pooled else 1.0)
+        pseudo_counts = _broadcast_prior(self.pseudo_counts, shape, "prior", np.float64, states)
+        if not (np.isfinite(pseudo_counts).all() and pseudo_counts.min() >= 0):
+            raise InputError("prior has pseudo-counts below 0 or not finite; give finite ones >= 0")
+        alpha = pseudo_counts.reshape(-1)[keys]
+        return keys[alpha > 0], alpha[alpha > 0]
+
+
+def _make_pooled_counts(
+    data: TransitionCounts, log: TransitionLog, is_sampled: Mask
+) -> tuple[IntArray, Array]:
+    """Make the keys of the sampled rows with half an observation of each next state of the state.
+
+    With fewer than two next states of a state, another half is spread over all states.
+    """
+    n, actions = data.n_states, np.arange(data.n_actions)
+    seen_moves = np.unique(data.keys // (n * data.n_actions) * n + data.keys % n)  # s S + s'
+    n_next, n_sampled = (
+        np.bincount(seen_moves // n, minlength=n),
+        is_sampled.reshape(n, -1).sum(axis=1),
+    )
+    check_fit_size(int((np.where(n_next < 2, n, n_next) * n_sampled).sum()), data, 1, log)
+    sparse_states = np.flatnonzero((n_next < 2) & (n_sampled > 0))
+    spread_moves = (sparse_states[:, None] * n + np.arange(n)).reshape(-1)
+    moves = np.union1d(seen_moves, spread_moves)
+    alpha = JEFFREYS_COUNT * np.isin(moves, seen_moves) + JEFFREYS_COUNT / n * np.isin(
+        moves, spread_moves
+    )
+    keys = ((moves // n)[:, None] * data.n_actions + actions) * n + (moves % n)[:, None]
+    is_chosen = is_sampled[keys // n]
+    keys, alpha = keys[is_chosen], np.broadcast_to(alpha[:, None], keys.shape)[is_chosen]
+    order = np.argsort(keys)
+    return keys[order], alpha[order]
+
+
+def _broadcast_prior(
+    values: Any,
+    shape: tuple[int, int, int],
+    argument: str,
+    dtype: type[ScalarT],
+    states: Sequence[object],
+) -> npt.NDArray[ScalarT]:
+    """Broadcast a prior or a support to (S, A, S'), aligned to the states if it has labels."""
+    try:
+        array = as_float_array(align_to_labels(values, argument, states, states), argument)
+        if dtype is np.bool_ and not np.isin(array, (0, 1)).all():
+            raise InputError(f"{argument} must hold booleans; give True or False")
+        # (S, S') is the same for all actions
+        if array.shape == (shape[0], shape[2]):
+            if shape[0] == shape[1]:
+                raise InputError(
+                    f"{argument} of shape {array.shape} could be by state or by action and next "
+                    f"state; give it as (S, 1, S') or (1, A, S')"
+                )
+            array = array[:, None, :]
+        return np.broadcast_to(array.astype(dtype), shape)
+    except (ValueError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{argument} of shape {np.shape(values)} does not broadcast to (S, A, S') = {shape}"
+        ) from None
+
+
+def _describe_row(row: int, data: TransitionCounts, log: TransitionLog) -> str:
+    """Format the state and action of a row."""
+    state, action = divmod(row, data.n_actions)
+    return f"state {log.states.format_id(state)}, action {log.actions.format_id(action)}"
+
+
+def _fail_unseen(unseen_rows: IntArray, data: TransitionCounts, log: TransitionLog) -> NoReturn:
+    """Raise the error of state-action pairs that are not in the log."""
+    examples = "; ".join(_describe_row(int(row), data, log) for row in unseen_rows[:3])
+    ellipsis = " ..." if len(unseen_rows) > 3 else ""
+    log.source.fail(
+        f"{pluralize(len(unseen_rows), 'state-action pair')} never seen ({examples}{ellipsis})",
+        remedies=[
+            Remedy("unseen", "prior", "absorb", "forbid", verb="choose"),
+            Remedy("absorbing", verb="name the states that end an episode with"),
+        ],
+    )
+
+
+def _fail_empty(row: int, data: TransitionCounts, log: TransitionLog, n_rows: int) -> NoReturn:
+    """Raise the error of a row without possible next states."""
+    log.source.fail(
+        f"no next state is possible for {_describe_row(row, data, log)}, which the log lacks "
+        f"({pluralize(n_rows, 'pair')} like it)",
+        remedies=[
+            Remedy("support", verb="widen"),
+            Remedy("prior", verb="widen"),
+            Remedy("unseen", "absorb", "forbid", verb="choose"),
+        ],
+    )
+
+
+def _check_supported(
+    keys: IntArray, data: TransitionCounts, log: TransitionLog, is_sampled: Mask
+) -> None:
+    """Refuse a log with a transition that the prior or the support rules out."""
+    seen_keys = data.keys[is_sampled[data.keys // data.n_states]]
+    is_outside = ~np.isin(seen_keys, keys, assume_unique=True)
+    if is_outside.any():
+        row, next_state = divmod(int(seen_keys[np.argmax(is_outside)]), data.n_states)
+        log.source.fail(
+            f"the log has {_describe_row(row, data, log)} leading to "
+            f"{log.states.format_id(next_state)}, which support= or the prior rules out "
+            f"({pluralize(int(is_outside.sum()), 'transition')} like it); allow it or correct the "
+            "log"
+        )

@@ -1,0 +1,198 @@
+"""Model weights after observed steps: Bayes' rule, step by step.
+
+beta_m is proportional to lambda_m prod_t p_m(s_{t+1} | s_t, a_t). If the initial distributions of
+models differ, the first state of every episode counts too. If models switch, beta is multiplied by
+K after each step, and once for each decision that was not observed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.arguments import check_arguments
+from mmdp.core.errors import InputError, MMDPWarning, UnlikelyDataWarning
+from mmdp.core.text import pluralize
+from mmdp.core.validate import check_not_sharded
+from mmdp.data.posterior.log import LoggedSteps, read_steps
+
+if TYPE_CHECKING:
+    from mmdp.core.model import MMDP
+
+Array = npt.NDArray[np.float64]
+UNLIKELY_PROB = 1e-6  # probability of a step below which a warning is given
+
+
+class FilterResult(NamedTuple):
+    """Model weights (n + 1, M) before and after each step, and probabilities (n,) of the steps."""
+
+    weights: Array
+    probabilities: Array
+
+
+@check_arguments
+def weights_by_step(model: MMDP, log: Any) -> Array:
+    """Compute the model weights (n + 1, M) before the first of n logged steps, and after each.
+
+    ``log`` is as for :func:`mmdp.fit`: a path, a DataFrame or a mapping of columns with ``state``,
+    ``action`` and ``next_state`` (labels, or ids from 0), and ``episode`` and ``time`` if
+    known. Whole numbers as times count decisions: switching models switch once for each decision,
+    logged or not. A model that varies with time counts them from 0, others from the first one
+    logged. Rewards in a log are not used.
+
+    >>> import mmdp
+    >>> P = [[[[0.9, 0.1]], [[0.0, 1.0]]], [[[0.3, 0.7]], [[0.0, 1.0]]]]
+    >>> two = mmdp.MMDP(P, [[1.0], [0.0]], initial=[1, 0], states=["up", "down"])
+    >>> log = {"state": ["up", "up"], "action": [0, 0], "next_state": ["up", "down"]}
+    >>> mmdp.posterior.weights_by_step(two, log).round(2).tolist()
+    [[0.5, 0.5], [0.75, 0.25], [0.3, 0.7]]
+    """
+    return filter_weights(model, read_model_steps(model, log)).weights
+
+
+@check_arguments
+def predictive_probabilities(model: MMDP, log: Any) -> Array:
+    """Compute the probability (n,) of each logged step, given the steps before it.
+
+    If it is small, no model explains the step. If the initial distributions of models differ, the
+    first step of an episode includes its first state. ``log`` is as for :func:`weights_by_step`.
+
+    >>> import mmdp
+    >>> P = [[[[0.9, 0.1]], [[0.0, 1.0]]], [[[0.3, 0.7]], [[0.0, 1.0]]]]
+    >>> two = mmdp.MMDP(P, [[1.0], [0.0]], initial=[1, 0], states=["up", "down"])
+    >>> log = {"state": ["up", "up"], "action": [0, 0], "next_state": ["up", "down"]}
+    >>> mmdp.posterior.predictive_probabilities(two, log).round(2).tolist()
+    [0.6, 0.25]
+    """
+    return filter_weights(model, read_model_steps(model, log)).probabilities
+
+
+def read_model_steps(model: MMDP, log: Any) -> LoggedSteps:
+    """Read a log of steps of this model, in the order of time."""
+    states, actions = (
+        labels if model.has_labels[axis] else len(labels)
+        for axis, labels in (("state", model.state_labels), ("action", model.action_labels))
+    )
+    steps, horizon = read_steps(log, states, actions), model.horizon
+    if horizon is not None:
+        is_outside = np.empty(len(steps.time), bool)
+        is_outside[steps.rows] = (steps.time < 0) | (steps.time >= horizon)
+        problem = f"its time is outside 0..{horizon - 1}, the horizon of the model"
+        steps.source.fail_where(is_outside, problem, ["count decisions from 0"])
+    return steps
+
+
+def filter_weights(model: MMDP, steps: LoggedSteps) -> FilterResult:
+    """Compute the model weights before and after each step, and the probability of each step."""
+    problem = model.problem
+    check_not_sharded(problem, "an update")
+    switching_reason = problem.reason_if_switching(
+        f"{steps.n_episodes} episodes at once need models that do not switch"
+    )
+    if switching_reason is not None and steps.n_episodes > 1:
+        raise InputError(
+            f"{steps.source.location}: {switching_reason}", ["update with one episode at a time"]
+        )
+    weights = problem.weights / problem.weights.sum()
+    weights_by_time, started_episodes, current_time = (
+        [weights],
+        set(),
+        _get_start_time(model, steps),
+    )
+    likelihoods, probabilities = _compute_likelihoods(model, steps), np.empty(len(steps.time))
+    for i, time in enumerate(steps.time.tolist()):
+        weights = problem.push_models(weights, time - current_time)
+        is_first = steps.episode[i] not in started_episodes and (time == 0 or not model.horizon)
+        if is_first and not problem.has_common_initial:
+            weights = weights * problem.initial[steps.state[i]]
+        started_episodes.add(steps.episode[i])
+        weights = weights * likelihoods[i]
+        probabilities[i] = weights.sum()
+        if not probabilities[i] > 0:
+            steps.source.fail(
+                f"no model that is still possible explains {_describe_step(model, steps, i)}",
+                int(steps.rows[i]),
+                ["correct it", "add a model in which it can happen"],
+            )
+        weights, current_time = problem.push_models(weights / weights.sum()), time + 1
+        weights_by_time.append(weights)
+    _warn_unlikely(model, steps, probabilities)
+    return FilterResult(np.array(weights_by_time), probabilities)
+
+
+def warn_begins_anew(model: MMDP, steps: LoggedSteps) -> None:
+    """Warn if the first state counts as the start of an episode, as in every further call."""
+    begins = steps.time[0] == 0 or not model.horizon
+    if begins and not model.problem.has_common_initial:
+        warnings.warn(
+            f"the initial distributions of the models differ, so "
+            f"{model.state_labels[steps.state[0]]!r} counts as the first state of an episode in "
+            "every call of update(); pass initial='last' to update step by step, or a log of "
+            "whole episodes",
+            MMDPWarning,
+            stacklevel=4,
+        )
+
+
+def _get_start_time(model: MMDP, steps: LoggedSteps) -> int:
+    """Get the time of the weights of the model, before the first step."""
+    return 0 if model.horizon else int(steps.time[0])
+
+
+def _compute_likelihoods(model: MMDP, steps: LoggedSteps) -> Array:
+    """Compute the probability (n, M) of each step in each model."""
+    problem = model.problem
+    times = steps.time if model.horizon else np.zeros_like(steps.time)
+    likelihoods, rows = (
+        np.empty((len(times), problem.n_models)),
+        steps.state * problem.n_actions + steps.action,
+    )
+    for t in np.unique(times):
+        is_time = times == t
+        likelihoods[is_time] = problem.storage.make_sampler().likelihood(
+            int(t), rows[is_time], steps.next_state[is_time]
+        )
+    return likelihoods
+
+
+def _warn_unlikely(model: MMDP, steps: LoggedSteps, probabilities: Array) -> None:
+    """Warn about steps that all models together make unlikely."""
+    n_unlikely = int((probabilities < UNLIKELY_PROB).sum())
+    if n_unlikely:
+        i = int(np.argmin(probabilities))
+        others_text = f" (and {pluralize(n_unlikely - 1, 'other step')})" if n_unlikely > 1 else ""
+        warnings.warn(
+            f"{steps.source.location}, {steps.source.describe_row(int(steps.rows[i]))}"
+            f"{others_text}: {_describe_step(model, steps, i)} had a probability of "
+            f"{probabilities[i]:.1g} in all models together, so the weights mean little; check it, "
+            "or add a model that explains it",
+            UnlikelyDataWarning,
+            stacklevel=4,
+        )
+
+
+def _describe_step(model: MMDP, steps: LoggedSteps, i: int) -> str:
+    """Format step i as action, state and next state."""
+    s, s_next = (model.state_labels[x[i]] for x in (steps.state, steps.next_state))
+    return f"{model.action_labels[steps.action[i]]!r} from {s!r} to {s_next!r}"
+
+
+def update_model(model: MMDP, steps: LoggedSteps, weights: Array, initial: str | None) -> MMDP:
+    """Replace the weights by those after the last step; see :meth:`mmdp.MMDP.update`."""
+    new_model = model.replace(weights=weights)
+    if initial is None:
+        return new_model
+    if initial != "last":
+        raise InputError(f"initial={initial!r} is not 'last'; pass 'last' or leave it out")
+    if steps.n_episodes > 1:
+        raise InputError(
+            f"{steps.source.location}: {steps.n_episodes} episodes have no last state in common",
+            ["leave out initial='last'", "give one episode"],
+        )
+    initial_probs = np.zeros(model.n_states)
+    initial_probs[steps.next_state[-1]] = 1.0
+    n_decisions = int(steps.time[-1]) + 1 - _get_start_time(model, steps)
+    return new_model.replace(initial=initial_probs).truncate_before(n_decisions)

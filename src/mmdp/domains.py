@@ -1,0 +1,4 @@
+"""Public names of :mod:`mmdp.data.domains`."""
+
+from mmdp.data.domains import *
+from mmdp.data.domains import __all__, __doc__

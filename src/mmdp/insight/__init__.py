@@ -1,0 +1,1 @@
+"""Answers for people: measures, economics, plots, reports, exports, studies."""

@@ -1,0 +1,111 @@
+"""Figures without a display: axes, labels, and rendering to bytes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from mmdp.core.arguments import PositiveFloat, PositiveInt, check_arguments
+from mmdp.core.memory import check_memory
+from mmdp.core.text import TimeLabels, shorten
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SIZE = 20_000  # bytes of one axis
+MAX_LABEL_LENGTH = 24  # characters of a label
+MAX_LEGEND_LENGTH = 44  # of one beside the axes, where there is room
+MAX_TICK_LABELS = 25  # on an axis
+UNLABELED_TIMES = TimeLabels()  # decisions are counted
+
+
+@check_arguments
+def new_axis(width: PositiveFloat = 6.0, height: PositiveFloat = 3.8) -> Axes:
+    """Make an axis on a new figure, without a display."""
+    return new_axes(1, width, height)[0]
+
+
+@check_arguments
+def new_axes(
+    n_columns: PositiveInt,
+    width: PositiveFloat = 9.0,
+    height: PositiveFloat = 3.8,
+    n_rows: PositiveInt = 1,
+) -> list[Axes]:
+    """Make axes in ``n_rows`` rows of ``n_columns`` on a new figure, without a display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    check_memory(SIZE * n_columns * n_rows, f"{n_columns * n_rows:,} axes", ["draw fewer"])
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: list[Axes] = list(figure.subplots(n_rows, n_columns, squeeze=False).reshape(-1))
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        for matplotlib_axis in (axis.xaxis, axis.yaxis):  # 1,880,000, not 1.88 and 1e6
+            matplotlib_axis.set_major_formatter("{x:,.10g}")
+    return axes
+
+
+def format_label(text: str, max_length: int = MAX_LABEL_LENGTH) -> str:
+    """Shorten a label to one line for matplotlib, and escape its dollar signs.
+
+    >>> format_label("a$b$"), format_label("x" * 80, 10)
+    ('a\\\\$b\\\\$', 'xxxxxxxxx…')
+    """
+    return shorten(text, max_length).replace("$", r"\$")
+
+
+def format_time_axis(axis: Axes, time_labels: TimeLabels) -> str:
+    """Set integer time ticks with their labels; return the label of the x axis."""
+    axis.locator_params(axis="x", integer=True)
+    if time_labels.labels:
+        labels = time_labels.get_labels(int(axis.get_xlim()[1]) + 2)
+        axis.xaxis.set_major_formatter(
+            lambda t, _: format_label(labels[round(t)], 12) if 0 <= round(t) < len(labels) else ""
+        )
+    return format_label(time_labels.name)
+
+
+@check_arguments
+def to_png(axis: Axes, dpi: PositiveInt = 150) -> bytes:
+    """Render the figure of an axis as PNG bytes."""
+    check_memory(4 * dpi**2, f"a square inch at dpi={dpi:,}", ["take a smaller dpi"])
+    return _render_figure(axis, "png", dpi=dpi)
+
+
+@check_arguments
+def to_svg(axis: Axes) -> str:
+    """Render the figure of an axis as SVG text, reproducibly and with texts kept as texts."""
+    return _render_figure(axis, "svg").decode()
+
+
+@contextmanager
+def use_text_color(color: str) -> Iterator[None]:
+    """Set the color of text and axes of the figures made inside the ``with`` block."""
+    from matplotlib import rc_context
+
+    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    settings: Any = dict.fromkeys(names, color)
+    with rc_context(settings):
+        yield
+
+
+def _render_figure(axis: Axes, file_format: Literal["png", "svg"], **options: Any) -> bytes:
+    """Render the figure of an axis in one file format."""
+    import io
+
+    from matplotlib import rc_context
+
+    buffer = io.BytesIO()
+    figure = axis.get_figure()
+    assert figure is not None
+    if file_format == "svg":
+        options["metadata"] = {"Date": None, "Creator": None}
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "mmdp"}), warnings.catch_warnings():
+        # if the font lacks a script, labels are shown as boxes: no reason to warn
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format=file_format, **options)  # type: ignore[union-attr]
+    return buffer.getvalue()

@@ -1,0 +1,257 @@
+"""Discounting and within-cycle weights of costs and effects of different times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.arguments import PositiveInt, Unchecked, check_arguments
+from mmdp.core.errors import InputError
+from mmdp.core.model import MMDP
+from mmdp.core.text import did_you_mean, format_number, format_with_unit, join_or
+from mmdp.core.validate import check_horizon
+from mmdp.insight.economics.outcomes import read_thresholds
+
+Array = npt.NDArray[np.float64]
+Amounts = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+WithinCycle = Literal["none", "half-cycle", "simpson"]
+CORRECTIONS = ("none", "half-cycle", "simpson")
+AMOUNT_PARTS = ("rewards", "next_rewards")
+
+
+@check_arguments
+@dataclass(frozen=True)
+class OutcomeDiscounting:
+    """Discount rates and within-cycle weights for costs and effects.
+
+    Parameters
+    ----------
+    effect_rate, cost_rate
+        Discount rate per step, such as 0.035: amounts of time t count (1 + rate)^-t. None:
+        the discount of the model.
+    within_cycle
+        ``"half-cycle"``: the first and the last time count half (the trapezium rule).
+        ``"simpson"``: 1/3, 4/3, 2/3, ..., 4/3, 1/3 (Simpson's rule; Elbasha and Chhatwal, Medical
+        Decision Making 36(1), 2016). The times are the rows of a cohort trace, so n cycles need a
+        horizon of n + 1. Simpson's weights are for the costs and effects of policies. Policies
+        are not optimized for them, as they would act every second time, but for half-cycle
+        weights. Or weights of your own, one per time, which are also used in optimization.
+
+    With weights, amounts of transitions count with the row of the trace that they lead to:
+    a transition from time t to t + 1 has the weight and the discount of t + 1, and the one after
+    the last time has none. Without weights it counts at time t, as rewards do.
+
+    >>> from mmdp.insight.economics import OutcomeDiscounting
+    >>> OutcomeDiscounting(within_cycle="half-cycle").time_weights(5).tolist()
+    [0.5, 1.0, 1.0, 1.0, 0.5]
+    >>> (3 * OutcomeDiscounting(within_cycle="simpson").time_weights(5)).round(9).tolist()
+    [1.0, 4.0, 2.0, 4.0, 1.0]
+    """
+
+    effect_rate: float | None = None
+    cost_rate: float | None = None
+    within_cycle: Unchecked[WithinCycle | Sequence[float]] = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("effect_rate", "cost_rate"):
+            rate = getattr(self, name)
+            if rate is not None and not (isinstance(rate, (int, float)) and 0 <= rate < 0.5):
+                raise InputError(
+                    f"{name}={rate!r} is not a discount rate per step from 0 to below 0.5; give a "
+                    "number such as 0.035 (a discount factor g is the rate 1/g - 1)"
+                )
+        correction = self.within_cycle
+        if isinstance(correction, str):
+            if correction not in CORRECTIONS:
+                suggestion = did_you_mean(correction, CORRECTIONS)
+                raise InputError(f"within_cycle is {suggestion}; choose {join_or(CORRECTIONS)}")
+            return
+        weights = np.asarray(correction, dtype=object)
+        try:
+            weights = weights.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            weights = np.array(np.nan)
+        is_valid = np.isfinite(weights) & (weights >= 0)
+        if weights.ndim != 1 or not weights.size or not is_valid.all():
+            raise InputError(
+                f"within_cycle is not valid; choose {join_or(CORRECTIONS)}, or give one weight "
+                "of at least 0 for each time"
+            )
+        object.__setattr__(self, "within_cycle", tuple(weights.tolist()))  # comparable
+
+    @property
+    def description(self) -> str:
+        """The rates and weights in words.
+
+        >>> from mmdp.insight.economics import OutcomeDiscounting
+        >>> OutcomeDiscounting(effect_rate=0.015, cost_rate=0.035).description
+        'effects are discounted by 1.5% per step and costs by 3.5% per step'
+        """
+        effect_text, cost_text = (
+            "as in the models" if rate is None else f"by {100 * rate:g}% per step"
+            for rate in (self.effect_rate, self.cost_rate)
+        )
+        if not isinstance(self.within_cycle, str):
+            return (
+                f"effects are discounted {effect_text} and costs {cost_text}; times have given "
+                "weights"
+            )
+        weights_text = {
+            "none": "",
+            "half-cycle": "; the first and the last time count half",
+            "simpson": "; times have Simpson's weights, and half-cycle weights in the search for "
+            "policies, which could otherwise act every second time",
+        }[self.within_cycle]
+        return f"effects are discounted {effect_text} and costs {cost_text}{weights_text}"
+
+    def time_weights(self, horizon: int) -> Array:
+        """Compute the weight (T,) of each time, without discount."""
+        if not isinstance(self.within_cycle, str):
+            if len(self.within_cycle) != horizon:
+                raise InputError(
+                    f"within_cycle has {len(self.within_cycle)} weights for {horizon} times; "
+                    "give one for each"
+                )
+            return np.array(self.within_cycle)
+        weights = np.ones(horizon)
+        if self.within_cycle == "half-cycle":
+            if horizon < 2:
+                raise InputError(
+                    f"the half-cycle correction needs a horizon of 2 or more, not {horizon}; "
+                    "give n + 1 for n cycles"
+                )
+            weights[[0, -1]] = 0.5
+        elif self.within_cycle == "simpson":
+            if horizon < 3 or horizon % 2 == 0:
+                raise InputError(
+                    "Simpson's rule needs an even number of cycles, so an odd horizon of 3 or "
+                    f"more (it is {horizon}); choose another, or the half-cycle correction"
+                )
+            weights[1:-1] = np.where(np.arange(1, horizon - 1) % 2, 4 / 3, 2 / 3)
+            weights[[0, -1]] = 1 / 3
+        return weights
+
+    def make_outcome_models(
+        self, model: MMDP, effects: Amounts, costs: Amounts, horizon: int
+    ) -> tuple[MMDP, MMDP]:
+        """Make the model with effects as rewards and the model with costs as rewards."""
+        return (
+            self._make_outcome_model(
+                model, *_read_amounts(model, effects, "effects"), self.effect_rate, horizon
+            ),
+            self._make_outcome_model(
+                model, *_read_amounts(model, costs, "costs"), self.cost_rate, horizon
+            ),
+        )
+
+    def _make_outcome_model(
+        self,
+        model: MMDP,
+        state_amounts: Array,
+        transition_amounts: Array,
+        rate: float | None,
+        horizon: int,
+    ) -> MMDP:
+        """Make the model whose rewards are amounts of states and of transitions, discounted."""
+        if self == OutcomeDiscounting():
+            return model.replace(rewards=state_amounts + transition_amounts)
+        wrong_lengths = [
+            len(x) for x in (state_amounts, transition_amounts) if x.ndim == 4 and len(x) != horizon
+        ]
+        if wrong_lengths:
+            raise InputError(
+                f"effects or costs have {wrong_lengths[0]} times, but the horizon is {horizon}; "
+                "give one entry for each time"
+            )
+        factor = model.discount if rate is None else 1 / (1 + rate)
+        state_weights = self.time_weights(horizon) * factor ** np.arange(horizon)
+        transition_weights = (
+            state_weights if self.within_cycle == "none" else np.append(state_weights[1:], 0.0)
+        )
+        rewards = (
+            state_weights[:, None, None, None] * state_amounts
+            + transition_weights[:, None, None, None] * transition_amounts
+        )
+        return model.replace(rewards=rewards, discount=1.0)
+
+    @check_arguments
+    def make_net_benefit_model(
+        self,
+        model: MMDP,
+        effects: Amounts,
+        costs: Amounts,
+        threshold: float,
+        horizon: PositiveInt | None = None,
+    ) -> MMDP:
+        """Make the model whose rewards are the net monetary benefit at one willingness to pay.
+
+        Solve it, bound it or report about it like any other model. With rates or within-cycle
+        weights its rewards vary with time and its discount is 1; only then does the horizon matter.
+        In place of Simpson's weights it has half-cycle weights, which cannot alternate. Pages name
+        the quantity: by default the net benefit at this threshold per unit of effect, otherwise
+        the ``quantity`` of the model.
+
+        >>> import mmdp
+        >>> from mmdp.insight.economics import OutcomeDiscounting
+        >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0, 0]])
+        >>> yearly = OutcomeDiscounting(effect_rate=0.0, cost_rate=0.25)
+        >>> priced = yearly.make_net_benefit_model(
+        ...     one, [[0, 2]], [[0, 100]], threshold=45, horizon=3)
+        >>> priced.rewards[:, 0, 0, 1].round(9).tolist()
+        [-10.0, 10.0, 26.0]
+        >>> mmdp.solve(priced).policy.actions[:, 0].tolist()
+        [0, 1, 1]
+        """
+        (wtp,) = read_thresholds([threshold])
+        n_steps = 0 if self == OutcomeDiscounting() else check_horizon(model.horizon, horizon)
+        check_no_terminal_values(model)
+        planning = self
+        if self.within_cycle == "simpson":
+            self.time_weights(n_steps)  # refuse a horizon without Simpson's weights
+            planning = replace(self, within_cycle="half-cycle")
+        effect_model, cost_model = planning.make_outcome_models(model, effects, costs, n_steps)
+        effect_rewards, cost_rewards = effect_model.rewards, cost_model.rewards
+        ndim = max(effect_rewards.ndim, cost_rewards.ndim)
+        effect_rewards, cost_rewards = (
+            x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (effect_rewards, cost_rewards)
+        )
+        quantity = (
+            f"net benefit at {format_with_unit(format_number(wtp), model.unit)} per unit of effect"
+        )
+        return effect_model.replace(
+            rewards=wtp * effect_rewards - cost_rewards, quantity=model.quantity or quantity
+        )
+
+
+def _read_amounts(model: MMDP, amounts: Amounts, label: str) -> tuple[Array, Array]:
+    """Read expected amounts ((T,) M, S, A) of states and of transitions."""
+    parts: Mapping[str, object] = {"rewards": amounts}
+    if isinstance(amounts, Mapping) and not {*AMOUNT_PARTS}.isdisjoint(amounts):
+        parts = amounts
+    for name in parts:
+        if name not in AMOUNT_PARTS:
+            raise InputError(
+                f"{label}: unknown part {did_you_mean(name, AMOUNT_PARTS)}; use "
+                f"{join_or(AMOUNT_PARTS)}"
+            )
+    try:
+        state_amounts, transition_amounts = (
+            model.replace(**{name: parts[name]}).rewards if name in parts else np.zeros((1, 1, 1))
+            for name in AMOUNT_PARTS
+        )
+    except InputError as error:
+        raise error.with_location(label) from None
+    return state_amounts, transition_amounts
+
+
+def check_no_terminal_values(model: MMDP) -> None:
+    """Refuse a model with terminal values, which are neither cost nor effect."""
+    if model.terminal.any():
+        raise InputError(
+            "the model has terminal values, which are neither cost nor effect; put them into "
+            "effects and costs and use model.replace(terminal=None)"
+        )

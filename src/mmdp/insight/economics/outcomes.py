@@ -1,0 +1,358 @@
+"""Cost and effect of named policies in every sample, for cost-effectiveness analysis.
+
+With k the willingness to pay for one unit of effect, the net monetary benefit of policy d in
+sample m is NMB = k E - C. Over the samples, with their weights:
+
+    acceptability curve   P[ d has the largest NMB ]; samples in which several have it share it
+    frontier              the curve of the policy with the largest expected NMB
+    expected loss         E[ max_d' NMB(d') - NMB(d) ]
+    EVPI                  the least expected loss, which the policy on the frontier has
+    EVPPI, EVSI           E[ max_d E[ NMB(d) | x ] ] - max_d E[ NMB(d) ],
+                          x: the parameter, or the data of a study
+
+The definitions are those of dampack (Alarid-Escudero et al., R package): ``ceac``,
+``calc_exp_loss``, ``calc_evpi``, ``calculate_icers``. Curve and frontier are from Fenwick, Claxton
+and Sculpher, Health Economics 10(8), 2001; the loss from Alarid-Escudero et al., Value in Health
+22(5), 2019; the regression for the EVSI from Strong, Oakley, Brennan and Breeze, Medical Decision
+Making 35(5), 2015.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mmdp.core import notebook
+from mmdp.core.arguments import Seed, Unchecked, check_arguments
+from mmdp.core.errors import InputError
+from mmdp.core.text import did_you_mean, format_number, join_first, pluralize
+from mmdp.core.transitions import as_float_array
+from mmdp.core.validate import LabelIndex, check_int, parse_distribution
+from mmdp.data.posterior.samples import read_samples
+from mmdp.insight.measures.information import Estimate, estimate_voi, read_parameter_values
+
+Array = npt.NDArray[np.float64]
+StudySimulator = Callable[[Mapping[str, Array], np.random.Generator], npt.ArrayLike]
+TIE_TOL = 1e-9
+SEED_STREAM = 2015  # keeps a study's randomness apart from samples made with the same seed
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CostEffectiveness:
+    """Cost and effect of D named policies in M samples (models).
+
+    ``policies`` (D,) names; ``effects`` and ``costs`` (D, M); ``weights`` (M,) of the samples;
+    ``parameters`` by name, each (M,), for the value of studies. It comes from
+    :func:`cost_effectiveness`, or from tables of your own by :meth:`from_tables`.
+
+    >>> from mmdp.insight.economics import CostEffectiveness
+    >>> outcomes = CostEffectiveness.from_tables(
+    ...     effects={"usual care": [10.0, 10.0], "new drug": [11.0, 10.5]},
+    ...     costs={"usual care": [0.0, 0.0], "new drug": [9000.0, 9000.0]})
+    >>> print(outcomes.frontier([5_000, 20_000])[["threshold", "policy", "probability", "evpi"]])
+       threshold      policy  probability   evpi
+    0     5000.0  usual care          1.0    0.0
+    1    20000.0    new drug          1.0    0.0
+    """
+
+    policies: tuple[str, ...]
+    effects: Array
+    costs: Array
+    weights: Array
+    parameters: Mapping[str, Array] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        table = self.icers().to_string(index=False, float_format=format_number, na_rep="")
+        return f"{self._format_title()}\n{table}"
+
+    def _repr_html_(self) -> str:
+        """Render the table of ratios as HTML, for notebooks."""
+        return notebook.render_frame(self._format_title(), self.icers())
+
+    def _format_title(self) -> str:
+        """Format a title with the numbers of policies and samples."""
+        n_policies = pluralize(len(self.policies), "policy", "policies")
+        return f"Cost and effect of {n_policies}, {pluralize(len(self.weights), 'sample')}"
+
+    @classmethod
+    @check_arguments
+    def from_tables(
+        cls,
+        effects: Unchecked[object],
+        costs: Unchecked[object],
+        *,
+        weights: npt.ArrayLike | None = None,
+        parameters: Unchecked[object] = None,
+    ) -> CostEffectiveness:
+        """Read two tables with one column per policy and one row per sample.
+
+        A table is a DataFrame (pandas, polars), the path of a ``.csv`` or ``.parquet`` file or a
+        mapping of name to array, as for :func:`mmdp.from_samples`; ``parameters`` too.
+        """
+        effect_columns, cost_columns = read_samples(effects), read_samples(costs)
+        unmatched = set(effect_columns) ^ set(cost_columns)
+        if unmatched:
+            name = sorted(unmatched)[0]
+            missing_table, known_names = (
+                ("costs", cost_columns) if name in effect_columns else ("effects", effect_columns)
+            )
+            raise InputError(
+                f"{missing_table} have no policy {did_you_mean(name, known_names)}; name the same "
+                "policies in both tables"
+            )
+        tables = {"effects": effect_columns, "costs": cost_columns}
+        tables |= {} if parameters is None else {"parameters": read_samples(parameters)}
+        sizes = {
+            table_name: len(next(iter(table.values()))) for table_name, table in tables.items()
+        }
+        if len(set(sizes.values())) > 1:
+            sizes_text = ", ".join(f"{table_name} have {n:,}" for table_name, n in sizes.items())
+            raise InputError(
+                f"the tables have different numbers of rows: {sizes_text}; give one row per sample"
+            )
+        for table_name, table in tables.items():
+            multi_column = [name for name, values in table.items() if values.ndim > 1]
+            if multi_column:
+                raise InputError(
+                    f"{table_name} of {multi_column[0]!r} have several columns; give one per policy"
+                )
+        index = LabelIndex("sample", sizes["effects"])
+        sample_weights = parse_distribution(weights, "weights", index)
+        return cls(
+            tuple(effect_columns),
+            np.stack(list(effect_columns.values())),
+            np.stack([cost_columns[name] for name in effect_columns]),
+            sample_weights,
+            tables.get("parameters", {}),
+        )
+
+    @check_arguments
+    def net_benefit(self, threshold: float) -> Array:
+        """Compute the net monetary benefit (D, M) at one willingness to pay."""
+        (wtp,) = read_thresholds([threshold])
+        return wtp * self.effects - self.costs
+
+    def _tie_tolerance(self, wtp: float) -> Array:
+        """Compute the differences (M,) of net benefit below which policies are tied."""
+        scale = np.maximum(np.abs(wtp * self.effects), np.abs(self.costs))
+        return TIE_TOL * scale.max(axis=0)
+
+    @check_arguments
+    def acceptability(self, thresholds: Sequence[float]) -> pd.DataFrame:
+        """Tabulate acceptability curves and expected losses: a row per threshold and policy.
+
+        Columns ``threshold, policy, probability, nmb, loss``: the weight of the samples in which
+        the policy is the best, its expected net benefit, its expected loss.
+        """
+        rows: list[tuple[object, ...]] = []
+        for wtp in read_thresholds(thresholds):
+            nmb = self.net_benefit(wtp)
+            best_nmb = nmb.max(axis=0)
+            is_best = nmb >= best_nmb - self._tie_tolerance(wtp)
+            probability = (is_best / is_best.sum(axis=0)) @ self.weights
+            loss = (best_nmb - nmb) @ self.weights
+            wtp_column = [wtp] * len(nmb)
+            rows += zip(
+                wtp_column, self.policies, probability, nmb @ self.weights, loss, strict=True
+            )
+        return pd.DataFrame(rows, columns=["threshold", "policy", "probability", "nmb", "loss"])
+
+    @check_arguments
+    def frontier(self, thresholds: Sequence[float]) -> pd.DataFrame:
+        """Tabulate the policy with the largest expected net benefit at each threshold.
+
+        Columns ``threshold, policy, effect, cost, nmb, probability`` (the acceptability frontier),
+        ``icer`` (added cost per added effect against the policy of the row above; missing if it is
+        the same) and ``evpi`` (the expected value of perfect information about the sample).
+        """
+        effect, cost = self.effects @ self.weights, self.costs @ self.weights
+        curves = self.acceptability(thresholds)
+        rows: list[tuple[object, ...]] = []
+        previous: int | None = None
+        for wtp, curve in curves.groupby("threshold", sort=False):
+            nmb = curve["nmb"].to_numpy()
+            is_tied = nmb >= nmb.max() - self._tie_tolerance(float(wtp)).max()  # type: ignore[arg-type]
+            best = previous if previous is not None and is_tied[previous] else int(is_tied.argmax())
+            icer = np.nan
+            if previous is not None and best != previous:
+                icer = (cost[best] - cost[previous]) / (effect[best] - effect[previous])
+            row = curve.iloc[best]
+            rows.append(
+                (
+                    wtp,
+                    row["policy"],
+                    effect[best],
+                    cost[best],
+                    row["nmb"],
+                    row["probability"],
+                    icer,
+                    row["loss"],
+                )
+            )
+            previous = best
+        columns = ["threshold", "policy", "effect", "cost", "nmb", "probability", "icer", "evpi"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def icers(self) -> pd.DataFrame:
+        """Tabulate incremental cost-effectiveness ratios, as dampack's ``calculate_icers``.
+
+        Columns ``policy, cost, effect, added_cost, added_effect, icer, status``. Status ``ND``: on
+        the frontier, compared with the cheaper policy before it; ``ED``: a mixture of two others
+        is better (extended dominance); ``D``: another has at least the effect and costs no more.
+
+        >>> from mmdp.insight.economics import CostEffectiveness
+        >>> outcomes = CostEffectiveness.from_tables(
+        ...     effects={"A": [1.0], "B": [1.1], "C": [2.0], "D": [1.5]},
+        ...     costs={"A": [100.0], "B": [180.0], "C": [300.0], "D": [400.0]})
+        >>> print(outcomes.icers()[["policy", "icer", "status"]].to_string(index=False))
+        policy  icer status
+             A   NaN     ND
+             C 200.0     ND
+             B   NaN     ED
+             D   NaN      D
+        """
+        effect, cost = self.effects @ self.weights, self.costs @ self.weights
+        efficient, status = _find_efficient_policies(effect, cost)
+        rows = []
+        for previous, i in zip([efficient[0], *efficient], efficient, strict=False):
+            added_cost, added_effect = cost[i] - cost[previous], effect[i] - effect[previous]
+            increments = (
+                (np.nan,) * 3
+                if i == previous
+                else (added_cost, added_effect, added_cost / added_effect)
+            )
+            rows.append((self.policies[i], cost[i], effect[i], *increments, "ND"))
+        others = sorted(status, key=lambda i: (status[i] == "D", cost[i]))
+        rows += [(self.policies[i], cost[i], effect[i], *(np.nan,) * 3, status[i]) for i in others]
+        columns = ["policy", "cost", "effect", "added_cost", "added_effect", "icer", "status"]
+        return pd.DataFrame(rows, columns=columns)
+
+    @check_arguments
+    def evppi(
+        self,
+        threshold: float,
+        parameter: str | Sequence[str] | npt.NDArray[np.generic],
+        **options: int,
+    ) -> Estimate:
+        """Compute the expected value of knowing one or several parameters before choosing.
+
+        As :meth:`evsi` of a study that finds the parameter itself; ``options`` are those of it.
+        """
+        values = read_parameter_values(parameter, self.parameters, range(len(self.weights)))
+        return self.evsi(threshold, values, **options)
+
+    @check_arguments
+    def evsi(
+        self,
+        threshold: float,
+        study: StudySimulator | npt.ArrayLike,
+        *,
+        n_resamples: int = 200,
+        seed: Seed = 0,
+    ) -> Estimate:
+        """Estimate the expected value of sample information of a planned study.
+
+        Parameters
+        ----------
+        threshold
+            Willingness to pay for one unit of effect.
+        study
+            A function of the parameters (name to (M,) array) and a random generator. It simulates
+            the study once for each sample and returns a summary of its data, (M,) or (M, k); or
+            such an array.
+        n_resamples
+            The error is the standard deviation over this many bootstrap resamples.
+
+        The net benefits are regressed on the summary by a smoothing spline (several columns: by
+        its radial form), and the fitted values stand for E[NMB | data] (Strong et al. 2015). The
+        result is from 0 to the EVPI. The error is one standard error and covers the chance in
+        samples and simulated data; it does not cover a summary that loses information.
+        If hardly any result of the study changes the choice, both may be 0 though the value is not.
+
+        >>> import numpy as np
+        >>> from mmdp.insight.economics import CostEffectiveness
+        >>> gain = np.random.default_rng(0).normal(0.1, 1.0, 5000)     # QALYs, not known
+        >>> outcomes = CostEffectiveness.from_tables(
+        ...     effects={"old": 0 * gain, "new": gain}, costs={"old": 0 * gain, "new": 0 * gain},
+        ...     parameters={"gain": gain})
+        >>> def trial(x, rng):                                 # 4 patients, each with noise 2
+        ...     return rng.normal(x["gain"], 2 / np.sqrt(4))
+        >>> value, error = outcomes.evsi(1.0, trial)
+        >>> round(value, 2), round(error, 3)                   # the exact value is 0.2349
+        (0.23, 0.007)
+        """
+        check_int(n_resamples, "n_resamples", 2, each=8 * len(self.weights))
+        rng = np.random.default_rng(None if seed is None else [SEED_STREAM, seed])
+        values = self._check_summary(self._run_study(study, rng) if callable(study) else study)
+        has_weight = self.weights > 0  # so that every bootstrap sample has a weight
+        nmb, values, weights = (
+            self.net_benefit(threshold).T[has_weight],
+            values[has_weight],
+            self.weights[has_weight],
+        )
+        evpi = float(weights @ nmb.max(axis=1) - (weights @ nmb).max())
+
+        def estimate_evsi(sample_weights: Array) -> float:
+            return estimate_voi(nmb, values, sample_weights / sample_weights.sum())
+
+        resample_counts = rng.multinomial(
+            len(nmb), np.full(len(nmb), 1 / len(nmb)), size=n_resamples
+        )
+        bootstrap = [estimate_evsi(weights * counts) for counts in resample_counts]
+        value = float(np.clip(estimate_evsi(weights), 0.0, max(evpi, 0.0)))
+        return Estimate(value, float(np.std(bootstrap, ddof=1)))
+
+    def _run_study(self, study: StudySimulator, rng: np.random.Generator) -> npt.ArrayLike:
+        """Simulate a study once for each sample, with errors that name the parameters."""
+        try:
+            return study(self.parameters, rng)
+        except Exception as error:
+            message = f"study raised {type(error).__name__}: {error}"
+            names = join_first(self.parameters) or "none"
+            raise InputError(f"{message}; the parameters are {names}") from error
+
+    def _check_summary(self, summary: npt.ArrayLike) -> Array:
+        """Check the summary of a study: finite numbers (M,) or (M, k). Returns: (M, k)."""
+        array = as_float_array(summary, "the summary of a study")
+        n_samples = len(self.weights)
+        if array.ndim not in (1, 2) or len(array) != n_samples or not np.isfinite(array).all():
+            raise InputError(
+                f"the summary of a study has shape {array.shape} or is not finite; return finite "
+                f"numbers ({n_samples},) or ({n_samples}, k), one row per sample"
+            )
+        return array.reshape(n_samples, -1)
+
+
+def _find_efficient_policies(effect: Array, cost: Array) -> tuple[list[int], dict[int, str]]:
+    """Find the policies on the efficiency frontier by cost; others have status "ED" or "D"."""
+
+    def compute_icer(a: int, b: int) -> float:
+        return float((cost[b] - cost[a]) / (effect[b] - effect[a]))
+
+    efficient: list[int] = []
+    status: dict[int, str] = {}
+    for i in np.lexsort((-effect, cost)).tolist():
+        if efficient and effect[i] <= effect[efficient[-1]]:
+            status[i] = "D"
+            continue
+        while len(efficient) > 1 and compute_icer(efficient[-1], i) < compute_icer(
+            efficient[-2], efficient[-1]
+        ):
+            status[efficient.pop()] = "ED"
+        efficient.append(i)
+    return efficient, status
+
+
+def read_thresholds(thresholds: Sequence[float]) -> list[float]:
+    """Check thresholds and sort them in ascending order, each once."""
+    try:
+        values = np.unique(np.asarray(thresholds, dtype=np.float64))
+    except (TypeError, ValueError):
+        values = np.array([])
+    if not values.size or not np.isfinite(values).all() or values[0] < 0:
+        raise InputError("thresholds is not valid; give one or more finite numbers of at least 0")
+    return [float(x) for x in values]

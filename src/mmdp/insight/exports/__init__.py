@@ -1,0 +1,113 @@
+"""Export of policies as files that run without mmdp: code, SQL, Excel or HTML."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmdp.core.arguments import check_arguments
+from mmdp.core.errors import InputError
+from mmdp.core.policies import Policy
+from mmdp.core.solution import Bound, Solution
+from mmdp.core.text import did_you_mean, join_or, pluralize
+from mmdp.data.io.writing import PathLike, write_atomic
+from mmdp.insight.exports.spec import PolicySpec, make_spec
+
+if TYPE_CHECKING:
+    from mmdp.core.model import MMDP
+
+__all__ = ["TARGETS", "export", "render_policy"]
+
+# A target is a module of this package with ``render(spec)``, and ``MAX_CELLS`` if it has one: the
+# most cells of a table.
+TARGETS = {
+    "python": ".py",
+    "javascript": ".js",
+    "sql": ".sql",
+    "excel": ".xlsx",
+    "html": ".html",
+}
+
+
+@check_arguments
+def export(
+    policy: Policy | Solution,
+    path: PathLike,
+    *,
+    to: str | None = None,
+    model: MMDP | None = None,
+    bound: Bound | None = None,
+) -> None:
+    """Write a policy as one self-contained file: ``decide(time, state)`` in some language.
+
+    Parameters
+    ----------
+    policy
+        A policy, or a solution: then the file says its value, and its bound if one is proven.
+    path
+        Where to write. The suffix says the target: ``.py``, ``.js``, ``.sql``, ``.xlsx`` (needs
+        openpyxl) or ``.html``, a page for a phone.
+    to
+        The target by name, ``"python"`` and so on, if the suffix is another.
+    model, bound
+        The models that a policy is for, and what was proven about it there, if the file shall say
+        so: the policy is checked against the models and evaluated. A page also says what the next
+        best action would cost in each state, and where people may choose
+        (:func:`mmdp.measures.near_optimal_actions`).
+
+    A decision is asked by the time, the state's label and, of a flow chart, the node. A policy
+    that draws its actions answers with their shares.
+
+    >>> import pathlib, tempfile, mmdp
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "rule.py"
+    >>> names = {"state_labels": ["well", "ill"], "action_labels": ["wait", "treat"]}
+    >>> mmdp.export(mmdp.policies.MarkovPolicy([[0, 1], [0, 0]], **names), file)
+    >>> rule = {}
+    >>> exec(file.read_text(), rule)
+    >>> rule["decide"](0, "ill")
+    'treat'
+    """
+    target = Path(path)
+    if to is None:
+        to = next(
+            (name for name, suffix in TARGETS.items() if suffix == target.suffix.lower()), None
+        )
+    if to is None:
+        raise InputError(
+            f"{target}: unknown suffix {target.suffix!r}; write {join_or(TARGETS.values())}, or "
+            "name the target by to="
+        )
+    write_atomic(target, render_policy(policy, to, model, bound))
+
+
+def render_policy(
+    policy: Policy | Solution, to: str, model: MMDP | None = None, bound: Bound | None = None
+) -> str | bytes:
+    """Render the content of the file that :func:`export` writes."""
+    if to not in TARGETS:
+        raise InputError(
+            f"no target is called {did_you_mean(to, TARGETS)}; choose {join_or(TARGETS)}"
+        )
+    writer, spec = (
+        importlib.import_module(f"mmdp.insight.exports.{to}"),
+        make_spec(policy, model, bound),
+    )
+    _check_size(spec, to, getattr(writer, "MAX_CELLS", None))
+    content: str | bytes = writer.render(spec)
+    return content
+
+
+def _check_size(spec: PolicySpec, to: str, max_cells: int | None) -> None:
+    """Refuse a table with more cells than its target can hold."""
+    n_cells = len(spec.states) if spec.tree is not None else spec.table.size
+    if spec.node_rows is not None:
+        n_cells = max(n_cells, spec.node_rows.size)
+    if max_cells is not None and n_cells > max_cells:
+        raise InputError(
+            f"{pluralize(n_cells, 'row')} are more than {to} holds ({max_cells:,})",
+            [
+                "solve with policy_class=mmdp.policies.Tree(max_leaves=6), a tree of 6 leaves",
+                "choose python, javascript or sql",
+            ],
+        )

@@ -1,0 +1,194 @@
+"""Export of a policy as one HTML page for a phone; it works offline and prints."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from markupsafe import Markup
+
+from mmdp.core.text import format_percent, parse_named_axes, parse_named_values
+from mmdp.insight.draw.controller_chart import format_ranges
+from mmdp.insight.exports.code import as_json
+from mmdp.insight.exports.javascript import render_functions
+from mmdp.insight.exports.spec import PolicySpec
+from mmdp.insight.pages import render_page
+
+MAX_CELLS = 1_000_000  # cells that a phone can load
+MAX_CARD_LINES = 600  # the most lines of a card
+MIN_VISIT_PROB = 1e-9  # less likely visits are too rare for figures
+BIDI_MARKS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+MAX_LABELS = 2_000  # the most labels that a field offers to choose from
+
+
+def render(spec: PolicySpec) -> str:
+    """Render a policy as an HTML page."""
+    (axes, other_labels), action_costs, first_state = (
+        parse_named_axes(spec.states),
+        _make_action_costs(spec),
+        spec.states[spec.initial_state],
+    )
+    used_axes, varies_with_time = (
+        _find_used_axes(spec, axes),
+        bool((spec.table != spec.table[:1]).any()),
+    )
+    constants = {
+        "ARGUMENTS": spec.argument_names,
+        "AXES": [*axes.items()],
+        "OTHER_LABELS": other_labels,
+        "INITIAL_STATE": spec.initial_state,
+        "ACTION_COSTS": action_costs,
+        "BIDI_MARKS": BIDI_MARKS,
+        "USED_AXES": [x in used_axes for x in axes],
+    }
+    declarations = "\n".join(f"const {name} = {as_json(x)};" for name, x in constants.items())
+    return render_page(
+        "exports/card.html.j2",
+        spec=spec,
+        axes=axes,
+        other_labels=other_labels,
+        used_axes=used_axes,
+        title=strip_bidi(f"{spec.model_name}: what to do") if spec.model_name else "What to do",
+        varies_with_time=varies_with_time or spec.node_rows is not None,
+        unused_axes=[x for x in axes if x not in used_axes],
+        max_labels=MAX_LABELS,
+        initial_values=parse_named_values(first_state) or dict.fromkeys([*axes][:1], first_state),
+        action_costs=action_costs,
+        card=_make_card(spec) if spec.tree is None else [],
+        tree_text=strip_bidi(spec.tree_text),
+        picture=Markup("" if spec.draw_svg is None else strip_bidi(spec.draw_svg())),
+        functions=Markup(f'"use strict";\n{render_functions(spec)}\n{declarations}\n'),
+    )
+
+
+def _find_used_axes(spec: PolicySpec, axes: Mapping[str, list[str]]) -> list[str]:
+    """Find the state axes that the actions depend on; all if there are nodes."""
+    used_axes = [*axes]
+    if spec.node_rows is not None:
+        return used_axes
+    rows = [(s, x) for s, label in enumerate(spec.states) if (x := parse_named_values(label))]
+    codes = {x: np.unique([row[x] for _, row in rows], return_inverse=True)[1] for x in axes}
+    choices = spec.table[:, [s for s, _ in rows], 0].T
+    tree_features = {spec.features[i].name for i in spec.features_used}
+    for axis in sorted(
+        axes, key=tree_features.__contains__
+    ):  # what the tree does not ask comes first
+        other_codes = np.column_stack(
+            [np.zeros(len(rows)), *(codes[x] for x in used_axes if x != axis)]
+        )
+        groups = np.unique(other_codes, axis=0, return_inverse=True)[1].reshape(-1)
+        representatives = np.unique(groups, return_index=True)[1]  # a state of each group
+        if (choices == choices[representatives][groups]).all():
+            used_axes.remove(axis)
+    return used_axes
+
+
+def strip_bidi(text: str) -> str:
+    """Remove the bidirectional control characters from a text.
+
+    >>> strip_bidi("\u202etxt.exe is harmless")
+    'txt.exe is harmless'
+    """
+    return text.translate(dict.fromkeys(map(ord, BIDI_MARKS)))
+
+
+def _make_action_costs(spec: PolicySpec) -> dict[str, object] | None:
+    """Compute the cost of the second-best action, and interchangeable actions, by cell.
+
+    The place of that action is -1 if nobody gets there and -2 if there is nothing to decide. Its
+    cost is that of one visit, or of all visits if the rule is the same at all times.
+    """
+    if spec.find_near_optimal is None or spec.is_randomized or spec.table.size > MAX_CELLS:
+        return None
+    near_optimal = spec.find_near_optimal()
+    shape = *spec.table.shape, len(spec.actions)  # a model may have actions that are not used
+    loss, is_interchangeable = (
+        x[..., : shape[3]].reshape(shape)
+        for x in (near_optimal.loss, near_optimal.is_interchangeable)
+    )
+    other_losses = np.where(np.isnan(loss), np.inf, loss)
+    np.put_along_axis(other_losses, spec.table[..., None], np.inf, axis=3)
+    visit_probs = near_optimal.visit_probs.reshape(spec.table.shape)
+    min_loss = other_losses.min(axis=3)
+    assert spec.has_choice is not None
+    has_choice = spec.has_choice[:, :, None] & np.isfinite(min_loss)
+    is_known = has_choice & (visit_probs > MIN_VISIT_PROB)
+    cost = np.where(is_known, min_loss, 0.0)
+    if spec.uses_time:
+        cost /= np.where(is_known, visit_probs, 1.0)
+    cost[np.abs(cost) < 1e-9 * abs(near_optimal.value)] = 0.0
+    action_sets, set_ids = np.unique(
+        is_interchangeable.reshape(-1, shape[3]), axis=0, return_inverse=True
+    )
+    return {
+        "next": spec.to_nested_lists(
+            np.where(is_known, other_losses.argmin(axis=3), np.where(has_choice, -1, -2))
+        ),
+        "cost": spec.to_nested_lists(
+            np.vectorize(lambda x: float(f"{x:.3g}"), otypes=[float])(cost)
+        ),
+        "action_sets": [np.flatnonzero(row).tolist() for row in action_sets],
+        "set_ids": spec.to_nested_lists(set_ids.reshape(spec.table.shape)),
+        "stake": near_optimal.at_stake.amount,
+        "max_loss_text": strip_bidi(near_optimal.max_loss_text),
+        "text": strip_bidi(near_optimal.description),
+        "unit": " " + near_optimal.model.unit if near_optimal.model.unit else "",
+    }
+
+
+def _make_card(spec: PolicySpec) -> list[list[str]]:
+    """Make the heading and rows of the whole policy; empty if there are too many."""
+    has_nodes = spec.node_rows is not None
+    time_heading = spec.time_labels.name.capitalize() if spec.time_labels.labels else "Times"
+    columns = {
+        "State": True,
+        "Node": has_nodes,
+        time_heading: spec.uses_time,
+        "What to do": True,
+        "Next node": has_nodes,
+    }
+    lines = [[*columns], *itertools.islice(_iter_card_lines(spec), MAX_CARD_LINES + 1)]
+    if len(lines) > MAX_CARD_LINES + 1:
+        return []
+    return [[strip_bidi(x) for x in itertools.compress(line, columns.values())] for line in lines]
+
+
+def _iter_card_lines(spec: PolicySpec) -> Iterator[list[str]]:
+    """Yield rows of the card: state, node, times, action, next nodes."""
+    node_row_ids = np.zeros_like(spec.table) if spec.node_row_ids is None else spec.node_row_ids
+    states = list(range(len(spec.states)))
+    if spec.has_choice is not None:
+        states = np.flatnonzero(spec.has_choice.any(axis=0)).tolist()
+    for s, n in itertools.product(states, range(spec.n_nodes)):
+        cells = enumerate(zip(spec.table[:, s, n], node_row_ids[:, s, n], strict=True))
+        for (choice, node_row), run in itertools.groupby(cells, lambda cell: cell[1]):
+            times = [t for t, _ in run]
+            span = spec.time_labels.format_range(times[0], times[-1])
+            yield [
+                spec.states[s],
+                f"{n}",
+                span,
+                _describe_choice(spec, choice),
+                _describe_next_nodes(spec, node_row),
+            ]
+
+
+def _describe_next_nodes(spec: PolicySpec, node_row: int) -> str:
+    """Describe the next nodes of a node row by the next state."""
+    if spec.node_rows is None:
+        return ""
+    next_nodes = spec.node_rows[node_row]
+    clauses = [
+        f"{x} if {format_ranges(np.flatnonzero(next_nodes == x), spec.states)}"
+        for x in np.unique(next_nodes)
+    ]
+    return f"{next_nodes[0]}" if len(clauses) == 1 else "; ".join(clauses)
+
+
+def _describe_choice(spec: PolicySpec, choice_id: int) -> str:
+    """Describe an action, or the actions of a randomized choice with their shares."""
+    shares = spec.choices[choice_id]
+    if len(shares) == 1:
+        return spec.actions[shares[0][0]]
+    return ", ".join(f"{spec.actions[a]} {format_percent(share)}" for a, share in shares)

@@ -1,0 +1,392 @@
+"""Simpler policies than Markov ones: trees with few leaves, few phases, and their cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mmdp.core.arguments import Unchecked, check_arguments
+from mmdp.core.errors import InputError
+from mmdp.core.kernels.infinite import InfiniteHorizon
+from mmdp.core.kernels.numpy.passes import choose_actions
+from mmdp.core.kernels.problem import RowChooser
+from mmdp.core.model import MMDP
+from mmdp.core.objectives import Objective, as_objective
+from mmdp.core.policies import Markov, MarkovPolicy, PolicyClass, Tree, TreePolicy
+from mmdp.core.policies.tree import Leaf, require_tree
+from mmdp.core.search.markov import make_row_chooser
+from mmdp.core.solution import Solution
+from mmdp.core.solve import evaluate, solve
+from mmdp.core.text import format_number, pluralize
+from mmdp.core.validate import check_int
+from mmdp.insight.measures.gradients import model_weights, policy_gradient
+from mmdp.insight.measures.stakes import value_at_stake
+
+Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+MAX_PHASES = 3
+MIN_AGREEMENT = 0.99  # share of the decisions on which a phased policy should agree
+MAX_BREAKPOINTS = 64  # times at which a phase may end
+MAX_STATES = 200  # by which the phases are chosen
+MAX_STEPS = 5  # of the search for a stationary policy
+
+
+@check_arguments
+def value_by_leaves(
+    model: MMDP,
+    horizon: float | None = None,
+    n_leaves: int | Sequence[int] = 8,
+    *,
+    features: Unchecked[object] = None,
+    use_time: bool = True,
+    objective: Objective | str = "mean",
+    test_model: MMDP | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Tabulate the value of the best decision tree found with each number of leaves.
+
+    Parameters
+    ----------
+    model, horizon, objective
+        As for :func:`mmdp.solve`.
+    n_leaves
+        The most leaves, for all numbers from 1 on; or the numbers to show.
+    features, use_time
+        Features of states that a tree may split on (see :class:`mmdp.policies.Tree`).
+    test_model
+        Test models to evaluate the rules on.
+    options
+        Others of :func:`mmdp.solve`, such as ``certify_time``, ``time_limit`` and ``seed``.
+
+    One solve grows them all, each from smaller ones, so the value never falls. Columns: ``leaves``,
+    ``value``, ``gain`` over the row before, ``restriction_cost`` (how much less it has than the
+    best policy found that is no tree), that as a ``share`` of the value at stake
+    (``attrs["at_stake"]``, see :func:`mmdp.measures.value_at_stake`), ``gap`` to a proven bound as
+    a share of the value of that policy if one was asked for, ``test``, the ``seconds`` that its
+    growth took, and the ``rule`` in words. ``attrs["elbow"]`` is
+    the number of leaves after which further ones earn the least: its value lies highest above the
+    straight line from the first to the last. ``attrs["text"]`` says it in a sentence,
+    ``attrs["policies"]`` are the policies; :func:`mmdp.plots.value_by_leaves` draws the table.
+
+    >>> import mmdp
+    >>> train, _ = mmdp.domains.load_published("riverswim")
+    >>> table = mmdp.measures.value_by_leaves(train, 50, 3)
+    >>> table["value"].round(2).tolist(), table.attrs["elbow"]
+    ([196.23, 200.22, 200.22], 2)
+    """
+    if isinstance(n_leaves, int):
+        n_leaves = range(1, check_int(n_leaves, "n_leaves", each=8) + 1)
+    counts = sorted({*n_leaves})
+    if not counts:
+        raise InputError("n_leaves is empty; give numbers of leaves, such as (1, 2, 3)")
+    for count in counts:
+        check_int(count, "n_leaves")
+    policy_class = Tree(counts[-1], features, use_time)
+    solution = solve(model, horizon, policy_class=policy_class, objective=objective, **options)
+    trees = solution.details.get("trees_by_leaves") or [solution.policy]  # it was stopped
+    counts = [n for n in counts if n <= len(trees)] or [1]
+    selected = [trees[n - 1] for n in counts]
+    values = np.array([evaluate(model, tree).value(solution.objective) for tree in selected])
+    unrestricted_value = solution.details.get("unrestricted_value", np.nan)
+    at_stake = value_at_stake(
+        model,
+        selected[-1],
+        objective=solution.objective,
+        value=np.fmax(unrestricted_value, values.max()),
+    )
+    columns: dict[str, Sequence[float] | Array] = {
+        "leaves": counts,
+        "value": values,
+        "gain": np.diff(values, prepend=np.nan),
+        "restriction_cost": unrestricted_value - values,
+        "share": (unrestricted_value - values) / (at_stake.amount or np.nan),
+    }
+    if solution.bound is not None:
+        columns["gap"] = (solution.bound - values) / (abs(unrestricted_value) or np.nan)
+    if test_model is not None:
+        columns["test"] = [
+            evaluate(test_model, tree).value(solution.objective) for tree in selected
+        ]
+    seconds = solution.details.get("seconds_by_leaves") or [solution.seconds]
+    columns["seconds"] = [seconds[n - 1] for n in counts]
+    frame = pd.DataFrame({**columns, "rule": [tree.describe() for tree in selected]})
+    chord = np.interp(counts, [counts[0], counts[-1]], [values[0], values[-1]])
+    heights = values - chord
+    highest = len(counts) - 1 - int(heights[::-1].argmax())  # on a line every leaf earns as much
+    elbow = int((values == values[highest]).argmax())
+    frame.attrs |= {"elbow": counts[elbow], "policies": selected, "at_stake": at_stake}
+    frame.attrs["text"] = _describe_elbow(frame, elbow)
+    return frame
+
+
+@check_arguments
+def leaf_table(
+    model: MMDP, policy: TreePolicy | Solution, *, objective: Objective | str | None = None
+) -> pd.DataFrame:
+    """Tabulate the leaves of a decision tree: condition, action, share of visits, second best.
+
+    ``condition`` has the splits that lead there, ``share`` the decisions it takes among all, over
+    the models and times (discounted if there is no last decision). ``second_best`` is the second
+    best action for the whole leaf, and ``loss`` the loss of taking it there: exact, all else
+    unchanged, by ``objective`` (by default the solution's, otherwise the mean). A negative loss
+    means that the other action is better.
+
+    >>> import mmdp
+    >>> train, _ = mmdp.domains.load_published("riverswim")
+    >>> solution = mmdp.solve(train, 50, policy_class=mmdp.policies.Tree(2))
+    >>> table = mmdp.measures.leaf_table(train, solution)
+    >>> table[["condition", "action"]].values.tolist()
+    [['state is at most 3', 'swim left'], ['state is above 3', 'swim right']]
+    >>> table["share"].round(2).tolist(), table["loss"].round(1).tolist()
+    ([0.23, 0.77], [4.0, 150.5])
+    """
+    tree = require_tree(policy, "leaf_table() needs")
+    tree.check(model)
+    chosen_objective = (
+        policy.objective if objective is None and isinstance(policy, Solution) else objective
+    )
+    risk_measure, visit_probs = (
+        as_objective(chosen_objective or "mean"),
+        _compute_visit_probs(tree, model),
+    )
+    value, rows = evaluate(model, tree).value(risk_measure), []
+    for conditions, _, leaf, region in tree.iter_nodes():
+        if not isinstance(leaf, Leaf):
+            continue
+        candidates = ((a, _replace_action(tree, model, region, a)) for a in range(model.n_actions))
+        # without those that the leaf takes already, or that are allowed nowhere in it
+        alternative_values = {
+            a: evaluate(model, tree.table_policy.from_table(table, **tree.label_kwargs)).value(
+                risk_measure
+            )
+            for a, table in candidates
+            if not np.array_equal(table, tree.table)
+        }
+        best = max(alternative_values, key=alternative_values.__getitem__, default=None)
+        rows.append(
+            {
+                "condition": ", ".join(conditions) or "always",
+                "action": model.action_labels[leaf.action],
+                "share": visit_probs[region].sum() / visit_probs.sum(),
+                "second_best": None if best is None else model.action_labels[best],
+                "loss": np.nan if best is None else value - alternative_values[best],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _compute_visit_probs(tree: TreePolicy, model: MMDP) -> Array:
+    """Compute the visits of each state over the models. Returns: (T, S); (1, S) if stationary."""
+    if tree.as_markov is not None:
+        return model.mask_visits(model_weights(model, tree.as_markov).sum(axis=1))
+    occupancy = InfiniteHorizon.from_problem(model.problem).compute_occupancy(tree.to_table(model))
+    return model.mask_visits((model.weights @ occupancy)[None])
+
+
+def _replace_action(
+    tree: TreePolicy, model: MMDP, region: Mask, action: int
+) -> npt.NDArray[np.int32]:
+    """Replace the actions of the tree's table in a region, in states that allow the new one."""
+    is_replaced = region & model.allowed[:, action]
+    return np.where(is_replaced, np.int32(action), np.atleast_2d(tree.table)).reshape(
+        tree.table.shape
+    )
+
+
+def _describe_elbow(frame: pd.DataFrame, elbow: int) -> str:
+    """Describe the loss at the elbow and the gain of further leaves, in a sentence."""
+    elbow_row, last_row = frame.iloc[elbow], frame.iloc[-1]
+    leaves_text = pluralize(int(elbow_row["leaves"]), "leaf", "leaves")
+    text = f"the elbow is at {leaves_text}: " if len(frame) > 1 else f"{leaves_text}: "
+    text += format_number(elbow_row["value"], 6)
+    cost = elbow_row["restriction_cost"]
+    if cost > 0:
+        loss_text = format_number(cost) + frame.attrs["at_stake"].format_share(cost)
+        text += f", {loss_text} below the best policy found"
+    n_further = int(last_row["leaves"] - elbow_row["leaves"])
+    if not n_further:
+        return text
+    gain = last_row["value"] - elbow_row["value"]
+    prefix = f"{text}; {pluralize(n_further, 'further leaf', 'further leaves')}"
+    return (
+        f"{prefix} can earn {format_number(gain)} more" if gain > 0 else f"{prefix} earned nothing"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """The actions (S,) from time ``start`` to before ``stop``.
+
+    ``expected_visits`` (S,) is the expected number of visits in that time.
+    """
+
+    start: int
+    stop: int
+    actions: IntArray
+    expected_visits: Array
+
+
+@dataclass(frozen=True, eq=False)
+class PhasedPolicy:
+    """A policy in a few phases, and its agreement with the original: a share of decisions."""
+
+    phases: tuple[Phase, ...]
+    policy: MarkovPolicy
+    agreement: float
+
+
+def fit_phases(
+    policy: MarkovPolicy,
+    model: MMDP,
+    visit_probs: Array,
+    max_phases: int = MAX_PHASES,
+    policy_class: PolicyClass = Markov(),  # noqa: B008
+) -> PhasedPolicy:
+    """Fit a policy of at most ``max_phases`` phases that agrees most with a Markov policy.
+
+    ``visit_probs`` (T, S) are probabilities of being in a state at a time. Within a phase a state
+    has one action. The result has the fewest phases that agree on 99% of the decisions, and is of
+    the same ``policy_class`` as the policy.
+
+    >>> import mmdp
+    >>> model, _ = mmdp.domains.two_models()
+    >>> table = mmdp.policies.MarkovPolicy([[0] * model.n_states] * 3 + [[1] * model.n_states] * 2)
+    >>> phased = fit_phases(table, model, mmdp.measures.model_weights(model, table).sum(axis=1))
+    >>> [(phase.start, phase.stop) for phase in phased.phases], phased.agreement
+    ([(0, 3), (3, 5)], 1.0)
+    """
+    actions = policy.actions.astype(np.int64)
+    phase_bounds = pairwise(_find_phase_bounds(actions, visit_probs, max_phases))
+    choose_row = make_row_chooser(policy_class, model) or choose_actions
+    allowed: Mask = np.logical_or.reduce(policy_class.make_problem(model, policy.horizon).allowed)
+    phases = [
+        _make_phase(actions, visit_probs, *bounds, allowed, choose_row) for bounds in phase_bounds
+    ]
+    table = np.concatenate(
+        [np.tile(phase.actions, (phase.stop - phase.start, 1)) for phase in phases]
+    )
+    phased_policy = _make_allowed_policy(table, policy, model, policy_class)
+    agreement = visit_probs[phased_policy.actions == actions].sum() / visit_probs.sum()
+    return PhasedPolicy(tuple(phases), phased_policy, float(agreement))
+
+
+def fit_stationary(
+    policy: MarkovPolicy,
+    model: MMDP,
+    visit_probs: Array,
+    policy_class: PolicyClass = Markov(),  # noqa: B008
+) -> MarkovPolicy:
+    """Fit a policy that is the same at all times: the usual action of each state, then improved.
+
+    Each step of the search takes argmax_a sum_t G_t(s, a) in every state, or the best row of the
+    ``policy_class``, as long as the mean return rises. It is a good policy, not always the best.
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> policy = mmdp.policies.MarkovPolicy([[1], [1], [0]])
+    >>> fit_stationary(policy, two, np.ones((3, 1))).actions.tolist()
+    [[0], [0], [0]]
+    """
+    best = fit_phases(policy, model, visit_probs, 1, policy_class).policy
+    value, choose_row = (
+        evaluate(model, best).mean,
+        make_row_chooser(policy_class, model) or choose_actions,
+    )
+    for _ in range(MAX_STEPS):
+        G = np.nan_to_num(policy_gradient(model, best).sum(axis=0), nan=-np.inf)  # NaN: not allowed
+        row = choose_row(G, np.ones_like(G), best.actions[0]).astype(np.int64)
+        candidate = _make_allowed_policy(
+            np.tile(row, (policy.horizon, 1)), policy, model, policy_class
+        )
+        candidate_value = evaluate(model, candidate).mean
+        if not candidate_value > value:
+            break
+        best, value = candidate, candidate_value
+    return best
+
+
+def compute_stationary_oracle(policy: MarkovPolicy, model: MMDP) -> Array:
+    """Approximate the best return in each model of a policy that is the same at all times.
+
+    The better result of two searches: from the policy, and from the model's optimal stationary
+    policy with an infinite horizon. Returns: (M,).
+    """
+    oracle_returns = np.empty(model.n_models)
+    for m in range(model.n_models):
+        single_model = model.subset([m])
+        inits = [policy]
+        if model.discount < 1 and model.horizon is None:
+            inits.append(solve(single_model, math.inf).policy.to_markov(policy.horizon))
+        candidates = [
+            fit_stationary(
+                candidate, single_model, model_weights(single_model, candidate).sum(axis=1)
+            )
+            for candidate in inits
+        ]
+        oracle_returns[m] = max(
+            evaluate(single_model, candidate).mean for candidate in (policy, *candidates)
+        )
+    return oracle_returns
+
+
+def _find_phase_bounds(actions: IntArray, visit_probs: Array, max_phases: int) -> list[int]:
+    """Find the times at which phases begin, and the horizon: the fewest that agree enough."""
+    states = np.argsort(-visit_probs.sum(axis=0), kind="stable")[:MAX_STATES]
+    actions, visit_probs = actions[:, states], visit_probs[:, states]
+    change_weights = ((actions[1:] != actions[:-1]) * visit_probs[1:]).sum(axis=1)
+    breakpoints = np.argsort(-change_weights, kind="stable")[: MAX_BREAKPOINTS - 1]
+    times = np.array([0, *np.sort(breakpoints[change_weights[breakpoints] > 0] + 1), len(actions)])
+    is_taken = actions[:, :, None] == np.unique(actions)
+    block_visits = np.add.reduceat(visit_probs[:, :, None] * is_taken, times[:-1], axis=0)
+    cumulative = np.concatenate(
+        [np.zeros((1, *block_visits.shape[1:])), np.cumsum(block_visits, axis=0)]
+    )
+    matched = np.full((len(times), len(times)), -np.inf)  # agreement in a phase from i to j
+    for i in range(len(times) - 1):
+        matched[i, i + 1 :] = (cumulative[i + 1 :] - cumulative[i]).max(axis=2).sum(axis=1)
+    best, paths = matched[0], [[0, j] for j in range(len(times))]
+    best_by_count = [(best[-1], paths[-1])]  # by number of phases
+    for _ in range(max_phases - 1):
+        extended = best[:, None] + matched
+        previous = extended.argmax(axis=0)
+        best, paths = extended.max(axis=0), [[*paths[i], j] for j, i in enumerate(previous)]
+        best_by_count.append((best[-1], paths[-1]))
+    target = min(MIN_AGREEMENT * visit_probs.sum(), max(best_by_count)[0]) * (1 - 1e-12)
+    return [int(times[i]) for i in next(path for value, path in best_by_count if value >= target)]
+
+
+def _make_phase(
+    actions: IntArray,
+    visit_probs: Array,
+    start: int,
+    stop: int,
+    allowed: Mask,
+    choose_row: RowChooser,
+) -> Phase:
+    """Make the phase of the usual action of each state; unreached states count all times alike."""
+    phase_actions, phase_visits = actions[start:stop], visit_probs[start:stop]
+    action_visits = np.where(allowed, 0.0, -np.inf)
+    np.add.at(action_visits, (np.arange(actions.shape[1]), phase_actions), phase_visits + 1e-12)
+    row = choose_row(action_visits, np.ones_like(action_visits), None).astype(np.int64)
+    return Phase(start, stop, row, phase_visits.sum(axis=0))
+
+
+def _make_allowed_policy(
+    table: IntArray, policy: MarkovPolicy, model: MMDP, policy_class: PolicyClass
+) -> MarkovPolicy:
+    """Make a policy of the table (T, S), with the given policy's action if one is not allowed."""
+    class_allowed = policy_class.make_problem(model, policy.horizon).allowed
+    allowed = np.broadcast_to(class_allowed, (*table.shape, model.n_actions))
+    is_allowed = np.take_along_axis(allowed, table[:, :, None], axis=2)[:, :, 0]
+    return MarkovPolicy.for_model(
+        model, np.where(is_allowed, table, policy.actions).astype(np.int32)
+    )

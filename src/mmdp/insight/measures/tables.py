@@ -1,0 +1,136 @@
+"""Tables of a policy: action, runner-up, margin, visit probability and agreement of models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mmdp.core import kernels
+from mmdp.core.arguments import Unchecked, check_arguments
+from mmdp.core.kernels import PreparedProblem
+from mmdp.core.model import MMDP
+from mmdp.core.policies import MarkovPolicy, require_markov
+from mmdp.core.solution import Solution
+from mmdp.insight.measures.near_optimal import near_optimal_actions
+
+Array = npt.NDArray[np.float64]
+TIE_TOL = 1e-9  # q of two actions closer than this share of what is at stake are equally good
+
+
+@check_arguments
+def policy_table(
+    model: MMDP, solution: Unchecked[Solution | MarkovPolicy], *, tolerance: float | None = None
+) -> pd.DataFrame:
+    """Tabulate a Markov policy: one row per time and state.
+
+    Columns:
+
+    - ``time``, ``state``, ``action`` (the most probable one of a randomized policy);
+    - ``runner_up`` and ``margin``: the best other action and how much less it returns, in
+      units of return from that time on. With the model weights b of the policy and
+      q_{t,m}(s, a), G_t(s, a) = sum_m b_{t,m}(s) q_{t,m}(s, a), and the margin is
+      (G_t(s, action) - G_t(s, runner_up)) / sum_m b_{t,m}(s): the loss when only this
+      decision is changed. A negative margin says that the runner-up is better. Missing
+      if there is no other action, if none changes anything, or if the state cannot be reached at
+      that time;
+    - ``visit_prob``: the probability of being in the state at that time;
+    - ``agreement``: the weight of the models whose own optimal policy may take this action there;
+    - ``near_optimal``, if a ``tolerance`` is given: the interchangeable actions if that
+      share of what is at stake may be lost (:func:`mmdp.measures.near_optimal_actions`).
+
+    >>> import mmdp, mmdp.measures
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]],
+    ...                 actions=["wait", "treat"])
+    >>> print(mmdp.measures.policy_table(two, mmdp.solve(two, 1)).to_string(index=False))
+     time state action runner_up  margin  visit_prob  agreement
+        0     0   wait     treat     2.0         1.0        0.5
+    """
+    policy = require_markov(solution, "a policy table shows")
+    cells = compute_policy_cells(policy, model)
+    labels = np.array([*model.action_labels, None], dtype=object)
+    columns = {
+        "time": np.repeat(np.arange(policy.horizon), model.n_states),
+        "state": np.tile(np.array(model.state_labels, dtype=object), policy.horizon),
+        "action": labels[policy.actions.reshape(-1)],
+        "runner_up": labels[cells.runner_up.reshape(-1)],
+        "margin": cells.margin.reshape(-1),
+        "visit_prob": cells.visit_probs.reshape(-1),
+        "agreement": cells.agreement.reshape(-1),
+    }
+    table = pd.DataFrame(model.time_labels.add_column(columns))
+    if tolerance is not None:
+        table["near_optimal"] = (
+            near_optimal_actions(model, solution, tolerance).format_action_sets().reshape(-1)
+        )
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyCells:
+    """The columns of :func:`policy_table` as arrays (T, S).
+
+    ``runner_up`` holds action ids, -1 if there is none; ``margin`` is NaN then.
+    """
+
+    visit_probs: Array
+    margin: Array
+    runner_up: npt.NDArray[np.int64]
+    agreement: Array
+
+
+def compute_policy_cells(policy: MarkovPolicy, model: MMDP) -> PolicyCells:
+    """Compute visit probabilities, margins, runners-up and agreement of a Markov policy."""
+    policy.check(model)
+    table, prepared = policy.to_table(model), _prepare(model, policy.horizon)
+    model_weights = prepared.forward(table)
+    backward_pass = prepared.backward(
+        "policy", policy=table, weights=model_weights, keep=("gradient",)
+    )
+    actions, visit_probs = policy.actions.astype(np.int64), model_weights.sum(axis=2)
+    margin, runner_up = _compute_margins(
+        backward_pass.gradient, actions, model.mask_visits(visit_probs)
+    )
+    return PolicyCells(visit_probs, margin, runner_up, _compute_agreement(prepared, actions))
+
+
+def _prepare(model: MMDP, horizon: int) -> PreparedProblem:
+    return kernels.get_backend("auto", model.problem, horizon, n_passes=4).prepare(
+        model.problem, horizon
+    )
+
+
+def _compute_margins(
+    gradient: Array, actions: npt.NDArray[np.int64], visit_probs: Array
+) -> tuple[Array, npt.NDArray[np.int64]]:
+    """Compute margins (T, S) and runners-up (T, S); NaN and -1 if there is none."""
+    action_gradient = np.take_along_axis(gradient, actions[:, :, None], axis=2)[:, :, 0]
+    others = gradient.copy()
+    np.put_along_axis(others, actions[:, :, None], -np.inf, axis=2)
+    runner, best = others.argmax(axis=2), others.max(axis=2)
+    is_defined = np.isfinite(best) & (visit_probs > 0)
+    margin = np.full(visit_probs.shape, np.nan)
+    np.divide(
+        action_gradient - np.where(is_defined, best, 0.0), visit_probs, out=margin, where=is_defined
+    )
+    return margin, np.where(is_defined, runner, -1)
+
+
+def _compute_agreement(prepared: PreparedProblem, actions: npt.NDArray[np.int64]) -> Array:
+    """Compute the weight (T, S) of the models in which the action is optimal from there on."""
+    problem, horizon = prepared.problem, len(actions)
+    values = prepared.backward("per_model", keep=("values",)).values
+    agreement = np.empty(actions.shape)
+    # (M,) for each model its own: one with large rewards leaves the others as they are
+    tolerance = np.minimum(
+        TIE_TOL * problem.return_span(horizon), TIE_TOL * problem.max_abs_returns(horizon)
+    )
+    tolerance = np.maximum(tolerance, problem.rounding_errors(horizon))
+    states = np.arange(problem.n_states)
+    for t in range(horizon):
+        q = np.where(problem.allowed[0, :, :, None], prepared.q_step(t, values[t + 1]), -np.inf)
+        best = q.max(axis=1)
+        agreement[t] = (q[states, actions[t]] >= best - tolerance) @ problem.weights
+    return agreement

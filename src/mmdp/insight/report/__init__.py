@@ -1,0 +1,224 @@
+"""Reports: one self-contained HTML page about a problem and a policy for it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Unpack
+
+from mmdp.core.arguments import Unchecked, check_arguments
+from mmdp.core.errors import InputError
+from mmdp.core.model import MMDP
+from mmdp.core.policies import Memory, MemoryPolicy, Policy
+from mmdp.core.solution import Solution
+from mmdp.core.solve import solve
+from mmdp.core.text import did_you_mean
+from mmdp.core.timing import propagate_interrupts
+from mmdp.data.io.writing import PathLike, check_writable, write_atomic
+from mmdp.insight import plots
+from mmdp.insight.report.context import (
+    Callback,
+    PageOptions,
+    ReportContext,
+    ReportOptions,
+    check_option_names,
+)
+from mmdp.insight.report.effects import read_effects
+from mmdp.insight.report.figures import PAGE_FIGURES
+from mmdp.insight.report.findings import DEFAULT_MAX_NODES
+from mmdp.insight.report.page import render_report
+from mmdp.insight.report.sections import SECTIONS
+
+__all__ = ["FIGURES", "PAGE_FIGURES", "draw", "read_effects", "write"]
+
+FIGURES = (*PAGE_FIGURES, "chart", "belief")  # names that draw() accepts
+DEFAULT_TIME_LIMIT = 20.0  # seconds for a page, by estimates
+
+
+@check_arguments
+@propagate_interrupts()
+def write(
+    model: Unchecked[MMDP],
+    path: PathLike,
+    *,
+    horizon: int | None = None,
+    policy: Unchecked[Policy | Solution | None] = None,
+    time_limit: float = DEFAULT_TIME_LIMIT,
+    callback: Callback | None = None,
+    **options: Unpack[PageOptions],
+) -> Path:
+    """Write a report about a problem and a policy as one self-contained HTML page.
+
+    Parameters
+    ----------
+    model, horizon
+        The problem, as for :func:`mmdp.solve`; a given policy has its own horizon.
+    path
+        A name that ends in ``.html``; written whole or not at all.
+    policy
+        The policy to report about, or the solution it comes from. Without one the first of
+        ``methods`` computes it. A stationary one is followed over ``horizon`` decisions. If a
+        solution is of a restricted policy class, such as tied, the page compares within it.
+    time_limit
+        Seconds for the sections below that are neither requested (True or a number) nor declined
+        (False or 0). They are spent from the top of the page down, by estimates that depend on the
+        size of the problem alone; the page names the sections left out and how to request them.
+    callback
+        Called with a short text before each section.
+    test_model
+        Test models, on which every policy is evaluated too.
+    methods
+        Methods to compare; Oracle is always the last line.
+    bound
+        A proven upper bound, from :func:`mmdp.bound`, or its value (for policies of time
+        and state); the page then says how close to the best the policy is.
+    objective
+        Objective of the policy (see :func:`mmdp.solve`), by which simpler policies and the bound
+        are compared. By default that of the solution or of the bound, otherwise the mean. Without
+        a policy, one is computed for it.
+    seed
+        Seed of every random choice.
+    title, notes
+        Heading of the page, and warnings of your own, as plain text.
+    small_tree
+        Whether to look for the smallest tree that gives up at most 1% of what is at stake (see
+        :class:`mmdp.policies.Tree`), which the summary then shows. It needs states that are
+        numbered or have named axes.
+    frontier
+        Whether to look for safer policies too (see :func:`mmdp.measures.risk_frontier`).
+    voi
+        Whether to compute the value of knowing each parameter (EVPPI).
+    max_nodes
+        Nodes of finite-state controllers to try (see :func:`mmdp.measures.value_by_nodes`); the
+        page then shows what memory is worth, and the flow chart.
+    sample_size
+        Whether to solve with fewer models too, to see if there are enough.
+    n_resamples
+        How often models are drawn again to see which decisions change.
+    effects, costs, wtp_grid
+        Effect and cost of each action, shaped like rewards, and possible values of one unit of
+        effect. The page then has a willingness-to-pay sweep. See :func:`read_effects`.
+    comparators
+        Current practice or other policies by name: policies, also randomized ones, or fixed
+        strategies such as ``{"never treat": "wait"}``, as for
+        :func:`mmdp.economics.cost_effectiveness`. Each is a row of the tables and in the figures,
+        and the summary says what this policy gains over it.
+    discounting
+        Discount rates of effects and costs, half-cycle weights:
+        :class:`mmdp.economics.OutcomeDiscounting`.
+    unseen_pairs
+        (state, action) pairs, as labels or ids, that the data lacks; by default those that
+        the log of fitted models lacks.
+
+    >>> import tempfile, mmdp
+    >>> from mmdp.insight import report
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> file = report.write(two, tempfile.mkdtemp() + "/report.html", horizon=2)
+    >>> "returns <strong>7</strong> on average" in file.read_text(encoding="utf-8")
+    True
+    """
+    target = Path(path)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{target}: choose a name that ends in .html")
+    _check_output_path(target)
+    check_option_names(options, PageOptions)
+    is_number = isinstance(time_limit, (int, float)) and not isinstance(time_limit, bool)
+    if not is_number or math.isnan(time_limit) or time_limit < 0:
+        raise InputError(
+            f"time_limit={time_limit!r} is not a number >= 0 (seconds); pass 0 to compute only "
+            "what is asked for"
+        )
+    title, notes = options.pop("title", None), tuple(options.pop("notes", ()))
+    context = ReportContext(model, horizon, policy, callback=callback, **options)  # type: ignore[misc]
+    write_atomic(target, render_report(context, time_limit, title, notes))
+    return target
+
+
+@check_arguments
+@propagate_interrupts()
+def draw(
+    model: MMDP,
+    figure: str,
+    path: PathLike,
+    *,
+    horizon: int | None = None,
+    policy: Policy | Solution | None = None,
+    callback: Callback | None = None,
+    **options: Unpack[ReportOptions],
+) -> Path:
+    """Draw one figure of the report and write it as ``.png`` or ``.svg``.
+
+    ``figure`` is one of ``FIGURES``: policy, tree, methods, returns, regret, weights, trace, voi,
+    memory, frontier, sample_size, willingness, loss, or chart, the flow chart of a policy with
+    memory, as ``.svg`` or, for Graphviz, ``.dot``, or belief, the map of
+    :class:`mmdp.methods.BeliefGrid` by state and belief. ``options`` are those of :func:`write`
+    that say what is drawn: ``test_model, methods, objective, max_nodes, effects, costs, wtp_grid,
+    comparators, discounting, seed``.
+
+    >>> import tempfile, mmdp
+    >>> from mmdp.insight import report
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> report.draw(two, "regret", tempfile.mkdtemp() + "/regret.png", horizon=2).name
+    'regret.png'
+    """
+    if figure not in FIGURES:
+        raise InputError(
+            f"there is no figure {did_you_mean(figure, FIGURES)}; choose one of "
+            f"{', '.join(FIGURES)}"
+        )
+    target = Path(path)
+    if figure == "chart":
+        return _draw_flow_chart(model, target, horizon, policy, options)
+    plots.check_figure_suffix(target)
+    _check_output_path(target)
+    if figure == "belief":
+        shown_policy = solve(model, horizon, "grid").policy if policy is None else policy
+        belief_policy = shown_policy.policy if isinstance(shown_policy, Solution) else shown_policy
+        if not (belief_policy.has_exact_returns and belief_policy.policy_class.uses_belief):
+            raise InputError(
+                "a belief map shows a plan by state and belief",
+                ["write one with mmdp solve --method grid --out policy.json"],
+            )
+        return plots.save_figure(plots.policy_heatmap(shown_policy), target)
+    drawn_options: ReportOptions = {"max_nodes": 4, **options}
+    context = ReportContext(model, horizon, policy, callback=callback, **drawn_options)
+    report_figure = PAGE_FIGURES[figure]
+    section = next(x for x in SECTIONS if x.key == report_figure.section)
+    section_result = section.compute(context) if section.is_applicable(context) else None
+    ax = None if section_result is None else report_figure.draw(context, section_result)
+    if ax is None:
+        raise InputError(f"there is nothing to draw for {figure!r}: {report_figure.requirement}")
+    return plots.save_figure(ax, target)
+
+
+def _draw_flow_chart(
+    model: MMDP,
+    path: Path,
+    horizon: int | None,
+    policy: Policy | Solution | None,
+    options: ReportOptions,
+) -> Path:
+    """Write the flow chart of a finite-state controller; solve for one if none is given."""
+    if path.suffix.lower() not in (".svg", ".dot"):
+        raise InputError(f"{path}: a flow chart is written as .svg or .dot")
+    _check_output_path(path)
+    if policy is None:
+        policy_class = Memory(options.get("max_nodes") or DEFAULT_MAX_NODES)
+        policy = solve(model, horizon, policy_class=policy_class, seed=options.get("seed", 0))
+    controller = policy.policy if isinstance(policy, Solution) else policy
+    if not isinstance(controller, MemoryPolicy):
+        raise InputError(
+            f"a flow chart shows a policy with memory, not a {type(controller).__name__}",
+            ["solve with policy_class=Memory(3), or mmdp solve --max-nodes 3"],
+        )
+    flow_chart = controller.merge_nodes(model).to_flow_chart(model)
+    is_svg = path.suffix.lower() == ".svg"
+    write_atomic(path, flow_chart.to_svg() if is_svg else flow_chart.to_dot())
+    return path
+
+
+def _check_output_path(path: Path) -> None:
+    """Refuse an output path that cannot be written, before anything is computed."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: no folder {path.parent}; make it first")
+    check_writable(path)

@@ -1,0 +1,440 @@
+"""Report context: a problem, a policy for it, and each solve and evaluation, made once.
+
+Everything is computed when a method is called, and once: sections that need the same solve share
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypedDict, TypeVar, Unpack, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.core.arguments import FiniteFloat
+from mmdp.core.bounds import Bound
+from mmdp.core.errors import InputError
+from mmdp.core.identity import compute_digest, describe_object
+from mmdp.core.methods.base import Method
+from mmdp.core.methods.registry import DEFAULT_COMPARISON, format_method_name, supports
+from mmdp.core.model import MMDP
+from mmdp.core.objectives import Mean, Objective, as_objective
+from mmdp.core.policies import (
+    Markov,
+    MarkovPolicy,
+    MemoryPolicy,
+    Policy,
+    PolicyClass,
+    require_markov,
+)
+from mmdp.core.solution import Evaluation, Solution
+from mmdp.core.solve import as_method, evaluate, solve
+from mmdp.core.text import did_you_mean
+from mmdp.core.validate import check_horizon, check_int
+from mmdp.data.posterior import find_unseen_pairs
+from mmdp.insight.economics import OutcomeDiscounting
+from mmdp.insight.economics.comparators import make_named_policies
+from mmdp.insight.measures.gradients import model_weights
+from mmdp.insight.measures.memory import NEGLIGIBLE_SHARE
+from mmdp.insight.measures.simplicity import PhasedPolicy, fit_phases
+from mmdp.insight.measures.stakes import (
+    ConstantPolicy,
+    ValueAtStake,
+    make_constant_policies,
+    value_at_stake,
+)
+from mmdp.insight.measures.tables import PolicyCells, compute_policy_cells
+
+Array = npt.NDArray[np.float64]
+Callback = Callable[[str], object]
+T = TypeVar("T")
+
+
+class ReportOptions(TypedDict, total=False):
+    """Options of reports and figures; see :func:`mmdp.report.write` for their meaning."""
+
+    test_model: MMDP | None
+    methods: Sequence[str | Method]
+    bound: Bound | FiniteFloat | None
+    objective: str | Objective | None
+    seed: int | None
+    unseen_pairs: Sequence[tuple[str | int, str | int]]
+    small_tree: bool | None
+    frontier: bool | None
+    voi: bool | None
+    max_nodes: int | None
+    sample_size: bool | None
+    n_resamples: int | None
+    effects: npt.ArrayLike | None
+    costs: npt.ArrayLike | None
+    wtp_grid: Sequence[float]
+    comparators: Mapping[str, object] | None
+    discounting: OutcomeDiscounting | None
+
+
+class PageOptions(ReportOptions, total=False):
+    """Options of reports: those of figures, a title and notes."""
+
+    title: str | None
+    notes: Sequence[str]
+
+
+class EconomicInputs(NamedTuple):
+    """Effects, costs and values of one unit of effect, for a willingness-to-pay sweep."""
+
+    effects: npt.ArrayLike
+    costs: npt.ArrayLike
+    wtp_grid: tuple[float, ...]
+    discounting: OutcomeDiscounting
+
+
+class ReportContext:
+    """A model, a policy for it, and the solves and evaluations made about the two so far.
+
+    ``is_given``: whether the user gave the policy; otherwise a method of the page computes it.
+    ``solution``: the solution of the policy; None if unknown or for other models. ``request``: the
+    options by name. ``policy_text``: a given tree in words, otherwise empty. ``comparators``:
+    policies to compare with, by name. ``controller``: a given finite-state controller; the rest of
+    the page is then about the Markov policy that the first method computes.
+    """
+
+    evaluation: Evaluation
+    solution: Solution | None
+
+    def __init__(
+        self,
+        model: MMDP,
+        horizon: int | None = None,
+        policy: Policy | Solution | None = None,
+        *,
+        callback: Callback | None = None,
+        **options: Unpack[ReportOptions],
+    ) -> None:
+        if not isinstance(model, MMDP):
+            raise InputError(
+                f"a report is about an MMDP, not {type(model).__name__}; pass the model first"
+            )
+        check_option_names(options, ReportOptions)
+        self.model, self.callback, self.request = model, callback or (lambda text: None), options
+        self.test_model, self.seed = options.get("test_model"), options.get("seed", 0)
+        self.methods = tuple(options.get("methods", DEFAULT_COMPARISON))
+        self.unseen_pairs = tuple(options.get("unseen_pairs", find_unseen_pairs(model)))
+        if (policy is None or isinstance(policy, MemoryPolicy)) and not self.methods:
+            raise InputError(
+                "a report needs a policy or a method that computes one; pass policy= or methods="
+            )
+        self.objective = _find_objective(options.get("objective"), policy, options.get("bound"))
+        self.has_risk_objective = not self.objective.is_mean
+        given_policy = policy.policy if isinstance(policy, Solution) else policy
+        self.controller = given_policy if isinstance(given_policy, MemoryPolicy) else None
+        if self.controller is not None:
+            self.controller.check(model, horizon)
+            policy, horizon = None, self.controller.horizon
+        self.is_given, self.policy_class = policy is not None, _find_policy_class(policy)
+        self.policy_text = ""
+        if policy is not None:
+            self.policy = _to_markov(
+                policy, horizon if self.policy_class.is_infinite_horizon else None
+            )
+            self.policy_text = "" if given_policy is None else given_policy.describe()
+            horizon = self.policy.horizon if horizon is None else horizon
+        self.horizon = check_horizon(model.horizon, horizon)
+        if policy is not None:
+            self.policy.check(model, self.horizon)
+        self._check_options()
+        self.comparators = make_named_policies(
+            options.get("comparators") or {}, model, self.horizon
+        )
+        self.economic_inputs = self._read_economic_inputs()
+        self._cache: dict[object, object] = {}
+        self._set_policy(policy)
+        self.name = self._format_name()
+        self.value = self.evaluation.value(self.objective)
+        self.test_evaluation = self.evaluate_test(self.policy)
+        self.bound = self._read_bound(options.get("bound"))
+        if self.solution is not None and self.solution.certificate is None:
+            self.solution = replace(self.solution, certificate=self.bound)
+
+    def _check_options(self) -> None:
+        """Refuse counts that are not whole numbers, and test models of another size."""
+        check_int(self.request.get("max_nodes") or 0, "max_nodes", minimum=0)
+        check_int(self.request.get("n_resamples") or 0, "n_resamples", minimum=0)
+        sizes = (self.model.n_states, self.model.n_actions)
+        if (
+            self.test_model is not None
+            and (self.test_model.n_states, self.test_model.n_actions) != sizes
+        ):
+            raise InputError(
+                f"the test models have {self.test_model.n_states} states and "
+                f"{self.test_model.n_actions} actions, the models {sizes[0]} and {sizes[1]}; give "
+                "test models of the same problem"
+            )
+
+    def _read_economic_inputs(self) -> EconomicInputs | None:
+        """Read effects, costs and ``wtp_grid`` from the request; None if none is given."""
+        request = self.request
+        effects, costs = request.get("effects"), request.get("costs")
+        wtp_grid = tuple(request.get("wtp_grid") or ())
+        discounting = request.get("discounting") or OutcomeDiscounting()
+        if effects is None and costs is None and not wtp_grid:
+            if discounting != OutcomeDiscounting():
+                raise InputError(
+                    "discounting applies to effects and costs, but neither was given; pass "
+                    "effects= and costs= too"
+                )
+            return None
+        if effects is None or costs is None or not wtp_grid:
+            raise InputError(
+                "willingness to pay needs effects, costs and wtp_grid; give all three or none"
+            )
+        if not self.model.rewards.any():
+            raise InputError(
+                "the rewards of the models are all 0, so that every policy returns 0",
+                [
+                    "make the net benefit their reward first: "
+                    "OutcomeDiscounting.make_net_benefit_model in Python, "
+                    "mmdp convert --effects FILE --wtp K on the command line"
+                ],
+            )
+        return EconomicInputs(effects, costs, wtp_grid, discounting)
+
+    # -------------------------------------------------------------- the policy
+    def _set_policy(self, policy: Policy | Solution | None) -> None:
+        """Set the policy, its evaluation, and the solution that it comes from if known."""
+        if policy is None:
+            self.solution = self.solve_for_objective(self.objective)
+            self.policy, self.evaluation = _to_markov(self.solution), self.solution.evaluation
+            return
+        self.evaluation, self.solution = self.evaluate(self.policy), None
+        if isinstance(policy, Solution) and not self.policy_class.is_infinite_horizon:
+            solution_returns, returns = policy.returns, self.evaluation.returns
+            tolerance = 1e-9 * np.abs(returns).max()
+            if len(solution_returns) == len(returns) and np.allclose(
+                solution_returns, returns, 1e-6, tolerance
+            ):
+                self.solution = policy
+
+    def _format_name(self) -> str:
+        """Format the name of the policy: ``CADP``, ``CADP (tied)`` or ``the given policy``."""
+        return "the given policy" if self.solution is None else format_title(self.solution)
+
+    def _read_bound(self, bound_or_value: Bound | float | None) -> Bound | None:
+        """Check the given bound, or that of the solution, against the model and the value."""
+        if bound_or_value is None and self.solution is not None:
+            bound_or_value = self.solution.certificate
+        if bound_or_value is None or (
+            isinstance(bound_or_value, Bound) and bound_or_value.objective != self.objective
+        ):
+            return None
+        bound = (
+            bound_or_value
+            if isinstance(bound_or_value, Bound)
+            else Bound(float(bound_or_value), "given", "markov")
+        )
+        if bound.model_fingerprint and bound.model_fingerprint != self.model.fingerprint():
+            raise InputError(
+                "the bound was proven for other models; compute it for these, or give the policy "
+                "alone"
+            )
+        if not bound.value >= self.value - 1e-6 * abs(self.value):
+            raise InputError(
+                f"the bound {bound.value:,.8g} is below the policy's own value {self.value:,.8g}, "
+                "so it is no bound for this problem; compute it for these models and this horizon"
+            )
+        return bound
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether the policy is stationary, as its policy class tells."""
+        return self.policy_class.is_infinite_horizon
+
+    @property
+    def action_names(self) -> list[str]:
+        """Labels of the actions; ``action 0`` and so on if the model has none."""
+        labels = self.model.action_labels
+        return list(labels) if self.model.has_labels["action"] else [f"action {x}" for x in labels]
+
+    # -------------------------------------------------------------- computed once
+    def _memoize(self, key: object, compute: Callable[[], T]) -> T:
+        """Return the cached result for a key; compute it at the first call."""
+        if key not in self._cache:
+            self._cache[key] = compute()
+        return cast("T", self._cache[key])
+
+    def solve_method(self, index: int) -> Solution:
+        """Solve by the method at an index of ``methods`` for the mean over the models."""
+        return self._memoize(
+            index,
+            lambda: solve(
+                self.model,
+                self.horizon,
+                self.get_method(index),
+                policy_class=self.find_policy_class(index),
+                seed=self.seed,
+            ),
+        )
+
+    def get_method(self, index: int = 0) -> Method:
+        """Get the method at an index of ``methods``; CADP if there are none."""
+        return as_method(self.methods[index] if self.methods else "cadp")
+
+    def find_policy_class(self, index: int = 0) -> PolicyClass | None:
+        """Get the policy class if the method supports it with a finite horizon, else None."""
+        is_supported = supports(
+            self.get_method(index), self.model, self.horizon, Mean(), self.policy_class
+        )
+        return (
+            self.policy_class
+            if is_supported and not self.policy_class.is_infinite_horizon
+            else None
+        )
+
+    def solve_for_objective(self, objective: Objective) -> Solution:
+        """Solve by the first method for an objective."""
+        if objective.is_mean:
+            return self.solve_method(0)
+        return self._memoize(
+            str(objective),
+            lambda: solve(
+                self.model, self.horizon, self.methods[0], objective=objective, seed=self.seed
+            ),
+        )
+
+    def solve_all(self) -> list[Solution]:
+        """Solve by every method for the mean over the models."""
+        return [self.solve_method(index) for index in range(len(self.methods))]
+
+    def evaluate(self, policy: Policy) -> Evaluation:
+        """Evaluate a policy on the model."""
+        return self._memoize(("own", _policy_key(policy)), lambda: evaluate(self.model, policy))
+
+    def evaluate_test(self, policy: Policy) -> Evaluation | None:
+        """Evaluate a policy on the test models; None if there are none."""
+        test_model = self.test_model
+        if test_model is None:
+            return None
+        return self._memoize(
+            ("test", _policy_key(policy)), lambda: evaluate(test_model, policy, seed=self.seed)
+        )
+
+    def compute_cells(self) -> PolicyCells:
+        """Compute margin, runner-up, agreement and visits for each time and state."""
+        return self._memoize("cells", lambda: compute_policy_cells(self.policy, self.model))
+
+    def compute_model_weights(self) -> Array:
+        """Compute the model weights b_{t,m}(s) under the policy: (T, M, S)."""
+        return self._memoize("weights", lambda: model_weights(self.model, self.policy))
+
+    def compute_visit_probs(self, policy: MarkovPolicy | None = None) -> Array:
+        """Compute the probability of a decision at each time and state: (T, S)."""
+        if policy is None or policy == self.policy:
+            return self._memoize(
+                "visit_probs", lambda: self.model.mask_visits(self.compute_cells().visit_probs)
+            )
+        return self._memoize(
+            ("visit_probs", _policy_key(policy)),
+            lambda: self.model.mask_visits(model_weights(self.model, policy).sum(axis=1)),
+        )
+
+    @property
+    def stake(self) -> ValueAtStake:
+        """The value at stake, of which the page takes shares."""
+        return self._memoize(
+            "stake",
+            lambda: value_at_stake(
+                self.model,
+                self.solution or self.policy,
+                objective=self.objective,
+                comparators=self.baselines,
+            ),
+        )
+
+    @property
+    def negligible(self) -> float:
+        """The largest gain that the page calls negligible: 0.1% of the value at stake."""
+        return NEGLIGIBLE_SHARE * self.stake.amount
+
+    @property
+    def baselines(self) -> dict[str, Policy]:
+        """Policies to compare with, by name: the comparators and the constant policies."""
+        return {**self.comparators, **{x.name: x.policy for x in self.find_constant_policies()}}
+
+    def find_constant_policies(self) -> list[ConstantPolicy]:
+        """Find the policies of the class that always take one action, the best first."""
+        return self._memoize(
+            "constant",
+            lambda: make_constant_policies(
+                self.policy, self.model, self.policy_class, self.objective
+            ),
+        )
+
+    def fit_phases(self) -> PhasedPolicy:
+        """Fit the policy by a few phases with one stationary policy each."""
+        return self._memoize(
+            "phases",
+            lambda: fit_phases(
+                self.policy, self.model, self.compute_visit_probs(), policy_class=self.policy_class
+            ),
+        )
+
+    def estimate_seconds(self, passes: float) -> float:
+        """Estimate the seconds of a number of passes over the models, from sizes alone."""
+        return self.model.problem.estimate_seconds(self.horizon, passes)
+
+
+def format_title(solution: Solution) -> str:
+    """Format the method of a solution, its restricted policy class and its risk objective."""
+    policy_class, objective = solution.provenance.policy_class, solution.objective
+    qualifiers = [policy_class.name] * policy_class.is_restricted + [objective.name] * (
+        not objective.is_mean
+    )
+    return format_method_name(solution.method) + (
+        f" ({', '.join(qualifiers)})" if qualifiers else ""
+    )
+
+
+def check_option_names(options: Mapping[str, object], options_type: type) -> None:
+    """Refuse an option whose name is not a field of ``options_type``."""
+    names = options_type.__annotations__.keys()
+    for name in options:
+        if name not in names:
+            raise InputError(f"there is no argument {did_you_mean(name, names)}")
+
+
+def _policy_key(policy: Policy) -> str:
+    """Compute a digest of a policy's name and arrays, as a key of the cache."""
+    return compute_digest(describe_object([policy.name, policy.arrays]))
+
+
+def _find_objective(
+    objective: str | Objective | None,
+    policy: Policy | Solution | None,
+    bound: Bound | float | None,
+) -> Objective:
+    """Find the objective: the given one, else that of the solution or of the bound."""
+    if objective is not None:
+        return as_objective(objective)
+    if isinstance(policy, Solution):
+        return policy.objective
+    return bound.objective if isinstance(bound, Bound) else Mean()
+
+
+def _find_policy_class(policy: Policy | Solution | None) -> PolicyClass:
+    """Find the policy class of a solution or policy; Markov if it has none."""
+    if isinstance(policy, Solution):
+        return policy.provenance.policy_class
+    policy_class: PolicyClass = getattr(policy, "policy_class", Markov())
+    return policy_class
+
+
+def _to_markov(policy_or_solution: Policy | Solution, horizon: int | None = None) -> MarkovPolicy:
+    """Convert a policy or solution to a Markov policy; a stationary one needs the horizon."""
+    policy = getattr(policy_or_solution, "policy", policy_or_solution)
+    if horizon is None and getattr(policy, "horizon", 0) == np.inf:
+        raise InputError(
+            "a report shows a number of decisions, but this policy is stationary",
+            ["pass horizon=50 to follow it over 50 decisions"],
+        )
+    return require_markov(policy_or_solution, "a report shows", horizon, method_argument="methods")

@@ -1,0 +1,305 @@
+"""Figures of a report, drawn into the page or, by ``mmdp plot``, into files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from mmdp.core.policies import MemoryPolicy
+from mmdp.insight import plots
+from mmdp.insight.draw import axes, curves
+from mmdp.insight.draw.axes import format_label, new_axes, new_axis
+from mmdp.insight.draw.maps import PolicyMap
+from mmdp.insight.draw.palette import LINE_COLORS, MARKERS, TEXT_COLOR
+from mmdp.insight.measures.risk import RiskFrontier
+from mmdp.insight.measures.simplicity import leaf_table
+from mmdp.insight.report.context import ReportContext
+from mmdp.insight.report.findings import (
+    InformationValue,
+    MemoryValue,
+    MethodComparison,
+    NearOptimalShare,
+    SampleSizeCurve,
+    SmallTree,
+    WeightSummary,
+    WtpSweep,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from mmdp.insight.economics import WillingnessToPay
+
+MAX_CURVES = 7  # in one picture
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """A figure of the page: its title, the section whose result it draws, and how.
+
+    ``draw_axes`` returns None if there is nothing to draw; ``requirement`` then says why.
+    """
+
+    title: str
+    section: str
+    draw_axes: Callable[[ReportContext, Any], Axes | None]
+    requirement: str = "it needs two models or more"
+
+    def draw(self, context: ReportContext, result: object) -> Axes | None:
+        """Draw the result of the section, with the unit of returns on the axes; None if empty."""
+        ax = self.draw_axes(context, result)
+        if ax is not None and context.model.unit:
+            unit = f"return in {format_label(context.model.unit)}"
+            for subplot in ax.figure.axes:
+                subplot.set_xlabel(subplot.get_xlabel().replace("return", unit, 1))
+                subplot.set_ylabel(subplot.get_ylabel().replace("return", unit, 1))
+        return ax
+
+
+def _draw_policy(context: ReportContext, result: object) -> Axes:
+    """Draw the action by time and state as a heat map."""
+    model, states = context.model, np.flatnonzero(context.model.has_choice)
+    state_labels = [model.state_labels[s] for s in states]
+    actions = context.policy.actions[: 1 if context.is_stationary else None, states]
+    return PolicyMap(actions, state_labels, context.action_names, model.time_labels).plot()
+
+
+def _draw_tree(context: ReportContext, result: SmallTree) -> Axes:
+    """Draw the small decision tree with the leaf table."""
+    return plots.tree(
+        result.policy, leaf_table(context.model, result.policy, objective=context.objective)
+    )
+
+
+def _draw_returns(context: ReportContext, result: NearOptimalShare) -> Axes:
+    """Draw the distributions of returns of the policy, Oracle and the comparators."""
+    returns = {context.name: context.evaluation.returns, "Oracle": context.evaluation.oracle}
+    returns |= {
+        name: context.evaluate(policy).returns for name, policy in context.comparators.items()
+    }
+    return curves.returns_distribution(returns, context.model.weights)
+
+
+def _draw_regret(context: ReportContext, result: NearOptimalShare) -> Axes:
+    """Draw the distribution of the policy's regret over the models."""
+    return curves.regret_distribution(context.evaluation.regret, context.model.weights)
+
+
+def _draw_methods(context: ReportContext, result: MethodComparison) -> Axes:
+    """Draw mean and quantiles of the returns of every method."""
+    evaluations = {row.name: row.evaluation for row in result.rows}
+    return curves.methods_comparison(
+        {name: x.mean for name, x in evaluations.items()},
+        {name: x.stderr for name, x in evaluations.items()},
+        ranges={name: (x.quantile(0.1), x.quantile(0.9)) for name, x in evaluations.items()},
+        xlabel="mean return (bar: 10% to 90% quantile)",
+    )
+
+
+def _draw_trace(context: ReportContext, result: MethodComparison) -> Axes | None:
+    """Draw the value by iteration of every CADP run; None if there is none."""
+    if not result.traces:
+        return None
+    ax = curves.value_traces(result.traces)
+    legend = ax.get_legend()
+    if len(result.traces) == 1 and legend is not None:
+        legend.remove()
+        init_text = (
+            ""
+            if context.policy_text
+            else f", started from {format_label(next(iter(result.traces)))}"
+        )
+        ax.set_xlabel(f"iteration of CADP{init_text}")
+    return ax
+
+
+def _draw_weights(context: ReportContext, result: WeightSummary) -> Axes:
+    """Draw the effective number of models over time, and the weights in one state."""
+    left_ax, right_ax = new_axes(2, 9.5, 3.6)
+    curves.weights_over_time(result.weights, left_ax, time_labels=context.model.time_labels)
+    curves.weights_over_time(
+        result.weights,
+        right_ax,
+        state=result.state,
+        state_label=context.model.state_labels[result.state],
+        model_labels=context.model.model_labels,
+        time_labels=context.model.time_labels,
+    )
+    left_ax.set_title("How many models are in play", loc="left", fontsize="medium")
+    right_ax.set_title("The models that gain most", loc="left", fontsize="medium")
+    return left_ax
+
+
+def _draw_information(context: ReportContext, result: InformationValue) -> Axes | None:
+    """Draw the EVPPI of each parameter as bars; None for fewer than two parameters."""
+    table = result.table
+    if len(table) < 3:  # a single parameter needs no picture
+        return None
+    rows = table.iloc[1:16]
+    ax = new_axis(6.0, 1.3 + 0.32 * len(rows))
+    ax.barh(range(len(rows)), rows["value"], color=LINE_COLORS[0], height=0.6)
+    ax.axvline(
+        table["value"].iloc[0], color=LINE_COLORS[1], linestyle="--", label="knowing everything"
+    )
+    ax.set_yticks(range(len(rows)), [format_label(str(name)) for name in rows["parameter"]])
+    ax.invert_yaxis()
+    legend_options = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
+    xlabel = "return gained by knowing it before acting"
+    return curves.format_axes(ax, xlabel, "", grid="x", legend=legend_options)
+
+
+def _draw_memory(context: ReportContext, result: MemoryValue) -> Axes:
+    return curves.value_by_nodes(result.table)
+
+
+def _draw_frontier(context: ReportContext, result: RiskFrontier) -> Axes:
+    return result.plot()
+
+
+def _draw_sample_size(context: ReportContext, result: SampleSizeCurve) -> Axes:
+    """Draw the return on test models by the number of models solved with."""
+    table, ax = result.table, new_axis(6.0, 3.4)
+    ax.errorbar(
+        table["models"],
+        table["test"],
+        yerr=table["test_sd"],
+        color=LINE_COLORS[0],
+        marker=MARKERS[0],
+        linewidth=1.8,
+        capsize=4,
+    )
+    ax.set_xscale("log")
+    max_models = table["models"].max()
+    ticks = [
+        x for x in table["models"] if x == max_models or 1.5 * x <= max_models
+    ]  # 200 and 250 would touch
+    ax.set_xticks(ticks, [f"{x:,}" for x in ticks])
+    ax.minorticks_off()
+    xlabel = "models the policy is computed from (bar: one standard deviation)"
+    return curves.format_axes(ax, xlabel, "return on held-out models")
+
+
+def _draw_acceptability(context: ReportContext, result: WtpSweep) -> Axes:
+    x = result.table
+    return _note_hidden_policies(curves.acceptability_curves(_select_curves(x), x.frontier), x)
+
+
+def _draw_expected_loss(context: ReportContext, result: WtpSweep) -> Axes:
+    x = result.table
+    return _note_hidden_policies(curves.expected_loss(_select_curves(x), x.frontier), x)
+
+
+def _select_curves(result: WillingnessToPay) -> pd.DataFrame:
+    """Select the acceptability curves of the comparators and of policies on the frontier."""
+    comparator_names = [name for name in result.policies if name not in result.found_names]
+    max_curves = max(MAX_CURVES, len(comparator_names))
+    shown_names = list(dict.fromkeys([*comparator_names, *result.frontier["policy"]]))[:max_curves]
+    return result.acceptability[result.acceptability["policy"].isin(shown_names)]
+
+
+def _note_hidden_policies(ax: Axes, result: WillingnessToPay) -> Axes:
+    """Add the number of policies shown to the legend if some are hidden."""
+    legend, n_shown = ax.get_legend(), _select_curves(result)["policy"].nunique()
+    if legend is not None and n_shown < len(result.policies):
+        legend.set_title(f"{n_shown} of {len(result.policies)} policies")
+    return ax
+
+
+ECONOMIC_REQUIREMENT = "it needs effects, costs and wtp_grid"
+PAGE_FIGURES = {
+    "policy": ReportFigure("The action by time and state", "policy", _draw_policy),
+    "tree": ReportFigure(
+        "The smallest rule that gives up at most 1% of what is at stake: questions, actions and "
+        "decisions",
+        "small_tree",
+        _draw_tree,
+        "no rule of a few leaves comes that close, or states have nothing to ask about",
+    ),
+    "methods": ReportFigure(
+        "Mean return of the methods, with Oracle as the bound", "methods", _draw_methods
+    ),
+    "returns": ReportFigure(
+        "Share of models by return: the policy and Oracle", "returns", _draw_returns
+    ),
+    "regret": ReportFigure("Share of models by regret", "returns", _draw_regret),
+    "weights": ReportFigure(
+        "How the weight moves between models over time",
+        "weights",
+        _draw_weights,
+        "it needs two models or more, and (T, M, S) weights that fit into memory",
+    ),
+    "trace": ReportFigure(
+        "Value of the policy by iteration of CADP",
+        "methods",
+        _draw_trace,
+        "no method is cadp; add it to the methods",
+    ),
+    "voi": ReportFigure(
+        "Value of knowing each parameter",
+        "voi",
+        _draw_information,
+        "the models carry fewer than two parameters; see MMDP(parameters=...)",
+    ),
+    "memory": ReportFigure("Value by nodes of memory", "memory", _draw_memory),
+    "frontier": ReportFigure(
+        "Mean return against the mean of the worst tenth", "frontier", _draw_frontier
+    ),
+    "sample_size": ReportFigure(
+        "Return on held-out models by the number of models",
+        "sample_size",
+        _draw_sample_size,
+        "it needs ten models or more, and a method to solve with",
+    ),
+    "willingness": ReportFigure(
+        "Acceptability of the policies by willingness to pay",
+        "willingness",
+        _draw_acceptability,
+        ECONOMIC_REQUIREMENT,
+    ),
+    "loss": ReportFigure(
+        "Expected loss of the policies by willingness to pay",
+        "willingness",
+        _draw_expected_loss,
+        ECONOMIC_REQUIREMENT,
+    ),
+}
+
+
+# ---------------------------------------------------------------------- as part of the page
+def render_figure(context: ReportContext, figure: str, result: object) -> Markup | None:
+    """Render a figure of the page as SVG; None if its section has no result."""
+    report_figure = PAGE_FIGURES[figure]
+    if result is None:
+        return None
+    with axes.use_text_color(TEXT_COLOR):
+        ax = report_figure.draw(context, result)
+        return (
+            None if ax is None else Markup(_embed_svg(axes.to_svg(ax), figure, report_figure.title))
+        )
+
+
+def render_flow_chart(policy: MemoryPolicy, id_prefix: str = "chart") -> Markup:
+    """Render the flow chart of a finite-state controller as SVG for the page."""
+    return Markup(
+        _embed_svg(policy.to_flow_chart().to_svg(), id_prefix, "Flow chart of the policy")
+    )
+
+
+def _embed_svg(svg: str, id_prefix: str, title: str) -> str:
+    """Adapt an SVG drawing to the page: unique ids, the page's colors, an accessible name."""
+    drawing = svg[svg.index("<svg") :]
+    drawing = re.sub(r'\bid="', f'id="{id_prefix}-', drawing)
+    drawing = re.sub(r'(href="#|url\(#)', rf"\g<1>{id_prefix}-", drawing)
+    drawing = drawing.replace(TEXT_COLOR, "currentColor")
+    blue = LINE_COLORS[0].lower()  # too dark for a dark page
+    drawing = drawing.replace(f": {blue}", f": var(--blue, {blue})")
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, count=1, flags=re.DOTALL)
+    # the background of figure and axes: the page has its own
+    drawing = re.sub(r'style="fill: #ffffff"', 'style="fill: none"', drawing)
+    return re.sub(r"<svg", f'<svg role="img" aria-label="{escape(title)}"', drawing, count=1)

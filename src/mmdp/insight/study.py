@@ -1,0 +1,767 @@
+"""Many solves: a grid of models, horizons, methods and more, on any executor, resumable.
+
+:func:`study` lays out the grid as cells. A :class:`StudyCell` holds the inputs that determine
+its row, and its key is a digest of them. Finished cells are files named by their keys, so that a
+study that is run again computes the missing cells only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mmdp._version import __version__
+from mmdp.core.arguments import Label, Seconds, Unchecked, check_arguments, is_of_type
+from mmdp.core.errors import FileNotWrittenWarning, InputError
+from mmdp.core.identity import compute_digest, describe_object
+from mmdp.core.kernels import BACKENDS
+from mmdp.core.methods import Method
+from mmdp.core.model import MMDP
+from mmdp.core.objectives import as_objective
+from mmdp.core.policies import PolicyClass
+from mmdp.core.solution import Evaluation, Solution
+from mmdp.core.solve import as_method, evaluate, solve
+from mmdp.core.text import MAX_LABEL_LENGTH, shorten
+from mmdp.core.timing import allow_stop, propagate_interrupts
+from mmdp.core.validate import check_int, check_seed
+from mmdp.core.workers import LostTask, map_tasks, memoize
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CELL_FORMAT = 2  # version of the files in cache_dir/cells: a new number makes the old ones stale
+STUDY_AXES = ("model", "horizon", "method", "objective", "policy_class", "seed")
+RESULT_COLUMNS = (
+    "value",
+    "mean",
+    "sd",
+    "stderr",
+    "worst",
+    "test_value",
+    "test_mean",
+    "test_sd",
+    "test_stderr",
+    "test_worst",
+    "bound",
+    "gap",
+    "status",
+    "iterations",
+    "seconds",
+    "test_seconds",
+    "error",
+)
+FAILED, INTERRUPTED = "FAILED", "INTERRUPTED"
+
+StudyRow = dict[str, Any]
+
+
+class StudyProgress(NamedTuple):
+    """Progress of a study after a cell, as its callback gets it."""
+
+    n_done: int
+    n_total: int
+    n_reused: int  # number of cells read from ``cache_dir``
+    elapsed: float
+    remaining: float  # seconds, estimated; NaN if unknown
+    row: StudyRow
+
+
+@check_arguments
+def study(
+    models: Any,
+    horizons: Any = None,
+    methods: Any = "cadp",
+    *,
+    objectives: Any = "mean",
+    policy_classes: Any = None,
+    seeds: Any = 0,
+    test_model: Any = None,
+    certify_time: Seconds | None = None,
+    time_limit: Seconds | None = None,
+    backend: str = "auto",
+    cache_dir: str | Path | None = None,
+    n_jobs: int = 1,
+    executor: Unchecked[Executor | None] = None,
+    callback: Callable[[StudyProgress], object] | None = None,
+) -> pd.DataFrame:
+    """Solve a grid of problems and evaluate each policy on test models; return one row per cell.
+
+    ``models`` are an :class:`MMDP`, a pair of training and test models (such as a
+    :class:`mmdp.domains.Domain`), or a function without arguments that makes either; or a
+    mapping from names to these. A worker calls the function itself, so that
+    ``functools.partial(mmdp.domains.hiv, seed=3)`` travels instead of models. Every other axis
+    is one value, a sequence, or a mapping from names to values.
+
+    Parameters
+    ----------
+    horizons, methods, objectives, policy_classes, seeds
+        The arguments of :func:`mmdp.solve`, one or several of each.
+    test_model
+        Test models for every cell, in place of those that ``models`` bring; or a mapping from the
+        names of models.
+    certify_time, time_limit, backend
+        As for :func:`mmdp.solve`.
+    cache_dir
+        A folder that keeps each cell as soon as it is finished. A study that is run again
+        computes only what is missing there. Cells that failed are tried again. If a cell cannot
+        be written, there is a warning, and its row is in the table all the same.
+    n_jobs
+        Local processes, which share the cores. A script needs ``if __name__ == "__main__":``
+        around its own work, because each process imports it.
+    executor
+        Any ``concurrent.futures.Executor`` instead, for example ``client.get_executor()`` of Dask.
+        Unless it is one of Dask, its workers must see the folder ``cache_dir``.
+    callback
+        Called with a :class:`StudyProgress` after each cell.
+
+    The table has the axes, then ``value`` (of the objective), ``mean``, ``sd``, ``stderr`` and
+    ``worst`` over the models, the same on the test models as ``test_value`` and so on, ``bound``
+    and ``gap`` if certified, ``status``, ``iterations``, ``seconds``, ``test_seconds`` and
+    ``error``. A cell that fails has status FAILED and its error in one line; if only its test
+    fails, it has the figures of its solve and the error. After Ctrl-C the cells without a result
+    have status INTERRUPTED. Test models whose labels are in another order are put in that of the
+    training models. The table is a pandas DataFrame: ``to_latex()`` or
+    ``to_csv()`` write it for a paper.
+
+    A result is identified by what determines it: the numbers and labels in the models, or the
+    function that makes them with its arguments (its source text and the values that it uses, but
+    not the files that it reads), and all arguments of :func:`mmdp.solve`, and the version of
+    mmdp. The names that you give to models, methods and so on do not count.
+
+    >>> import mmdp
+    >>> table = mmdp.study(mmdp.domains.two_models(), horizons=[2, 4], methods=["cadp", "mvp"])
+    >>> table[["model", "horizon", "method", "status"]]
+            model  horizon method         status
+    0  two_models        2   cadp  LOCAL_OPTIMUM
+    1  two_models        2    mvp      COMPLETED
+    2  two_models        4   cadp  LOCAL_OPTIMUM
+    3  two_models        4    mvp      COMPLETED
+    """
+    cells = make_cells(
+        models,
+        horizons,
+        methods,
+        objectives=objectives,
+        policy_classes=policy_classes,
+        seeds=seeds,
+        test_model=test_model,
+        certify_time=certify_time,
+        time_limit=time_limit,
+        backend=backend,
+    )
+    runner = StudyRunner(
+        cells, cache_dir=cache_dir, n_jobs=n_jobs, executor=executor, callback=callback
+    )
+    return runner.to_frame()
+
+
+# ---------------------------------------------------------------------- the grid
+@dataclass(frozen=True, eq=False)
+class ModelSource:
+    """Models or a function that makes them, with the digest that identifies them.
+
+    Only the digest travels with a cell: the models are sent once, by themselves.
+    """
+
+    models_or_factory: Any
+    key: str
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep the digest alone for pickle."""
+        return {"models_or_factory": None, "key": self.key}
+
+    @classmethod
+    def from_models(cls, models_or_factory: Any) -> ModelSource:
+        """Make the source of models, a pair of them, or a function that makes either.
+
+        >>> one = MMDP([[[[1.0]]]], [[2.0]])
+        >>> renamed = one.replace(name="renamed")
+        >>> ModelSource.from_models(one).key == ModelSource.from_models(renamed).key
+        True
+        """
+        if not (callable(models_or_factory) or isinstance(models_or_factory, MMDP)):
+            models_or_factory = _as_train_test_pair(models_or_factory)
+        return cls(models_or_factory, compute_digest(describe_object(models_or_factory)))
+
+    @property
+    def train_model(self) -> MMDP | None:
+        """Models, or the training models of a pair; None if a function makes them."""
+        train = (
+            self.models_or_factory[0]
+            if isinstance(self.models_or_factory, tuple)
+            else self.models_or_factory
+        )
+        return train if isinstance(train, MMDP) else None
+
+
+@dataclass(frozen=True, eq=False)
+class StudyCell:
+    """One solve and test of a study: its labels in the table and the inputs of its results.
+
+    ``n_episodes`` per test model are simulated for a belief policy; None: the number of the
+    method.
+    """
+
+    labels: Mapping[str, Any]
+    source: ModelSource
+    test_source: ModelSource | None
+    horizon: float | None
+    method: Method
+    objective: Any = "mean"
+    policy_class: Any = None
+    seed: int | None = 0
+    certify_time: float | None = None
+    time_limit: float | None = None
+    backend: str = "auto"
+    n_episodes: int | None = None
+
+    @functools.cached_property
+    def inputs(self) -> dict[str, Any]:
+        """Everything that the results depend on, as JSON values."""
+        described_fields = {
+            field.name: describe_object(getattr(self, field.name))
+            for field in dataclasses.fields(self)[3:]
+        }
+        policy_class = self._describe_policy_class() or described_fields["policy_class"]
+        described_fields["policy_class"] = policy_class
+        test_key = None if self.test_source is None else self.test_source.key
+        versions = {"format": CELL_FORMAT, "version": __version__, "cell": type(self).__name__}
+        return {**versions, "models": self.source.key, "test": test_key, **described_fields}
+
+    def _describe_policy_class(self) -> Any:
+        """Describe the policy class by its settings on the training models; None if unknown."""
+        train, policy_class = self.source.train_model, self.policy_class
+        if train is None or not isinstance(policy_class, PolicyClass):
+            return None
+        with suppress(InputError):  # the cell will raise it
+            settings = policy_class.to_settings(
+                train, policy_class.resolve_horizon(train, self.horizon)
+            )
+            return None if settings is None else [policy_class.name, settings]
+        return None
+
+    @functools.cached_property
+    def key(self) -> str:
+        return compute_digest(self.inputs)
+
+    @property
+    def file_name(self) -> str:
+        """Name of its file: model, horizon and method, with the key at the end."""
+        label = "-".join(str(self.labels[axis]) for axis in ("model", "horizon", "method"))
+        return re.sub(r"[^\w.+-]+", "_", label)[:60] + f"-{self.key}.json"
+
+    @property
+    def sources(self) -> list[ModelSource]:
+        return [self.source, *([] if self.test_source is None else [self.test_source])]
+
+    def compute_row(self, models_or_factory: Any, test_models_or_factory: Any = None) -> StudyRow:
+        """Solve and test the models of ``sources``; return the results of the row."""
+        train, test = make_models(self.source.key, models_or_factory)
+        if self.test_source is not None:
+            test = make_models(self.test_source.key, test_models_or_factory)[0].reorder_like(train)
+        return self.make_row(
+            solve_and_test(train, test, **self.adapt_to_models(train, test).solve_kwargs)
+        )
+
+    def adapt_to_models(self, train: MMDP, test: MMDP | None) -> StudyCell:
+        """Return the cell to compute for these models; subclasses may change it."""
+        return self
+
+    @property
+    def solve_kwargs(self) -> dict[str, Any]:
+        """Arguments of :func:`solve_and_test`."""
+        return {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(StudyCell)[3:]
+        }
+
+    def make_row(self, evaluated_solution: EvaluatedSolution) -> StudyRow:
+        """Summarize a solution and its test in a row of the table."""
+        solution = evaluated_solution.solution
+        row: StudyRow = {
+            **_summarize_evaluation(solution.evaluation, self.objective),
+            "value": solution.value,
+            "bound": solution.bound,
+            "gap": solution.gap,
+            "status": solution.status.name,
+            "iterations": solution.iterations,
+            "seconds": solution.seconds,
+            "horizon": solution.provenance.horizon,
+            "version": __version__,
+        }
+        if self.policy_class is None and solution.policy is not None:
+            row["policy_class"] = solution.provenance.policy_class.name
+        try:
+            if (test_evaluation := evaluated_solution.test_evaluation) is not None:
+                statistics = {
+                    **_summarize_evaluation(test_evaluation, self.objective),
+                    "seconds": evaluated_solution.test_seconds,
+                }
+                row |= {f"test_{name}": value for name, value in statistics.items()}
+        except Exception as error:  # the solve is kept
+            row["error"] = f"on the test models: {_make_failed_row(error)['error']}"
+        return row
+
+
+class EvaluatedSolution(NamedTuple):
+    """A solution, and its evaluation on test models or the error of that."""
+
+    solution: Solution
+    test_result: Evaluation | Exception | None
+    test_seconds: float  # spent on the test
+
+    @property
+    def test_evaluation(self) -> Evaluation | None:
+        """Evaluation on the test models, if there are any; raises the error of that evaluation."""
+        if isinstance(self.test_result, Exception):
+            raise self.test_result
+        return self.test_result
+
+
+def solve_and_test(
+    model: MMDP,
+    test_model: MMDP | None = None,
+    horizon: float | None = None,
+    method: str | Method = "cadp",
+    *,
+    n_episodes: int | None = None,
+    seed: int | None = 0,
+    backend: Any = "auto",
+    **solve_kwargs: Any,
+) -> EvaluatedSolution:
+    """Solve a model and evaluate the policy on test models.
+
+    Oracle has no single policy: it solves the test models too. ``n_episodes`` per test model are
+    simulated for a belief policy, by default the number of the method.
+    The other arguments are those of :func:`mmdp.solve`.
+
+    >>> import mmdp
+    >>> train, test = mmdp.domains.riverswim(n_train=5, n_test=5)
+    >>> result = solve_and_test(train, test, 9, "oracle")
+    >>> result.test_evaluation.mean == mmdp.solve(test, 9, "oracle").value
+    True
+    """
+    resolved_method, common_kwargs = as_method(method), {"seed": seed, "backend": backend}
+    solution = solve(model, horizon, resolved_method, **common_kwargs, **solve_kwargs)
+    if test_model is None:
+        return EvaluatedSolution(solution, None, math.nan)
+    start_time = time.perf_counter()
+    test_result: Evaluation | Exception
+    try:
+        if solution.policy is None:
+            test_result = solve(
+                test_model,
+                horizon,
+                resolved_method,
+                **common_kwargs,
+                **solve_kwargs | {"certify_time": None},
+            ).evaluation
+        else:
+            n_test_episodes = n_episodes or getattr(resolved_method, "n_episodes", None)
+            test_result = evaluate(
+                test_model, solution, n_episodes=n_test_episodes, **common_kwargs
+            )
+    except Exception as error:
+        test_result = error
+    return EvaluatedSolution(solution, test_result, time.perf_counter() - start_time)
+
+
+def make_cells(
+    models: Any,
+    horizons: Any = None,
+    methods: Any = "cadp",
+    *,
+    objectives: Any = "mean",
+    policy_classes: Any = None,
+    seeds: Any = 0,
+    test_model: Any = None,
+    **settings: Any,
+) -> list[StudyCell]:
+    """Make the cells of a grid; ``settings`` are the other fields of every cell."""
+    models_by_name = models if isinstance(models, Mapping) else {_choose_model_name(models): models}
+    if not models_by_name:
+        raise InputError("models must hold at least one model")
+    tests_by_name = (
+        test_model if isinstance(test_model, Mapping) else dict.fromkeys(models_by_name, test_model)
+    )
+    sources = {
+        name: ModelSource.from_models(models_or_factory)
+        for name, models_or_factory in models_by_name.items()
+    }
+    test_sources = {
+        id(x): ModelSource.from_models(x) for x in tests_by_name.values() if x is not None
+    }
+    _check_sources([*sources.values(), *test_sources.values()])
+    axes = (
+        _parse_axis("horizons", horizons, str, _check_horizon),
+        _parse_axis("methods", methods, _format_method, as_method),
+        _parse_axis("objectives", objectives, lambda x: str(as_objective(x))),
+        _parse_axis("policy_classes", policy_classes, _format_policy_class),
+        _parse_axis("seeds", seeds, str),
+    )
+    _check_settings(settings, axes[2], axes[4])
+    return [
+        StudyCell(
+            dict(
+                zip(
+                    STUDY_AXES,
+                    (
+                        name,
+                        horizon,
+                        method_label,
+                        objective_label,
+                        class_label or _get_default_class_name(method),
+                        seed,
+                    ),
+                    strict=True,
+                )
+            ),
+            sources[name],
+            test_sources.get(id(tests_by_name.get(name))),
+            horizon,
+            method,
+            objective,
+            policy_class,
+            seed,
+            **settings,
+        )
+        for name in models_by_name
+        for (_, horizon), (method_label, method), (objective_label, objective), (
+            class_label,
+            policy_class,
+        ), (_, seed) in itertools.product(*(axis.items() for axis in axes))
+    ]
+
+
+def _parse_axis(
+    argument: str,
+    values: Any,
+    make_label: Callable[[Any], str],
+    parse: Callable[[Any], Any] = lambda x: x,
+) -> dict[str, Any]:
+    """Convert one value, or several, to a dict by label; repeated labels get numbers."""
+    if isinstance(values, Mapping):
+        pairs = [(str(key), parse(value)) for key, value in values.items()]
+    else:
+        is_single = isinstance(values, str) or not isinstance(values, Iterable)
+        pairs = [(make_label(value), parse(value)) for value in ([values] if is_single else values)]
+    if not pairs:
+        raise InputError(f"{argument} must hold at least one value")
+    values_by_label: dict[str, Any] = {}
+    for label, value in pairs:
+        candidates = (label if i == 1 else f"{label} ({i})" for i in itertools.count(1))
+        unique_label = next(
+            candidate
+            for candidate in candidates
+            if candidate not in values_by_label
+            or describe_object(values_by_label[candidate]) == describe_object(value)
+        )
+        values_by_label[unique_label] = value.item() if isinstance(value, np.generic) else value
+    return values_by_label
+
+
+def _check_horizon(horizon: Any) -> Any:
+    """Return the horizon if it is a label or None; raise otherwise."""
+    if not is_of_type(horizon, Label | None):
+        raise InputError(f"a horizon is a number of decisions, not {shorten(horizon)}")
+    return horizon
+
+
+def _check_sources(sources: Sequence[ModelSource]) -> None:
+    """Refuse two functions with the same key, which would be taken for one."""
+    factories_by_key: dict[str, Any] = {}
+    for source in sources:
+        # of a functools.partial, its function
+        factory = getattr(source.models_or_factory, "func", source.models_or_factory)
+        other = factories_by_key.setdefault(source.key, factory)
+        if callable(factory) and other is not factory:
+            raise InputError(
+                f"two functions make the same models: {shorten(factory)} and "
+                f"{shorten(other)}; give the same function to both names, or other arguments"
+            )
+
+
+def _check_settings(settings: Mapping[str, Any], objectives: Mapping[str, Any], seeds: Any) -> None:
+    """Refuse a backend, an objective or a seed that every cell would refuse."""
+    backend = settings.get("backend", "auto")
+    if backend not in ("auto", *BACKENDS):
+        raise InputError(
+            f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}"
+        )
+    for objective in objectives.values():
+        as_objective(objective)
+    for seed in seeds.values():
+        check_seed(seed)
+
+
+def _choose_model_name(models: Any) -> str:
+    """Choose the label of models that the caller has not named."""
+    return str(getattr(models, "name", None) or getattr(models, "__name__", None) or "model")
+
+
+def _format_method(method: Any) -> str:
+    """Format a method as its name with the options that differ from their defaults.
+
+    >>> import mmdp
+    >>> _format_method("wsu"), _format_method(mmdp.methods.CADP(n_init=4, sweep_type="paper"))
+    ('wsu', 'cadp(n_init=4, sweep_type=paper)')
+    """
+    resolved_method = as_method(method)
+    if not dataclasses.is_dataclass(resolved_method):
+        return resolved_method.name
+    option_texts = [
+        f"{field.name}={shorten(getattr(resolved_method, field.name))}"
+        for field in dataclasses.fields(resolved_method)
+        if getattr(resolved_method, field.name) is not field.default
+        and getattr(resolved_method, field.name) != field.default
+    ]
+    return (
+        f"{resolved_method.name}({', '.join(option_texts)})"
+        if option_texts
+        else resolved_method.name
+    )
+
+
+def _format_policy_class(policy_class: Any) -> str:
+    """Format a policy class with its settings, or as its name alone if they are long.
+
+    >>> import mmdp
+    >>> _format_policy_class(mmdp.policies.Memory(max_nodes=2))
+    'Memory(max_nodes=2)'
+    >>> _format_policy_class(mmdp.policies.Tied([0, 1] * 50))
+    'tied'
+    """
+    if policy_class is None or isinstance(policy_class, str):
+        return policy_class or ""
+    text = str(policy_class)
+    return (
+        policy_class.name
+        if len(text) > MAX_LABEL_LENGTH and hasattr(policy_class, "name")
+        else shorten(text)
+    )
+
+
+def _get_default_class_name(method: Method) -> str:
+    """Get the name of the policy class that a method searches by default."""
+    return "one per model" if method.default_class is None else method.default_class.name
+
+
+# ---------------------------------------------------------------------- one cell
+def compute_cell(cell: StudyCell, *sources: Any, raise_errors: bool = False) -> StudyRow:
+    """Compute the results of a cell, or a row with its error; Ctrl-C is raised."""
+    with propagate_interrupts():
+        try:
+            return cell.compute_row(*sources)
+        except Exception as error:
+            if raise_errors:
+                raise
+            return _make_failed_row(error)
+
+
+def _make_failed_row(error: BaseException) -> StudyRow:
+    """Make the row of a cell that failed, with its error in one line."""
+    message = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+    return {"status": FAILED, "error": shorten(message, 300)}
+
+
+def _summarize_evaluation(evaluation: Evaluation, objective: Any) -> StudyRow:
+    """Summarize an evaluation in columns of the table."""
+    return {
+        "value": evaluation.value(objective),
+        "mean": evaluation.mean,
+        "sd": evaluation.sd,
+        "stderr": evaluation.stderr,
+        "worst": evaluation.worst,
+        "episode_sd": evaluation.details.get("episode_sd"),
+    }
+
+
+def make_models(key: str, models_or_factory: Any) -> tuple[MMDP, MMDP | None]:
+    """Get training and test models; those that a function makes are cached for other cells."""
+    if not callable(models_or_factory):
+        return _as_train_test_pair(models_or_factory)
+    pair: tuple[MMDP, MMDP | None] = memoize(
+        f"made {key}", lambda: _as_train_test_pair(models_or_factory())
+    )
+    return pair
+
+
+def _as_train_test_pair(models: Any) -> tuple[MMDP, MMDP | None]:
+    """Convert models, or a pair of them, to training models and test models or None."""
+    if isinstance(models, MMDP):
+        return models, None
+    pair = tuple(models) if isinstance(models, Iterable) else ()
+    if [isinstance(x, MMDP) for x in pair] == [True, True]:
+        return pair[0], pair[1].reorder_like(pair[0])
+    if len(pair) == 2 and isinstance(pair[0], MMDP) and pair[1] is None:
+        return pair
+    raise InputError(
+        "models must be an MMDP, a pair of training and test models or a function that makes "
+        f"either, not {type(models).__name__}; use mmdp.load(path) for files"
+    )
+
+
+# ---------------------------------------------------------------------- all cells
+class StudyRunner:
+    """Runner of the cells that ``cache_dir`` does not hold; ``rows`` has all in the order given.
+
+    After Ctrl-C, ``is_interrupted`` is True, and cells without a result have the status
+    INTERRUPTED. If there is no result at all, KeyboardInterrupt is raised. With ``raise_errors``
+    the error of a cell is raised instead of a FAILED row.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[StudyCell],
+        *,
+        cache_dir: str | Path | None = None,
+        n_jobs: int = 1,
+        executor: Executor | None = None,
+        ignore_cache: bool = False,
+        raise_errors: bool = False,
+        callback: Callable[[StudyProgress], object] | None = None,
+    ) -> None:
+        check_int(n_jobs, "n_jobs")
+        if executor is not None and not isinstance(executor, Executor):
+            raise InputError(
+                f"executor must be a concurrent.futures.Executor, not {type(executor).__name__}; "
+                "for Dask pass client.get_executor()"
+            )
+        self.cells, self.n_jobs, self.executor, self.raise_errors = (
+            cells,
+            n_jobs,
+            executor,
+            raise_errors,
+        )
+        self.folder = None if cache_dir is None else _make_cell_folder(Path(cache_dir))
+        cell_files = () if self.folder is None else self.folder.glob("[!.]*.json")
+        self.files_by_key = {file.stem.rpartition("-")[2]: file for file in cell_files}  # by key
+        self.callback, self.start_time = callback, time.perf_counter()
+        self.n_reused, self.has_write_failed = 0, False
+        self.rows_by_cell: dict[StudyCell, StudyRow] = {}
+        with allow_stop(lambda: self.rows_by_cell) as stop_state:
+            self._compute_cells(
+                [cell for cell in cells if ignore_cache or not self._load_cell(cell)]
+            )
+        self.is_interrupted = stop_state.is_interrupted
+
+    @property
+    def rows(self) -> list[StudyRow]:
+        """Labels and results of every cell, in the order given."""
+        return [
+            {**cell.labels, **self.rows_by_cell.get(cell, {"status": INTERRUPTED})}
+            for cell in self.cells
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Convert the rows to a data frame with the axes and the result columns."""
+        import pandas as pd
+
+        table = pd.DataFrame(self.rows).reindex(columns=[*STUDY_AXES, *RESULT_COLUMNS])
+        if (horizons := [row["horizon"] for row in self.rows]).count(math.inf):
+            table["horizon"] = pd.Series(horizons, dtype=object)  # 3 next to inf, not 3.0
+        return table.astype({"bound": float, "gap": float, "iterations": "Int64", "error": object})
+
+    def _compute_cells(self, missing: Sequence[StudyCell]) -> None:
+        """Compute these cells in worker processes; save and record each as it finishes."""
+        if self.n_jobs > 1 or self.executor is not None:
+            missing = _sort_longest_first(missing)
+        shared_objects = {
+            source.key: source.models_or_factory for cell in missing for source in cell.sources
+        }
+        results = map_tasks(
+            functools.partial(compute_cell, raise_errors=self.raise_errors),
+            [(cell, [source.key for source in cell.sources]) for cell in missing],
+            shared_objects,
+            n_jobs=min(self.n_jobs, max(len(missing), 1)),
+            executor=self.executor,
+            folder=self.folder,
+        )
+        with closing(results):
+            for cell, result in results:
+                if isinstance(result, LostTask) and self.raise_errors:
+                    raise result.error
+                row = _make_failed_row(result.error) if isinstance(result, LostTask) else result
+                self._save_cell(cell, row)
+                self._record_row(cell, row)
+
+    def _record_row(self, cell: StudyCell, row: StudyRow) -> None:
+        """Keep the row of a cell and call the callback."""
+        self.rows_by_cell[cell] = row
+        if self.callback is not None:
+            elapsed, n_done = time.perf_counter() - self.start_time, len(self.rows_by_cell)
+            n_computed, n_total = n_done - self.n_reused, len(self.cells)
+            remaining = (n_total - n_done) * elapsed / n_computed if n_computed else math.nan
+            full_row = {**cell.labels, **row}
+            self.callback(
+                StudyProgress(n_done, n_total, self.n_reused, elapsed, remaining, full_row)
+            )
+
+    # ------------------------------------------------------------ files
+    def _load_cell(self, cell: StudyCell) -> bool:
+        """Read the row of a cell from its file; return whether there is a sound one."""
+        if not self.files_by_key or cell.key not in self.files_by_key:
+            return False
+        try:
+            stored_cell = json.loads(self.files_by_key[cell.key].read_text(encoding="utf-8"))
+            if stored_cell["inputs"] != cell.inputs or stored_cell["row"].get("error"):
+                return False
+        except (OSError, ValueError, TypeError, LookupError):
+            return False
+        self.n_reused += 1
+        self._record_row(cell, stored_cell["row"])
+        return True
+
+    def _save_cell(self, cell: StudyCell, row: StudyRow) -> None:
+        """Write the row of a cell to its file; the first failure to write is a warning."""
+        from mmdp.data.io.writing import write_atomic
+
+        if self.folder is not None and row["status"] != FAILED:
+            text = json.dumps({"inputs": cell.inputs, "row": row})
+            try:
+                write_atomic(self.files_by_key.get(cell.key, self.folder / cell.file_name), text)
+            except InputError as error:
+                if not self.has_write_failed:
+                    warnings.warn(
+                        f"{error}; cells are not kept", FileNotWrittenWarning, stacklevel=2
+                    )
+                self.has_write_failed = True
+
+
+def _sort_longest_first(cells: Sequence[StudyCell]) -> list[StudyCell]:
+    """Sort cells by model in the order given, and by falling horizon within each model.
+
+    A long cell at the very end would keep all workers but one waiting.
+    """
+    order = {key: i for i, key in enumerate(dict.fromkeys(cell.source.key for cell in cells))}
+
+    def sort_key(cell: StudyCell) -> tuple[int, float]:
+        is_number = isinstance(cell.horizon, (int, float))  # other horizons fail in their cells
+        return order[cell.source.key], -(cell.horizon if is_number and cell.horizon else math.inf)
+
+    return sorted(cells, key=sort_key)
+
+
+def _make_cell_folder(cache_dir: Path) -> Path:
+    """Make the folder of the cells if it does not exist, and return it."""
+    from mmdp.data.io.writing import check_writable
+
+    folder = check_writable(cache_dir) / "cells"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot make this folder ({error.strerror})") from None
+    return folder

@@ -1,1 +1,0 @@
-"""The CPU kernel: compiled by numba on first use (see :mod:`mmdp.kernels.cpu.backend`)."""

@@ -1,0 +1,118 @@
+"""What leans on numba's private parts, and that it works without them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numba
+import numpy as np
+import pytest
+
+from mmdp.core import timing
+from mmdp.core.kernels.cpu import jit as module
+from mmdp.core.kernels.cpu.jit import jit
+from tests.processes import TIMEOUT
+
+
+def double(x):
+    return x * 2
+
+
+def test_numba_has_the_private_parts_we_use():
+    """If one of these fails the kernels still work; compiling is slower or caches are staler."""
+    compiled = numba.njit(cache=True)(double)
+    assert hasattr(compiled, "_compile_for_args")
+    assert hasattr(compiled._cache._cache_file, "_source_stamp")
+    assert all(module._has_option(name) for name in ("_nrt", "no_cpython_wrapper", "forceinline"))
+    assert not module._has_option("no_such_option")
+
+
+def test_without_the_private_parts_functions_still_compile(monkeypatch):
+    monkeypatch.setattr(module, "_has_option", lambda name: False)
+    monkeypatch.setattr(module, "_SOURCE_STAMPS", ())
+    original = module.numba.njit
+
+    class BareDispatcher:
+        """A dispatcher that only can be called."""
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __call__(self, *args):
+            return self.inner(*args)
+
+        def __setattr__(self, name, value):
+            assert name == "inner"
+            object.__setattr__(self, name, value)
+
+    class BareNumba:
+        @staticmethod
+        def njit(**options):
+            return lambda function: BareDispatcher(original(**options)(function))
+
+    monkeypatch.setattr(module, "numba", BareNumba)
+    assert jit()(double)(21) == 42
+
+
+def test_compiling_is_counted_and_loading_happens_once():
+    before, calls = timing.get_compile_seconds(), []
+    compiled = module._compile_uninterrupted(numba.njit(double))
+    with timing.listen_for_compilation(lambda: calls.append(1)):
+        compiled(np.float64(1.0))
+        spent_once = timing.get_compile_seconds()
+        assert spent_once > before
+        assert calls == [1]
+        compiled(np.float64(2.0))
+    assert timing.get_compile_seconds() == spent_once
+    assert calls == [1]
+
+
+def test_an_interruption_waits_for_the_compiler():
+    calls = []
+
+    def run_once():
+        calls.append(1)
+        return 5
+
+    assert timing.run_uninterrupted(run_once) == 5
+    with pytest.raises(ZeroDivisionError):
+        timing.run_uninterrupted(lambda: 1 / 0)
+    assert calls == [1]
+
+    received = threading.Event()
+
+    def raise_interrupt(*_):
+        received.set()
+        raise KeyboardInterrupt
+
+    def interrupt_and_finish():
+        signal.raise_signal(signal.SIGINT)
+        assert received.wait(TIMEOUT)
+        calls.append(2)
+
+    signal.signal(signal.SIGINT, raise_interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        timing.run_uninterrupted(interrupt_and_finish)
+    assert calls == [1, 2]
+
+
+def test_a_folder_without_a_cache_is_no_obstacle(tmp_path):
+    code = (
+        "import numba\n"
+        "plain = numba.njit\n"
+        "def njit(*args, cache=False, **options):\n"
+        "    if cache: raise RuntimeError('cannot cache function: no locator available')\n"
+        "    return plain(*args, **options)\n"
+        "numba.njit = njit\n"
+        "from mmdp.core.kernels.cpu.jit import jit\n"
+        "print(jit()(lambda x: x + 1)(1))"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert process.stdout.strip() == "2", process.stderr

@@ -1,0 +1,842 @@
+"""Studies: the figures are those of solve() and evaluate(), nothing is lost and nothing twice."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import math
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+import mmdp
+from mmdp.core import workers
+from mmdp.core.identity import describe_object
+from mmdp.core.kernels.cpu.threads import default_n_threads
+from mmdp.core.testing import make_random_model
+from mmdp.insight.study import ModelSource, StudyCell, StudyProgress, StudyRunner, make_cells
+from tests.faults import LoggingMethod, drop_times, kill_and_restart, make_small_model
+from tests.processes import TIMEOUT, run_process
+
+
+def make_pair(seed: int) -> tuple[mmdp.MMDP, mmdp.MMDP]:
+    return make_small_model(seed), make_small_model(seed + 1)
+
+
+# ---------------------------------------------------------------------- the figures
+def test_rows_are_what_solve_and_evaluate_find() -> None:
+    models = {"a": make_small_model(1), "b": make_small_model(2)}
+    test = make_small_model(9, n_models=7)
+    methods = ["wsu", mmdp.methods.CADP(n_init=3), "oracle"]
+    table = mmdp.study(
+        models, [2, 5], methods, objectives=["mean", "cvar:0.5"], seeds=[0, 1], test_model=test
+    )
+    assert len(table) == 2 * 2 * 3 * 2 * 2
+    assert table["method"].unique().tolist() == ["wsu", "cadp(n_init=3)", "oracle"]
+    solved_rows = table[table["error"].isna()]
+    refused = table[table["error"].notna()]
+    assert set(refused["objective"]) == {"cvar:0.5"}  # by wsu and oracle
+    assert refused["error"].str.contains("it maximises the mean, not").all()
+    by_name = dict(zip(table["method"].unique(), methods, strict=True))
+    for row in solved_rows.itertuples():
+        solution = mmdp.solve(
+            models[row.model],
+            row.horizon,
+            by_name[row.method],
+            objective=row.objective,
+            seed=row.seed,
+        )
+        evaluation = solution.evaluation
+        figures = solution.value, evaluation.sd, evaluation.worst
+        assert (row.value, row.sd, row.worst) == pytest.approx(figures, rel=1e-12)
+        if row.method == "oracle":
+            expected = mmdp.solve(test, row.horizon, "oracle").evaluation
+        else:
+            expected = mmdp.evaluate(test, solution)
+        assert row.test_value == pytest.approx(expected.value(row.objective), rel=1e-12)
+        figures = expected.mean, expected.sd, expected.worst
+        assert (row.test_mean, row.test_sd, row.test_worst) == pytest.approx(figures, rel=1e-12)
+        assert (row.status, row.iterations) == (solution.status.name, solution.iterations)
+
+
+def test_certificates_and_simulations() -> None:
+    table = mmdp.study(
+        make_small_model(3),
+        3,
+        ["cadp", mmdp.methods.QMDP(n_episodes=5)],
+        test_model=make_small_model(4),
+        certify_time=0.5,
+    )
+    cadp, qmdp = table.to_dict("records")
+    known = mmdp.solve(make_small_model(3), 3, "exact").value
+    assert cadp["value"] <= known <= cadp["bound"]
+    assert cadp["gap"] == pytest.approx((cadp["bound"] - cadp["value"]) / abs(cadp["value"]))
+    assert "certify_time bounds a policy of time and state" in qmdp["error"]
+    uncertified = mmdp.study(
+        make_small_model(3),
+        3,
+        mmdp.methods.QMDP(n_episodes=5),
+        seeds=2,
+        test_model=make_small_model(4),
+    ).iloc[0]
+    solution = mmdp.solve(make_small_model(3), 3, mmdp.methods.QMDP(n_episodes=5), seed=2)
+    evaluation = mmdp.evaluate(make_small_model(4), solution, n_episodes=5, seed=2)
+    assert uncertified["policy_class"] == "belief"
+    assert uncertified["stderr"] == pytest.approx(solution.evaluation.stderr, rel=1e-12)
+    figures = evaluation.mean, evaluation.stderr
+    assert (uncertified["test_mean"], uncertified["test_stderr"]) == pytest.approx(
+        figures, rel=1e-12
+    )
+
+
+def test_models_bring_their_test_models_or_are_made_by_a_function() -> None:
+    train, test = make_pair(5)
+    expected = mmdp.evaluate(test, mmdp.solve(train, 4)).mean
+    for models in ((train, test), partial(make_pair, 5), {"x": partial(make_pair, seed=5)}):
+        row = mmdp.study(models, 4).iloc[0]
+        assert row["test_mean"] == pytest.approx(expected, rel=1e-12)
+    other = mmdp.study(partial(make_pair, 5), 4, test_model=make_small_model(8)).iloc[0]
+    expected = mmdp.evaluate(make_small_model(8), mmdp.solve(train, 4)).mean
+    assert other["test_mean"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_policy_classes_are_an_axis(tmp_path: Path) -> None:
+    policies = ["markov", mmdp.policies.Monotone(), mmdp.policies.Fixed([[0, -1, -1]] * 3)]
+    for _ in range(2):
+        table = mmdp.study(make_small_model(1), 3, policy_classes=policies, cache_dir=tmp_path)
+        for row, policy in zip(table.itertuples(), policies, strict=True):
+            assert row.value == pytest.approx(
+                mmdp.solve(make_small_model(1), 3, policy_class=policy).value
+            )
+        assert table["value"].is_monotonic_decreasing
+    assert table["policy_class"][0] == "markov"
+    assert table["policy_class"][1].startswith("Monotone(")
+    infinite_table = mmdp.study(make_small_model(1), [3, math.inf], cache_dir=tmp_path)
+    assert infinite_table["policy_class"].tolist() == ["markov", "stationary"]
+    assert infinite_table["value"][1] == pytest.approx(
+        mmdp.solve(make_small_model(1), math.inf).value
+    )
+
+
+def test_names_of_the_axes() -> None:
+    table = mmdp.study(make_small_model(1), {"short": 2}, {"ours": mmdp.methods.CADP(n_init=1)})
+    assert table.loc[0, ["model", "horizon", "method"]].tolist() == ["model", 2, "ours"]
+    assert mmdp.study(make_small_model(1).replace(name="river"), 2)["model"].item() == "river"
+
+
+def test_values_of_the_same_name_are_numbered() -> None:
+    objectives = [lambda x, w: x.min(axis=-1), lambda x, w: x.max(axis=-1)]
+    table = mmdp.study(make_small_model(1), 3, objectives=objectives)
+    assert table["value"][0] < mmdp.solve(make_small_model(1), 3).value < table["value"][1]
+    assert table["objective"][1] == f"{table['objective'][0]} (2)"
+    groups = [[0] * 50 + [1] * 50, [0] * 51 + [1] * 49]
+    long = make_random_model(1, n_models=2, n_states=100, n_actions=2, horizon=0)
+    table = mmdp.study(long, 3, policy_classes=[mmdp.policies.Tied(x) for x in groups])
+    known = [mmdp.solve(long, 3, policy_class=mmdp.policies.Tied(x)).value for x in groups]
+    assert table["value"].tolist() == pytest.approx(known)
+    init_policies = [mmdp.solve(long, 3, x).policy for x in ("mvp", "wsu")]
+    assert len(mmdp.study(long, 3, [mmdp.methods.CADP(init=x) for x in init_policies])) == 2
+    assert len(mmdp.study(make_small_model(1), [2, 2], ["cadp", mmdp.methods.CADP()])) == 1
+
+
+# ---------------------------------------------------------------------- what is kept
+class CellCounter:
+    """Counts the cells that are computed here."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, original = 0, StudyCell.compute_row
+
+        def figures(cell: StudyCell, *sources: Any) -> dict[str, Any]:
+            self.count += 1
+            return original(cell, *sources)
+
+        monkeypatch.setattr(StudyCell, "compute_row", figures)
+
+    def count_during(self, call: Callable[[], object]) -> int:
+        before = self.count
+        call()
+        return self.count - before
+
+
+def test_a_second_run_computes_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = CellCounter(monkeypatch)
+    run_study: Callable[..., Any] = partial(
+        mmdp.study, make_small_model(1), test_model=make_small_model(2), cache_dir=tmp_path
+    )
+    first = run_study([2, 3], ["wsu", "cadp"])
+    assert (
+        counter.count_during(lambda: assert_frame_equal(run_study([2, 3], ["wsu", "cadp"]), first))
+        == 0
+    )
+    assert counter.count_during(lambda: run_study([2, 3, 4], ["wsu", "cadp"])) == 2
+    renamed = partial(mmdp.study, {"other": make_small_model(1)}, cache_dir=tmp_path)
+    assert counter.count_during(lambda: renamed(2, "wsu", test_model=make_small_model(2))) == 0
+    for other in (
+        lambda: run_study(2, "wsu", seeds=1),
+        lambda: run_study(2, mmdp.methods.CADP(tol=0.1)),
+        lambda: run_study(2, "cadp", objectives="worst"),
+        lambda: run_study(2, "cadp", certify_time=5),
+        lambda: run_study(2, "cadp", time_limit=50),
+        lambda: run_study(2, "cadp", backend="numpy"),
+        lambda: renamed(2, "wsu", test_model=make_small_model(3)),
+        lambda: renamed(2, "wsu"),
+        lambda: mmdp.study(
+            make_small_model(1).replace(discount=0.5),
+            2,
+            "wsu",
+            test_model=make_small_model(2),
+            cache_dir=tmp_path,
+        ),
+    ):
+        assert counter.count_during(other) == 1
+        assert counter.count_during(other) == 0
+    monkeypatch.setattr(sys.modules["mmdp.insight.study"], "__version__", "0.0.0")
+    assert counter.count_during(lambda: run_study(2, "wsu")) == 1
+
+
+@pytest.mark.parametrize("content", ["", '{"inputs": {}', "[]", '{"inputs": {}}', "\x00"])
+def test_a_damaged_file_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    first = mmdp.study(make_small_model(1), [2, 3], "wsu", cache_dir=tmp_path)
+    file = next((tmp_path / "cells").glob("*-2-wsu-*.json"))
+    saved_inputs = json.loads(file.read_text())["inputs"]
+    file.write_text(content)
+    counter = CellCounter(monkeypatch)
+    second = mmdp.study(make_small_model(1), [2, 3], "wsu", cache_dir=tmp_path)
+    assert counter.count == 1
+    assert_frame_equal(drop_times(second), drop_times(first))
+    assert json.loads(file.read_text())["inputs"] == saved_inputs
+
+
+def test_a_cell_that_fails_is_a_row_and_is_tried_again(tmp_path: Path) -> None:
+    methods = ["wsu", LoggingMethod(fault="raise")]
+    for _ in range(2):
+        table = mmdp.study(make_small_model(1), [2, 3], methods, cache_dir=tmp_path)
+        assert table["status"].tolist() == 2 * ["COMPLETED", "FAILED"]
+        assert table["error"].dropna().tolist() == 2 * ["RuntimeError: as asked"]
+        assert table["value"].isna().tolist() == 2 * [False, True]
+        assert len(list((tmp_path / "cells").iterdir())) == 2
+
+
+def make_labeled_model(seed: int, states: str) -> mmdp.MMDP:
+    return make_small_model(seed).replace(states=states)
+
+
+def test_a_policy_class_is_keyed_by_its_meaning(tmp_path: Path) -> None:
+    """Its names may mean other states; what means the same is not computed again."""
+    fixed = mmdp.policies.Fixed({"x": 0})
+    for states in ("xyz", "yxz", "zyx"):
+        model = make_labeled_model(1, states)
+        row = mmdp.study(model, 3, policy_classes=fixed, cache_dir=tmp_path).iloc[0]
+        assert row["value"] == mmdp.solve(model, 3, policy_class=fixed).value
+    progress: list[StudyProgress] = []
+    same = mmdp.policies.Fixed([0, -1, -1])
+    mmdp.study(
+        make_labeled_model(1, "xyz"),
+        3,
+        policy_classes=same,
+        cache_dir=tmp_path,
+        callback=progress.append,
+    )
+    assert progress[0].n_reused == 1
+    failed = mmdp.study(
+        make_labeled_model(1, "xyz"),
+        3,
+        policy_classes=mmdp.policies.Fixed({"w": 0}),
+        cache_dir=tmp_path,
+    )
+    assert "no label 'w'" in failed["error"][0]
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_models_with_other_labels_have_other_keys(jobs: int) -> None:
+    """What is asked by labels means other states in each of them."""
+    models = {states: make_labeled_model(1, states) for states in ("xyz", "yxz", "zyx")}
+    policy_classes = [
+        mmdp.policies.Fixed({"x": 0}),
+        mmdp.policies.Tied({"x": "a", "y": "a", "z": "b"}),
+    ]
+    table = mmdp.study(models, 3, policy_classes=policy_classes, n_jobs=jobs)
+    values = [
+        mmdp.solve(x, 3, policy_class=policy_class).value
+        for x in models.values()
+        for policy_class in policy_classes
+    ]
+    assert table["value"].tolist() == pytest.approx(values, rel=1e-12)
+    assert len(set(table["value"])) > 1
+    inside = {states: make_source(model) for states, model in models.items()}
+    second = mmdp.study(inside, 3, policy_classes=policy_classes, n_jobs=1)
+    assert second["value"].tolist() == pytest.approx(values, rel=1e-12)
+
+
+def make_source(model: mmdp.MMDP) -> Callable[[], mmdp.MMDP]:
+    return lambda: model
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_test_models_are_put_in_the_order_of_the_labels(tmp_path: Path, apart: bool) -> None:
+    train, test = make_labeled_model(1, "xyz"), make_labeled_model(2, "xyz")
+    expected = mmdp.evaluate(test, mmdp.solve(train, 3)).mean
+    order = [2, 0, 1]
+    other = mmdp.MMDP(
+        test.transitions[:, order][..., order],
+        test.rewards[:, order],
+        initial=test.initial[order],
+        terminal=test.terminal[:, order],
+        discount=test.discount,
+        states="zxy",
+        actions=test.to_kwargs()["actions"],
+    )
+    assert other.reorder_like(train).fingerprint() == test.fingerprint()
+    for test_model, expected_value in ((other, expected), (other.replace(states="xyz"), None)):
+        arguments = (
+            {"models": train, "test_model": test_model}
+            if apart
+            else {"models": (train, test_model)}
+        )
+        row = mmdp.study(**arguments, horizons=3, cache_dir=tmp_path).iloc[0]
+        assert (row["test_mean"] == pytest.approx(expected, rel=1e-12)) == (
+            expected_value is not None
+        )
+
+
+def test_a_solve_is_kept_if_its_test_fails(tmp_path: Path) -> None:
+    model, other = make_small_model(1), make_small_model(2).replace(states=list("abc"))
+    row = mmdp.study(
+        model.replace(states=list("xyz")), 3, test_model=other, cache_dir=tmp_path
+    ).iloc[0]
+    assert row["value"] == mmdp.solve(model, 3).value
+    assert row["status"] == "LOCAL_OPTIMUM"
+    assert row["error"].startswith("on the test models: the policy's states are named differently")
+    (cell_file,) = (tmp_path / "cells").iterdir()
+    assert json.loads(cell_file.read_text())["row"]["value"] == row["value"]
+
+
+def test_a_result_is_known_by_what_determines_it() -> None:
+    same = describe_object(partial(make_pair, 3)), describe_object(partial(make_pair, 3))
+    assert same[0] == same[1] != describe_object(partial(make_pair, 4))
+    policy = mmdp.solve(make_small_model(1), 2).policy
+    start = mmdp.solve(make_small_model(2), 2).policy
+    assert describe_object(mmdp.methods.CADP(init=policy)) != describe_object(
+        mmdp.methods.CADP(init=start)
+    )
+    copied = pickle.loads(pickle.dumps(mmdp.methods.CADP(init=policy)))
+    assert describe_object(copied) == describe_object(mmdp.methods.CADP(init=policy))
+    json.dumps(describe_object(mmdp.methods.CADP(init=policy)))
+
+
+SHIFT = 1
+
+
+def make_shifted_model(seed: int) -> mmdp.MMDP:
+    return make_small_model(seed + SHIFT)
+
+
+def study_values(models: Any, **settings: Any) -> list[float]:
+    return list(mmdp.study(models, 3, **settings)["value"])
+
+
+def test_functions_have_their_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [mmdp.solve(make_small_model(i), 3).value for i in range(3)]
+    assert len(set(expected)) == 3
+    defaults = {f"seed {i}": (lambda i=i: make_small_model(i)) for i in range(3)}
+    assert study_values(defaults, cache_dir=tmp_path) == pytest.approx(expected)
+    line = {"a": lambda: make_small_model(0), "b": lambda: make_small_model(1)}
+    assert study_values(line, cache_dir=tmp_path) == pytest.approx(expected[:2])
+    assert study_values(lambda: make_shifted_model(1), cache_dir=tmp_path) == pytest.approx(
+        expected[2:]
+    )
+    monkeypatch.setitem(globals(), "SHIFT", -1)  # read by a function that a function calls
+    assert study_values(lambda: make_shifted_model(1), cache_dir=tmp_path) == pytest.approx(
+        expected[:1]
+    )
+    around = {f"seed {i}": make_closure(i) for i in range(3)}
+    assert study_values(around, cache_dir=tmp_path) == pytest.approx(expected)
+
+
+def make_closure(seed: int) -> Callable[[], mmdp.MMDP]:
+    def inner() -> mmdp.MMDP:
+        return make_small_model(seed)
+
+    return inner
+
+
+def import_text(folder: Path, text: str) -> Any:
+    """What a file defines, imported anew."""
+    file = folder / f"m{hash(text)}.py"
+    file.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+FUNCTION = """
+import numpy as np
+from pathlib import Path
+SHIFT, OTHER = {"up": 1}, 2
+def decorate(function):
+    return function
+def make(around):
+    @decorate
+    def made(seed, *, scale=[1.5]):
+        "é"
+        other = [np.exp(x) for x in Path("a").parts if x in SHIFT]
+        return other, around
+    return made
+"""
+
+
+def test_a_function_is_its_text_and_the_values_it_uses(tmp_path: Path) -> None:
+    """Nothing else: what is written here is the same whatever Python compiles it to."""
+    text = FUNCTION[FUNCTION.index("def made") : FUNCTION.index("    return made")].strip()
+    assert describe_object(import_text(tmp_path, FUNCTION).make(7)) == [
+        "function",
+        text,
+        None,
+        [["scale", [1.5]]],
+        [["around", 7]],
+        [
+            ["Path", "pathlib.Path"],
+            ["SHIFT", [["up", 1]]],
+            ["np", ["module", "numpy"]],
+            ["np.exp", "numpy.exp"],
+        ],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("1.5", "1.6", False),
+        ('"up": 1', '"up": 3', False),
+        ("np.exp", "np.log", False),
+        ("}, 2", "}, 3", True),
+        ("def decorate", "# aside\ndef decorate", True),
+    ],
+)
+def test_what_changes_the_key_of_a_function(tmp_path: Path, old: str, new: str, same: bool) -> None:
+    key_before, key_after = (
+        import_text(tmp_path, x).make(7) for x in (FUNCTION, FUNCTION.replace(old, new))
+    )
+    assert (describe_object(key_before) == describe_object(key_after)) == same
+    assert describe_object(key_before) != describe_object(import_text(tmp_path, FUNCTION).make(8))
+
+
+SCIPY_FUNCTION = """
+import numpy as np
+from scipy.stats import norm, poisson
+late = poisson(FIRST, loc=1)
+def chances(mean):
+    p = poisson.pmf(np.arange(9), mean) + late.pmf(np.arange(9))
+    return p / p.sum() * norm.cdf(0)
+"""
+
+
+def test_objects_of_packages_are_keyed_by_name_or_content(tmp_path: Path) -> None:
+    """scipy.stats.poisson holds itself, and the state of numpy's random numbers."""
+    descriptions = [
+        describe_object(import_text(tmp_path, SCIPY_FUNCTION.replace("FIRST", x)).chances)
+        for x in "334"
+    ]
+    assert descriptions[0] == descriptions[1] != descriptions[2]
+    assert ["poisson.pmf", "scipy.stats.poisson"] in descriptions[0][-1]
+    code = (
+        "from mmdp.core.identity import *; from scipy.stats import poisson; "
+        "print(describe_object(poisson(3)))"
+    )
+    outputs = [subprocess.check_output([sys.executable, "-c", code]) for _ in range(2)]
+    assert outputs[0] == outputs[1] != b"None"
+
+
+class Node:
+    def __init__(self, value: Any) -> None:
+        self.value, self.me = value, self
+
+
+def test_what_objects_hold_is_seen() -> None:
+    arrays = np.array(["a", None]), np.array(["b", None])
+    for one, other in (
+        (pd.DataFrame({"x": [1]}), pd.DataFrame({"x": [2]})),
+        (pd.Series([1], ["a"]), pd.Series([1], ["b"])),
+        (np.random.default_rng(1), np.random.default_rng(2)),
+        (Node(1), Node(2)),
+        arrays,
+        (Node(1).__init__, Node(2).__init__),
+    ):
+        assert describe_object(one) == describe_object(copy.deepcopy(one)) != describe_object(other)
+        json.dumps(describe_object(one))
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    for unknown in (object(), iter([1]), deep, threading.Lock()):
+        with pytest.raises(mmdp.InputError, match="plain values"):
+            describe_object({"x": unknown})
+
+
+def test_several_functions_on_a_line_have_their_own_keys(tmp_path: Path) -> None:
+    made = import_text(tmp_path, "a, b = (lambda: 'é', lambda: (lambda: 2))\n")
+    keys = [describe_object(x)[1] for x in (made.a, made.b, made.b())]
+    assert keys == ["lambda: 'é'", "lambda: (lambda: 2)", "lambda: 2"]
+    texts = ["lambda: 1", "lambda: True", "lambda x: 1", "lambda *x: 1", "lambda: 1 + 1"]
+    inside = import_text(tmp_path, f"def made(): return [{', '.join(texts)}]\n")
+    assert [
+        describe_object(x)[1] for x in inside.made()
+    ] == texts  # Python 3.12 keeps no place of them
+
+
+def test_a_source_that_is_not_what_runs_is_refused(tmp_path: Path) -> None:
+    typed: dict[str, Any] = {"small": make_small_model, "__name__": "__main__"}
+    exec("def made(): return small(1)", typed)  # as typed at a prompt
+    with pytest.raises(mmdp.InputError, match="source of __main__.made is not known.*in a file"):
+        mmdp.study(typed["made"], 2)
+    module = import_text(tmp_path, "def made(x):\n    return x + 1\n")
+    describe_object(module.made)
+    Path(module.__file__).write_text("def made(x):\n    return x - 1\n")
+    with pytest.raises(mmdp.InputError, match="made was edited after it was imported"):
+        describe_object(module.made)
+    with pytest.raises(mmdp.InputError, match="cannot tell <list_iterator"):
+        describe_object(make_closure(iter([1])))  # type: ignore[arg-type]
+
+
+def test_objectives_that_are_functions_have_their_own_keys(tmp_path: Path) -> None:
+    for _ in range(2):
+        objectives = {"min": lambda x, w: x.min(axis=-1), "max": lambda x, w: x.max(axis=-1)}
+        low, high = study_values(make_small_model(1), objectives=objectives, cache_dir=tmp_path)
+        assert low < mmdp.solve(make_small_model(1), 3).value < high
+
+
+CLASS = """
+from dataclasses import dataclass
+from tests.faults import LoggingMethod
+@dataclass(frozen=True)
+class Own(LoggingMethod):
+    more: int = 0
+    def run(self, x): return FACTOR, super().run(x)
+"""
+
+
+def test_classes_are_keyed_by_their_source(tmp_path: Path) -> None:
+    """What a dataclass adds by itself does not count."""
+    keys = []
+    for factor in ("1", "1", "2"):
+        module = import_text(tmp_path, CLASS.replace("FACTOR", factor))
+        sys.modules[module.__name__] = module
+        keys.append(describe_object(module.Own(file="a")))
+        pickle.dumps(module.Own())
+        assert describe_object(module.Own(file="a")) == keys[-1]
+    assert keys[0] == keys[1] != keys[2]
+    json.dumps(keys)
+    assert describe_object(LoggingMethod("a")) != describe_object(LoggingMethod("b"))
+
+
+def test_what_has_no_key_is_refused() -> None:
+    with pytest.raises(mmdp.InputError, match="two functions make the same models"):
+        mmdp.study({"a": lambda: make_small_model(1), "b": lambda: make_small_model(1)}, 2)
+    assert len(mmdp.study({"a": partial(make_pair, 1), "b": partial(make_pair, 1)}, 2)) == 2
+    with pytest.raises(mmdp.InputError, match="give a model, or a function that uses plain"):
+        mmdp.study(partial(make_pair, iter([1])), 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"models": "data"}, "not str; use mmdp.load"),
+        ({"models": {}}, "at least one model"),
+        ({"models": [1, 2]}, "a pair of training and test models"),
+        ({"horizons": []}, "horizons must hold at least one value"),
+        ({"methods": "capd"}, "no method is called 'capd'"),
+        ({"objectives": "cvr:0.1"}, "no objective is called 'cvr'"),
+        ({"seeds": -1}, "seed must be"),
+        ({"n_jobs": 0}, "n_jobs must be"),
+        ({"backend": "fortran"}, "no backend is called 'fortran'"),
+        ({"executor": 3}, "pass client.get_executor()"),
+        ({"time_limit": -1}, "time_limit must be"),
+    ],
+)
+def test_what_every_cell_would_refuse_is_refused_at_once(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(mmdp.InputError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        mmdp.study(**{"models": make_small_model(1), "horizons": 2, **arguments})
+
+
+def test_progress_says_what_is_left(tmp_path: Path) -> None:
+    progress: list[StudyProgress] = []
+    mmdp.study(make_small_model(1), [2, 3], "wsu", cache_dir=tmp_path, callback=progress.append)
+    assert [(x.n_done, x.n_total, x.n_reused) for x in progress] == [(1, 2, 0), (2, 2, 0)]
+    assert progress[0].remaining > 0 == progress[1].remaining
+    progress.clear()
+    mmdp.study(make_small_model(1), [2, 3, 4], "wsu", cache_dir=tmp_path, callback=progress.append)
+    assert [x.n_reused for x in progress] == [1, 2, 2]
+    assert math.isnan(progress[1].remaining)
+    assert progress[-1].row["horizon"] == 4
+
+
+# ---------------------------------------------------------------------- Ctrl-C
+def interrupt_at(count: int) -> Callable[[StudyProgress], None]:
+    def callback(progress: StudyProgress) -> None:
+        if progress.n_done == count:
+            signal.raise_signal(signal.SIGINT)
+
+    return callback
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
+    partial_table = mmdp.study(
+        make_small_model(1), range(2, 7), "wsu", cache_dir=tmp_path, callback=interrupt_at(2)
+    )
+    assert partial_table["status"].tolist() == 2 * ["COMPLETED"] + 3 * ["INTERRUPTED"]
+    assert len(list((tmp_path / "cells").iterdir())) == 2
+    full_table = mmdp.study(make_small_model(1), range(2, 7), "wsu", cache_dir=tmp_path)
+    assert_frame_equal(
+        drop_times(full_table), drop_times(mmdp.study(make_small_model(1), range(2, 7), "wsu"))
+    )
+
+
+def test_the_best_so_far_of_an_interrupted_cell_is_no_result(tmp_path: Path) -> None:
+    """solve() by itself answers the same Ctrl-C with the best so far."""
+    alone = mmdp.solve(make_small_model(1), 2, LoggingMethod(fault="interrupt"))
+    assert alone.status is mmdp.Status.INTERRUPTED
+    methods = ["wsu", LoggingMethod(fault="interrupt"), "cadp"]
+    table = mmdp.study(make_small_model(1), 2, methods, cache_dir=tmp_path)
+    assert table["status"].tolist() == ["COMPLETED", "INTERRUPTED", "INTERRUPTED"]
+    assert len(list((tmp_path / "cells").iterdir())) == 1
+    with pytest.raises(KeyboardInterrupt):
+        mmdp.study(make_small_model(1), 2, LoggingMethod(fault="interrupt"), cache_dir=tmp_path)
+
+
+# ---------------------------------------------------------------------- processes
+def test_processes_find_the_same_and_one_that_dies_takes_no_other_cell(tmp_path: Path) -> None:
+    models = {"made": partial(make_pair, 5), "given": make_small_model(1)}
+    axes: Any = (models, 3, ["wsu", "cadp"])
+    local_table = mmdp.study(*axes, seeds=[0, 1], test_model={"given": make_small_model(7)})
+    good_cells = make_cells(*axes, seeds=[0, 1], test_model={"given": make_small_model(7)})
+    bad_cells = make_cells(make_small_model(1), 3, LoggingMethod(fault="die"))
+    parallel_table = StudyRunner(
+        [*good_cells[:3], *bad_cells, *good_cells[3:]], cache_dir=tmp_path, n_jobs=2
+    ).to_frame()
+    assert parallel_table["status"][3] == "FAILED"
+    assert (
+        parallel_table["error"][3]
+        == "ProcessDiedError: the process that computed it ended with exit status 9"
+    )
+    assert len(list((tmp_path / "cells").iterdir())) == len(local_table)
+    finished = parallel_table.drop(index=3).reset_index(drop=True).astype(local_table.dtypes)
+    assert_frame_equal(drop_times(finished), drop_times(local_table), rtol=1e-12)
+
+
+class Unpicklable(Exception):
+    """Cannot be pickled."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("stays here")
+
+
+class TwoArgumentError(Exception):
+    """Pickles by one argument and needs two."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(one + other)
+
+
+def misbehave(fault: str) -> int:
+    if fault == "stubborn":
+        raise Unpicklable("no")
+    if fault == "two":
+        raise TwoArgumentError("n", "o")
+    if fault == "die":
+        os._exit(7)
+    if fault == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def test_calls_that_fail_in_a_process_say_why_and_the_next_ones_are_answered() -> None:
+    processes = workers.ProcessPool(1)
+    try:
+        pid = processes.submit(misbehave, "").result()
+        assert pid != os.getpid()
+        message_by_fault = {
+            "stubborn": (RuntimeError, "Unpicklable: no"),
+            "two": (RuntimeError, "TwoArgumentError: no"),
+            "die": (workers.ProcessDiedError, "ended with exit status 7"),
+            "kill": (workers.ProcessDiedError, "was killed by signal 9"),
+        }
+        for fault, (error, message) in message_by_fault.items():
+            with pytest.raises(error, match=message):
+                processes.submit(misbehave, fault).result()
+        with pytest.raises((AttributeError, pickle.PicklingError)):
+            processes.submit(lambda: 1).result()
+        replaced = processes.submit(misbehave, "").result()
+        assert replaced not in (pid, os.getpid())
+        assert processes.submit(misbehave, "").result() == replaced
+    finally:
+        processes.stop()
+    for child in multiprocessing.active_children():
+        if child.pid == replaced:
+            child.join()
+    with pytest.raises(ProcessLookupError):
+        os.kill(replaced, 0)
+
+
+LONG_CALL = """
+import time
+from mmdp.core import workers
+
+def work():
+    print("begun", flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    workers.ProcessPool(1).submit(work).result()
+"""
+
+
+def test_a_process_ends_with_its_program_even_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LONG_CALL)
+    with run_process(sys.executable, script) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.kill()
+        # waits for all who could write there
+        assert process.communicate(timeout=TIMEOUT) == ("", "")
+
+
+def test_a_horizon_that_is_none_fails_as_a_cell_of_its_own() -> None:
+    table = mmdp.study(make_small_model(3), [2, "x"], "wsu", n_jobs=2)  # type: ignore[list-item]
+    assert table["status"].tolist() == ["COMPLETED", "FAILED"]
+
+
+def test_long_horizons_are_handed_out_first(tmp_path: Path) -> None:
+    """Model by model; the table is in the order given."""
+    order: list[tuple[str, Any]] = []
+
+    def note(progress: StudyProgress) -> None:
+        order.append((progress.row["model"], progress.row["horizon"]))
+
+    models = {"b": make_small_model(1), "a": make_small_model(2)}
+    with ThreadPoolExecutor(1) as executor:
+        table = mmdp.study(models, [2, math.inf, 4], executor=executor, callback=note)
+    assert order == [(name, T) for name in "ba" for T in (math.inf, 4, 2)]
+    assert table["horizon"].tolist() == [2, math.inf, 4] * 2
+
+
+def test_any_executor(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(3) as executor:
+        table = mmdp.study(
+            make_small_model(1), range(2, 9), "cadp", cache_dir=tmp_path, executor=executor
+        )
+    assert_frame_equal(
+        drop_times(table), drop_times(mmdp.study(make_small_model(1), range(2, 9), "cadp"))
+    )
+    assert not [x for x in (tmp_path / "cells").iterdir() if x.suffix != ".json"]
+
+
+def test_an_executor_that_is_broken_fails_every_cell_and_says_so() -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    table = mmdp.study(make_small_model(1), [2, 3], executor=executor)
+    assert table["error"].str.contains("after shutdown").all()
+
+
+def test_models_are_sent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell is small whatever its models are, and a model is one file for all of its cells."""
+    model = make_random_model(1, n_models=40, n_states=30, n_actions=2, horizon=0)
+    sizes: list[int] = []
+    original = workers.dump_object
+
+    def store(thing: Any, path: Path) -> None:
+        original(thing, path)
+        sizes.append(path.stat().st_size)
+
+    monkeypatch.setattr(workers, "dump_object", store)
+    cells = make_cells(model, range(2, 52), "wsu", test_model=model)
+    assert max(len(pickle.dumps(cell)) for cell in cells) < 2000
+    with ThreadPoolExecutor(2) as executor:
+        mmdp.study(model, range(2, 52), "wsu", test_model=model, executor=executor)
+    assert len(sizes) == 1
+    assert model.nbytes < sizes[0] < 1.1 * model.nbytes + 10_000
+
+
+def test_a_mapped_model_is_the_same_model(tmp_path: Path) -> None:
+    model = make_small_model(1).replace(models=list("abcd"), parameters={"x": [1.0, 2.0, 3.0, 4.0]})
+    workers.dump_object(model, tmp_path / "model")
+    mapped = workers.load_object(str(tmp_path / "model"))
+    assert mapped.fingerprint() == model.fingerprint()
+    assert (mapped.model_labels, mapped.storage) == (model.model_labels, model.storage)
+    assert not mapped.problem.p.flags.owndata
+    assert mapped.problem.p.ctypes.data % workers.ALIGNMENT == 0
+    with pytest.raises(mmdp.InputError, match="does not see the file"):
+        workers.load_object(str(tmp_path / "elsewhere"))
+
+
+def test_processes_share_the_cores() -> None:
+    assert workers.ProcessPool(10_000).n_threads == 1
+    assert workers.ProcessPool(1).n_threads == default_n_threads()
+    threads_by_task = dict(
+        workers.map_tasks(_count_threads, [(0, [])], {}, executor=ThreadPoolExecutor(1))
+    )
+    assert threads_by_task == {0: 1}
+
+
+def _count_threads(task: int) -> int:
+    return default_n_threads()
+
+
+# ---------------------------------------------------------------------- killed and run again
+SCRIPT = """
+import sys
+import mmdp
+from tests.faults import LoggingMethod, make_small_model
+
+if __name__ == "__main__":
+    out, go, log, jobs = sys.argv[1:]
+    table = mmdp.study(make_small_model(1), [2, 3], LoggingMethod(log, go_file=go),
+                       seeds=range(6), cache_dir=out, n_jobs=int(jobs),
+                       test_model=make_small_model(2))
+    table.to_csv(out + "/table.csv", index=False)
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_killed_at_a_third_and_started_again(tmp_path: Path, jobs: int) -> None:
+    script, out, log = tmp_path / "script.py", tmp_path / "out", tmp_path / "log"
+    script.write_text(SCRIPT)
+    before = kill_and_restart(script, out, tmp_path / "go", log, jobs, silent=True)
+    assert {file: file.read_bytes() for file in before} == before
+    finished = log.read_text().split()
+    assert 12 <= len(finished) < 12 + jobs  # two that began as the fourth end in the kill
+    table = pd.read_csv(out / "table.csv")
+    expected = mmdp.study(
+        make_small_model(1), [2, 3], "wsu", seeds=range(6), test_model=make_small_model(2)
+    )
+    columns = ["horizon", "seed", "value", "test_mean", "status"]
+    assert_frame_equal(table[columns], expected[columns])
+    assert not [x for x in (out / "cells").iterdir() if x.suffix != ".json"]
+
+
+def test_sources_are_pickled_without_models() -> None:
+    source = ModelSource.from_models(make_small_model(1))
+    assert pickle.loads(pickle.dumps(source)).models_or_factory is None
