@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import scipy.sparse
 import mmdp
 from mmdp.core.testing import make_random_model
 from mmdp.core.transitions import MemoryLimitError
+from mmdp.core.validate import is_labeled
 
 P = np.array([[[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.2, 0.8]]]] * 3)
 R = np.arange(12.0).reshape(3, 2, 2)
@@ -562,3 +565,11 @@ def test_copies_keep_the_labels_of_times_and_the_unit() -> None:
 def test_times_that_are_none_are_refused(times: Any, problem: str) -> None:
     with pytest.raises(mmdp.InputError, match=problem):
         mmdp.MMDP([[[[1.0]]]], [[1.0]], time_labels=times)
+
+
+def test_pandas_that_another_thread_is_importing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a worker with threads pandas may be half loaded: nothing is a Series then."""
+    monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
+    assert not is_labeled([0.5, 0.5])
+    assert is_labeled({"a": 0.5})
+    assert mmdp.MMDP([[[[1.0]]]], [[[2.0]]], weights=[1.0]).n_models == 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import collections.abc
 import functools
+import importlib
 import inspect
 import math
 import numbers
@@ -235,13 +236,11 @@ def _resolve_annotation(annotation: Any, module: types.ModuleType) -> Any:
 
 def _resolve_lazy_name(name: str) -> Any:
     """Find the object of a name that a module imports for type checkers only."""
+    if name == "pd":
+        return importlib.import_module("pandas")  # waits for a thread that is importing it
     if name in LAZY_MODULES:
         loaded_module = sys.modules.get(LAZY_MODULES[name])
-        return (
-            loaded_module
-            if name in ("pd", "gymnasium")
-            else getattr(loaded_module, name, UnloadedType)
-        )
+        return loaded_module if name == "gymnasium" else getattr(loaded_module, name, UnloadedType)
     return next(
         vars(module)[name]
         for module_name, module in list(sys.modules.items())

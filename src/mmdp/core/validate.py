@@ -255,10 +255,9 @@ def _find_first_index(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
 # ---------------------------------------------------------------------- names
 def is_labeled(values: Any) -> bool:
     """Check whether values have labels: a mapping, a Series or a DataFrame of pandas."""
-    pandas = sys.modules.get("pandas")
-    return isinstance(values, Mapping) or (
-        pandas is not None and isinstance(values, (pandas.Series, pandas.DataFrame))
-    )
+    pandas = sys.modules.get("pandas")  # half loaded, if another thread is importing it
+    classes = tuple(getattr(pandas, name, ()) for name in ("Series", "DataFrame"))
+    return isinstance(values, (Mapping, *classes))
 
 
 def match_ids(keys: Iterable[object], labels: Sequence[object], name: str) -> list[int]:
