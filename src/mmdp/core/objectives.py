@@ -27,7 +27,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields, replace
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -599,12 +600,12 @@ def weighted_quantile(returns: Array, weights: Array, level: float) -> Array:
 
 
 # ---------------------------------------------------------------------- parts
-def _get_array_module(x: Any) -> Any:
+def _get_array_module(x: npt.NDArray[np.generic]) -> ModuleType:
     """Get numpy, or the module with the same functions for arrays of another library."""
     return np if isinstance(x, np.ndarray) else x.__array_namespace__()
 
 
-def _stable_argsort(x: Any) -> npt.NDArray[np.intp]:
+def _stable_argsort(x: npt.NDArray[np.generic]) -> npt.NDArray[np.intp]:
     """Sort along the last axis; return indices (..., M), equal ones in their order."""
     order: npt.NDArray[np.intp] = (
         np.argsort(x, axis=-1, kind="stable") if _get_array_module(x) is np else x.argsort(axis=-1)

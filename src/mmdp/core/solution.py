@@ -182,7 +182,7 @@ class Provenance:
     """The method, options and version of a result: enough to compute it again."""
 
     method: str
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     horizon: float  # the number of decisions, infinite if there is no last one
     backend: str
     seed: int | None
@@ -217,7 +217,7 @@ class Evaluation:
     unit: str | None = None  # of the returns, if the model says it
     _compute_oracle: Callable[[], Array] | None = field(default=None, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Keep the returns of the oracle for pickle, in place of the models that give them."""
         if self._compute_oracle is None:
             return self.__dict__
@@ -333,7 +333,7 @@ class Evaluation:
         import pandas as pd
 
         labels = self.model_labels or tuple(map(str, range(len(self.returns))))
-        columns: dict[str, Any] = {
+        columns: dict[str, object] = {
             "model": labels,
             "weight": self.weights,
             "return": self.returns,

@@ -30,13 +30,14 @@ from mmdp.core.kernels.planner import (
     VALUES,
     PlannerTables,
 )
-from mmdp.core.kernels.problem import ModelPairs, at_time
+from mmdp.core.kernels.problem import ActionChoice, ModelPairs, PolicyTable, at_time
 from mmdp.core.methods import Method, Progress
 from mmdp.core.model import MMDP
 from mmdp.core.policies import MarkovPolicy
 from mmdp.core.solution import Solution, Status
 from mmdp.core.solve import solve
 from mmdp.core.timing import TimeUp
+from mmdp.core.transitions import StorageOption
 
 __all__ = [
     "check_backend",
@@ -63,7 +64,7 @@ def make_random_model(
     horizon: int | None = None,
     has_masks: bool | None = None,
     discount: float | None = None,
-    storage: Any = "auto",
+    storage: StorageOption = "auto",
 ) -> MMDP:
     """Make a small random MMDP: sparse rows, skewed weights, masks, sometimes time-varying.
 
@@ -161,7 +162,7 @@ def enumerate_policies(model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
     return np.array(list(itertools.product(*choices))).reshape(-1, horizon, model.n_states)
 
 
-def compute_returns(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
+def compute_returns(actions: npt.NDArray[np.integer], model: MMDP) -> Array:
     """Compute the returns (N, M) of policies (N, T, S) by a forward pass."""
     x, s = model.problem, np.arange(model.n_states)
     d = np.broadcast_to(x.initial, (len(actions), x.n_states, x.n_models))
@@ -174,7 +175,7 @@ def compute_returns(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array
     return total + factor * (d * x.terminal).sum(axis=1)
 
 
-def compute_mean_returns(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
+def compute_mean_returns(actions: npt.NDArray[np.integer], model: MMDP) -> Array:
     """Compute the mean returns (N,) of policies (N, T, S)."""
     values: Array = compute_returns(actions, model) @ model.weights
     return values
@@ -258,7 +259,7 @@ def check_backend(
                 case.check_episodes()
 
 
-def _change_storage(model: MMDP, storage: Any) -> MMDP:
+def _change_storage(model: MMDP, storage: StorageOption) -> MMDP:
     """Convert a model to the other storage format."""
     return MMDP(
         model.transitions,
@@ -322,9 +323,7 @@ def _broadcast_allowed(problem: Problem, horizon: int) -> npt.NDArray[np.bool_]:
     return np.broadcast_to(problem.allowed, (horizon, problem.n_states, problem.n_actions))
 
 
-def _make_random_policies(
-    problem: Problem, horizon: int, seed: int
-) -> tuple[npt.NDArray[Any], Array]:
+def _make_random_policies(problem: Problem, horizon: int, seed: int) -> tuple[PolicyTable, Array]:
     """Make a random deterministic policy (T, S) and a randomized one (T, S, A)."""
     rng = np.random.default_rng(seed + 1)
     p = rng.random((horizon, problem.n_states, problem.n_actions)) * problem.allowed
@@ -360,10 +359,10 @@ class BackendCase:
         )
         self.actions, self.probabilities = _make_random_policies(self.problem, horizon, seed)
 
-    def check(self, condition: Any, message: str) -> None:
+    def check(self, condition: npt.ArrayLike, message: str) -> None:
         assert np.all(condition), f"{message} ({self.description})"
 
-    def check_close(self, actual: Any, expected: Any, name: str) -> None:
+    def check_close(self, actual: object, expected: object, name: str) -> None:
         """Check that two arrays, or numbers, are equal up to rounding."""
         actual, expected = np.asarray(actual), np.asarray(expected)
         self.check(
@@ -456,7 +455,7 @@ class BackendCase:
         self.check(minimal_pass.actions is None, "actions kept unasked")
         self.check(minimal_pass.values is None, "values kept unasked")
 
-    def _check_backward(self, choice: Any, **options: Any) -> None:
+    def _check_backward(self, choice: ActionChoice, **options: Any) -> None:
         actual, expected = (
             prepared.backward(choice, **options)
             for prepared in (self.tested_problem, self.reference_problem)
@@ -490,7 +489,7 @@ class BackendCase:
         for sweep_type, limits in cases:
             self._check_ascent(f"ascend, {sweep_type}", {"sweep_type": sweep_type, **limits})
 
-        def raise_time_up(policy: Any, value: float) -> None:
+        def raise_time_up(policy: PolicyTable, value: float) -> None:
             raise TimeUp
 
         try:
@@ -505,9 +504,9 @@ class BackendCase:
             self.reference_problem,
             [None, self.actions, self.probabilities],
         )
-        reported: list[tuple[Any, float]] = []
+        reported: list[tuple[PolicyTable, float]] = []
 
-        def record(policy: Any, value: float) -> None:
+        def record(policy: PolicyTable, value: float) -> None:
             reported.append((policy.copy(), value))
 
         results = self.tested_problem.ascend(iter(inits), callback=record, **options)
@@ -554,7 +553,7 @@ class BackendCase:
             self.check_close(actual.returns, expected.returns, "controllers: returns")
             self.check_close(actual.values, expected.values, "controllers: values")
             if sweep == 1:
-                improvements: Any = [
+                improvements: list[tuple[Controller, Array]] = [
                     prepared.compute_node_weights(controller, expected.values) for prepared in both
                 ]
             else:

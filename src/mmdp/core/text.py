@@ -284,7 +284,7 @@ class TimeLabels(NamedTuple):
         )
 
 
-def _to_numbers(labels: list[str]) -> list[Any]:
+def _to_numbers(labels: list[str]) -> Sequence[int | float | str]:
     """Convert labels to numbers if their texts stay the same."""
     for number_type in (int, float):
         try:

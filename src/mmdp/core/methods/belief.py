@@ -100,7 +100,7 @@ class BeliefPlanner(Policy):
         return Belief().with_infinite_horizon() if self.horizon == math.inf else Belief()
 
     @property
-    def arrays(self) -> NamedValues:
+    def defining_values(self) -> NamedValues:
         """Tables, name, horizon and model fingerprint, which determine the policy."""
         metadata = {"name": self.name, "horizon": self.horizon, "models": self.model.fingerprint()}
         return {**self.tables._asdict(), **metadata, "problem": None}

@@ -107,7 +107,8 @@ class BeliefGridPolicy(BeliefPlanner):
         return self.tables.controller
 
     @property
-    def arrays(self) -> NamedValues:
+    def defining_values(self) -> NamedValues:
+        """Arrays of the controller, horizon and model fingerprint, by name."""
         metadata = {"horizon": self.horizon, "models": self.model.fingerprint()}
         return {**self.controller._asdict(), **metadata}
 

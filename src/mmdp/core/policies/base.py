@@ -36,7 +36,7 @@ class Policy:
     """Base class of policies: maps what has been observed to an action; immutable.
 
     A new policy derives from this class. It defines ``policy_class``, ``horizon`` (the number of
-    decisions, or infinite), ``arrays`` and ``act``; with memory also ``initial_memory`` and
+    decisions, or infinite), ``defining_values`` and ``act``; with memory also ``initial_memory`` and
     ``update``. Operations that it does not support raise InputError with a reason.
 
     It follows the :class:`mmdp.policies.Planner` protocol. Nothing in it changes by use: all that a
@@ -106,9 +106,22 @@ class Policy:
         raise NotImplementedError
 
     @property
-    def arrays(self) -> NamedValues:
-        """Arrays and numbers that determine the policy, by name; equal policies have equal ones."""
+    def defining_values(self) -> NamedValues:
+        """Arrays, numbers and texts that determine the policy, by name: equal ones if equal."""
         raise NotImplementedError
+
+    @property
+    def actions(self) -> IntArray:
+        """Action ids by time and state, (T, S); (S,) without time, (T, S, nodes) with memory.
+
+        Of a randomized policy, the most probable actions.
+        """
+        raise self._unsupported_error("table of actions")
+
+    @property
+    def probabilities(self) -> Array:
+        """Action probabilities pi(s, a) by time and state, (T, S, A); (S, A) without time."""
+        raise self._unsupported_error("table of probabilities")
 
     @property
     def table(self) -> PolicyTable:
@@ -335,12 +348,12 @@ class Policy:
         self._set_attributes(**state)
 
     def __eq__(self, other: object) -> bool:
-        """Compare the policies by their arrays."""
+        """Compare the policies by the values that determine them."""
         if type(other) is not type(self):
             return NotImplemented
-        own_arrays, other_arrays = self.arrays, other.arrays
-        return own_arrays.keys() == other_arrays.keys() and all(
-            np.array_equal(own_arrays[name], other_arrays[name]) for name in own_arrays
+        own_values, other_values = self.defining_values, other.defining_values
+        return own_values.keys() == other_values.keys() and all(
+            np.array_equal(own_values[name], other_values[name]) for name in own_values
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -205,7 +205,8 @@ class MemoryPolicy(Policy):
         return np.concatenate([array.reshape(-1).astype(np.int32) for array in self.controller])
 
     @property
-    def arrays(self) -> NamedValues:
+    def defining_values(self) -> NamedValues:
+        """Arrays of the controller, by name."""
         return self.controller._asdict()
 
     @property

@@ -146,7 +146,8 @@ class TablePolicy(Policy):
         return table
 
     @property
-    def arrays(self) -> NamedValues:
+    def defining_values(self) -> NamedValues:
+        """Table of actions or probabilities, by name."""
         return {"actions" if self.is_deterministic else "probabilities": self.table}
 
     @property

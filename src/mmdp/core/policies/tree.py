@@ -509,8 +509,9 @@ class TreePolicy(TablePolicy):
         return self.table_policy.as_markov
 
     @property
-    def arrays(self) -> NamedValues:
-        return {**super().arrays, "rule": self.describe()}
+    def defining_values(self) -> NamedValues:
+        """Table of actions and text of the tree, by name: equal policies have equal ones."""
+        return {**super().defining_values, "rule": self.describe()}
 
     @check_arguments
     def to_markov(self, horizon: int) -> MarkovPolicy:

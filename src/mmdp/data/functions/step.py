@@ -37,14 +37,14 @@ def from_step(
     actions: Unchecked[Mapping[str, object]],
     events: Mapping[str, object] | None = None,
     event_probs: Callable[..., object] | None = None,
-    samples: Any = None,
+    samples: object = None,
     initial: Mapping[str, object] | Callable[..., object] | None = None,
     discount: float = 1.0,
     allowed: Callable[..., object] | None = None,
     terminal_reward: Callable[..., object] | None = None,
     is_terminal: Callable[..., object] | None = None,
     time_labels: Unchecked[int | Iterable[object] | Mapping[str, Iterable[object]] | None] = None,
-    **fields: Any,
+    **fields: object,
 ) -> MMDP:
     """Build models from a step function, one model per parameter sample.
 
@@ -252,7 +252,7 @@ class StepSpec:
         """Make the specification of some of the models, by id."""
         return replace(self, samples={k: v[models] for k, v in self.samples.items()})
 
-    def call_context(self, m: int, t: int) -> dict[str, Any]:
+    def call_context(self, m: int, t: int) -> dict[str, object]:
         """Get the arguments ``sample`` and ``time`` of model m and time t."""
         sample = {name: values[m] for name, values in self.samples.items()}
         return {
@@ -748,13 +748,15 @@ def _add_distribution(p: Array, id_by_bytes: dict[bytes, int], distributions: li
     return distribution_id
 
 
-def _parse_time_labels(time_labels: Any) -> tuple[object, ...] | None:
+def _parse_time_labels(time_labels: object) -> tuple[object, ...] | None:
     """Parse a number, range or labels of times; None without."""
     if time_labels is None:
         return None
     if is_of_type(time_labels, int):
         time_labels = range(check_int(time_labels, "time_labels", 0, each=8))
-    labels_by_axis = time_labels if isinstance(time_labels, Mapping) else {"time": time_labels}
+    labels_by_axis: Mapping[str, Any] = (
+        time_labels if isinstance(time_labels, Mapping) else {"time": time_labels}
+    )
     if not all(map(is_list, labels_by_axis.values())):
         raise InputError(
             f"time_labels must be a number, a range or labels, not {shorten(time_labels)}"
@@ -765,7 +767,7 @@ def _parse_time_labels(time_labels: Any) -> tuple[object, ...] | None:
     return labels
 
 
-def _as_floats(values: Any, subject: str) -> Array:
+def _as_floats(values: object, subject: str) -> Array:
     """Convert returned values to a float array, or raise an error that names the function."""
     try:
         return np.asarray(values, dtype=float)

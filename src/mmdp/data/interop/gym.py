@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from mmdp.core.text import format_bytes
 from mmdp.core.transitions import MAX_DENSE_BYTES, SparseTransitions
 from mmdp.core.validate import check_int
 from mmdp.data.domains._common import spawn_generators
-from mmdp.data.interop._env_table import make_env_models
+from mmdp.data.interop._env_table import SettableEnv, make_env_models
 from mmdp.data.interop._one_model import check_model_index
 from mmdp.data.posterior.dirichlet import sample_dirichlet_rows
 
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+# by state and action: probability, next state, reward, whether the episode ends
+EnvTransitions = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
 
 
 @check_arguments
 def to_gymnasium(
     model: MMDP, model_index: int = 0, horizon: int | None = None, seed: Seed = 0
-) -> gymnasium.Env[Any, Any]:
+) -> gymnasium.Env[np.int64, np.int64]:
     """Model ``m`` as a Gymnasium environment with Discrete spaces; needs ``mmdp[gym]``.
 
     The observation is the state. After ``horizon`` steps (or the model's own number, if it
@@ -58,7 +61,7 @@ def to_gymnasium_vector(
     num_envs: int | None = None,
     horizon: int | None = None,
     seed: Seed = 0,
-) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+) -> gymnasium.vector.VectorEnv[Ints, Ints, Array]:
     """All models as one Gymnasium vector environment; needs ``mmdp[gym]``.
 
     One environment per model, in their order. Or ``num_envs`` of them, each of which draws its
@@ -94,17 +97,17 @@ def _check_episode_length(model: MMDP, horizon: int | None) -> int | None:
 
 @check_arguments
 def from_gymnasium(
-    env: Any,
+    env: object,
     *,
     n_models: int = 100,
     concentration: float = 20.0,
     noise: float = 0.0,
     discount: float = 1.0,
     seed: Seed = 0,
-    axes: Mapping[str, Any] | None = None,
-    actions: Mapping[str, Any] | None = None,
-    samples: Any = None,
-    **fields: Any,
+    axes: Mapping[str, object] | None = None,
+    actions: Mapping[str, object] | None = None,
+    samples: object = None,
+    **fields: object,
 ) -> MMDP:
     """Models around the table of an environment, or by samples of the constants of one without.
 
@@ -172,7 +175,7 @@ def from_gymnasium(
             )
         name = getattr(getattr(env, "spec", None), "id", None)
         fields = {"name": name, "discount": discount} | fields
-        return make_env_models(base, axes, actions, samples, seed, **fields)
+        return make_env_models(cast("SettableEnv", base), axes, actions, samples, seed, **fields)
     if actions is not None or samples is not None or fields:
         raise InputError(
             "actions, samples and other arguments of from_step need axes for the state"
@@ -212,9 +215,9 @@ def from_gymnasium(
 class _EnvTable:
     """A transition table as flat arrays (S A S',) of probabilities and rewards."""
 
-    def __init__(self, base: Any) -> None:
-        table: Any = getattr(base, "P", None)
-        if not hasattr(table, "__getitem__"):
+    def __init__(self, base: object) -> None:
+        table: EnvTransitions | None = getattr(base, "P", None)
+        if table is None or not hasattr(table, "__getitem__"):
             raise InputError(
                 "the environment has no transition table P[state][action]; give axes= for its "
                 "state if that can be set, as in CartPole, MountainCar and Pendulum"
@@ -254,7 +257,10 @@ class _EnvTable:
         self.terminal_states = terminal_states
 
     @staticmethod
-    def _flatten(table: Any) -> tuple[Ints, Ints, Ints, Array, Array, npt.NDArray[np.bool_]]:
+    def _flatten(
+        table: EnvTransitions,
+    ) -> tuple[Ints, Ints, Ints, Array, Array, npt.NDArray[np.bool_]]:
+        """Convert the table to columns: state, action, next state, probability, reward, end."""
         entries = [
             (s, a, *entry)
             for s in range(len(table))
@@ -291,7 +297,8 @@ class _EnvTable:
         ).reshape(-1)
         return np.where(table.sum(axis=2, keepdims=True) > 0, mixed_probs, 0.0).reshape(-1)
 
-    def find_initial(self, base: Any) -> Array | None:
+    def find_initial(self, base: object) -> Array | None:
+        """Find the initial distribution among the attributes of the environment; None without."""
         for name in ("initial_state_distrib", "isd"):
             distribution = getattr(base, name, None)
             if distribution is not None and len(distribution) == self.n_env_states:
@@ -301,7 +308,8 @@ class _EnvTable:
         return None
 
 
-def _import_gymnasium() -> Any:
+def _import_gymnasium() -> ModuleType:
+    """Import gymnasium, or raise an error that says how to install it."""
     try:
         import gymnasium
     except ImportError:
