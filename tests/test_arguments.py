@@ -437,8 +437,8 @@ CALLS: dict[str, Callable[[], Call]] = {
     },
     "objectives.MeanCVaR": lambda: make_call(mmdp.objectives.MeanCVaR, alpha=0.5, mean_weight=0.5),
     "objectives.Entropic": lambda: make_call(mmdp.objectives.Entropic, beta=0.5),
-    "objectives.Custom": lambda: make_and_use(
-        mmdp.objectives.Custom,
+    "objectives.CustomObjective": lambda: make_and_use(
+        mmdp.objectives.CustomObjective,
         lambda x: mmdp.solve(MODEL, 2, objective=x),
         function=lambda x, w: x @ w,
     ),

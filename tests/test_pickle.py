@@ -115,7 +115,7 @@ def make_examples() -> dict[str, Any]:
         mmdp.objectives.WorstCase(),
         mmdp.objectives.MeanCVaR(0.1, 0.5),
         mmdp.objectives.CVaR(0.2).on_regret(),
-        mmdp.objectives.Custom(np.matmul, is_monotone=False),
+        mmdp.objectives.CustomObjective(np.matmul, is_monotone=False),
     )
     made |= {type(x).__name__: x for x in objectives}
     return made | {type(x).__name__: x for x in (make() for make in mmdp.methods.METHODS.values())}

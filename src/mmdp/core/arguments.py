@@ -88,6 +88,7 @@ def _make_array_constraint(ndim: int) -> ValueConstraint:
 
 
 def _is_label(value: object) -> bool:
+    """Check whether a value can be a label: hashable, not None and not NaN."""
     return isinstance(value, Hashable) and value is not None and value == value  # not NaN
 
 
@@ -306,6 +307,7 @@ def is_of_type(value: object, hint: object) -> bool:
 
 
 def _is_of_alternative(value: object, hint: Any) -> bool:
+    """Check whether a value is of a type that is not a union."""
     origin, type_args = get_origin(hint) or hint, get_args(hint)
     if origin in (Any, object) or isinstance(origin, TypeVar):
         return True
@@ -341,6 +343,7 @@ def _is_of_alternative(value: object, hint: Any) -> bool:
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
+    """Check whether a value is a whole number; True and False are not."""
     return isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
 
 

@@ -426,6 +426,7 @@ class MMDP:
 
     @property
     def n_models(self) -> int:
+        """Number of models, M."""
         return self._problem.n_models
 
     @property
@@ -436,10 +437,12 @@ class MMDP:
 
     @property
     def n_states(self) -> int:
+        """Number of states, S."""
         return self._problem.n_states
 
     @property
     def n_actions(self) -> int:
+        """Number of actions, A."""
         return self._problem.n_actions
 
     @property
@@ -454,10 +457,12 @@ class MMDP:
 
     @property
     def name(self) -> str | None:
+        """Name of the problem; None without."""
         return self._data.fields.name
 
     @property
     def citation(self) -> str | None:
+        """Citation of the source of the problem; None without."""
         return self._data.fields.citation
 
     @property
@@ -493,6 +498,7 @@ class MMDP:
 
     @property
     def discount(self) -> float:
+        """Discount factor gamma per decision, from 0 to 1."""
         return self._problem.discount
 
     @property
@@ -585,14 +591,17 @@ class MMDP:
 
     @property
     def state_labels(self) -> tuple[str, ...]:
+        """Labels of the states, or their ids as text."""
         return self.label_index("state").names
 
     @property
     def action_labels(self) -> tuple[str, ...]:
+        """Labels of the actions, or their ids as text."""
         return self.label_index("action").names
 
     @property
     def model_labels(self) -> tuple[str, ...]:
+        """Labels of the models, or their ids as text."""
         return self.label_index("model").names
 
     @property
@@ -664,6 +673,7 @@ class MMDP:
         return matrix
 
     def _to_dense(self, values: Array) -> Array:
+        """Expand values on the sparsity pattern to a dense array, if it fits into memory."""
         shape = (len(values), self.n_states, self.n_actions, self.n_states, values.shape[2])
         if not self._problem.is_dense:
             size = int(np.prod(shape, dtype=np.int64)) * 8
@@ -1241,6 +1251,7 @@ def _check_data(
 
 
 def _check_not_sharded_switching(fields: ModelFields, shard: Shard | None) -> None:
+    """Refuse shards of models that switch."""
     if fields.model_transitions is not None and shard is not None:
         raise InputError(
             "models that switch cannot be divided into shards; load all of them in one process"

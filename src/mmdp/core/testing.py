@@ -138,7 +138,7 @@ def make_random_event_model(seed: int) -> MMDP:
     )
 
 
-def compute_plain_returns(policy: MarkovPolicy, model: MMDP) -> Array:
+def compute_plain_returns(model: MMDP, policy: MarkovPolicy) -> Array:
     """Compute the returns (M,) of a policy by a forward pass with whole matrices."""
     P, r = model.transitions, model.rewards
     P, r = P if P.ndim == 5 else P[None], r if r.ndim == 4 else r[None]
@@ -162,7 +162,7 @@ def enumerate_policies(model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
     return np.array(list(itertools.product(*choices))).reshape(-1, horizon, model.n_states)
 
 
-def compute_returns(actions: npt.NDArray[np.integer], model: MMDP) -> Array:
+def compute_returns(model: MMDP, actions: npt.NDArray[np.integer]) -> Array:
     """Compute the returns (N, M) of policies (N, T, S) by a forward pass."""
     x, s = model.problem, np.arange(model.n_states)
     d = np.broadcast_to(x.initial, (len(actions), x.n_states, x.n_models))
@@ -175,9 +175,9 @@ def compute_returns(actions: npt.NDArray[np.integer], model: MMDP) -> Array:
     return total + factor * (d * x.terminal).sum(axis=1)
 
 
-def compute_mean_returns(actions: npt.NDArray[np.integer], model: MMDP) -> Array:
+def compute_mean_returns(model: MMDP, actions: npt.NDArray[np.integer]) -> Array:
     """Compute the mean returns (N,) of policies (N, T, S)."""
-    values: Array = compute_returns(actions, model) @ model.weights
+    values: Array = compute_returns(model, actions) @ model.weights
     return values
 
 
@@ -188,7 +188,7 @@ def find_best_markov_value(model: MMDP, horizon: int) -> float:
     >>> find_best_markov_value(one, 2)
     6.0
     """
-    return float(compute_mean_returns(enumerate_policies(model, horizon), model).max())
+    return float(compute_mean_returns(model, enumerate_policies(model, horizon)).max())
 
 
 def find_best_history_value(model: MMDP, horizon: int) -> float:
@@ -320,6 +320,7 @@ def _restrict_by_time(problem: Problem, horizon: int, seed: int) -> Problem:
 
 
 def _broadcast_allowed(problem: Problem, horizon: int) -> npt.NDArray[np.bool_]:
+    """Broadcast the allowed actions to (T, S, A)."""
     return np.broadcast_to(problem.allowed, (horizon, problem.n_states, problem.n_actions))
 
 
@@ -360,6 +361,7 @@ class BackendCase:
         self.actions, self.probabilities = _make_random_policies(self.problem, horizon, seed)
 
     def check(self, condition: npt.ArrayLike, message: str) -> None:
+        """Raise AssertionError with the message and the case unless all conditions hold."""
         assert np.all(condition), f"{message} ({self.description})"
 
     def check_close(self, actual: object, expected: object, name: str) -> None:
@@ -456,6 +458,7 @@ class BackendCase:
         self.check(minimal_pass.values is None, "values kept unasked")
 
     def _check_backward(self, choice: ActionChoice, **options: Any) -> None:
+        """Compare a backward pass of both backends, in all that it keeps."""
         actual, expected = (
             prepared.backward(choice, **options)
             for prepared in (self.tested_problem, self.reference_problem)
@@ -499,6 +502,7 @@ class BackendCase:
         self.check(False, "an exception of the callback is lost")
 
     def _check_ascent(self, name: str, options: dict[str, Any]) -> None:
+        """Compare the ascents of both backends from several inits, and their callbacks."""
         x, reference_problem, inits = (
             self.problem,
             self.reference_problem,
@@ -769,6 +773,7 @@ def check_method(
 
 
 def _check_solution(solution: Solution, model: MMDP, horizon: int) -> None:
+    """Check the returns, value, status and bound of a solution."""
     name = solution.method
     tolerance = 1e-9 * max(1.0, float(np.abs(solution.returns).max()))
     oracle = solve(model, horizon, "oracle", backend="numpy")
@@ -782,7 +787,7 @@ def _check_solution(solution: Solution, model: MMDP, horizon: int) -> None:
         assert solution.value <= solution.bound + tolerance, f"{name}: value above its bound"
     if solution.markov_policy is not None:
         solution.markov_policy.check(model, horizon)
-        plain_returns = compute_plain_returns(solution.markov_policy, model)
+        plain_returns = compute_plain_returns(model, solution.markov_policy)
         max_difference = float(np.abs(solution.returns - plain_returns).max())
         assert max_difference <= tolerance, (
             f"{name}: returns differ from plain evaluation by {max_difference:g}"

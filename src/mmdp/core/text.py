@@ -122,6 +122,7 @@ def summarize_axes(labels: Sequence[str]) -> str:
 
 
 def _format_range(values: list[str]) -> str:
+    """Format sorted values: all of a few, the first and last of numbers, or a count."""
     if len(values) < 4:
         return join_or(shorten(x, 24) for x in values)
     if all(re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", x) for x in values):

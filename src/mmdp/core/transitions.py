@@ -48,6 +48,7 @@ def check_not_masked(values: object, name: str, depth: int = 8) -> None:
 
 
 def as_float_array(values: object, name: str) -> Array:
+    """Convert numbers to a float array; ``name`` is the argument in messages."""
     check_not_masked(values, name)
     if getattr(getattr(values, "dtype", None), "kind", "") == "c":  # numpy drops the imaginary part
         raise InputError(f"{name} must be real numbers, not complex ones")
@@ -197,6 +198,7 @@ class CoordinateEntries:
         return cls(parsed_columns, shape, horizon)
 
     def iter_blocks(self) -> Iterator[EntryBlock]:
+        """Yield blocks of consecutive entries."""
         _, n_states, n_actions = self.shape
         for i in range(0, self.n_entries, BLOCK_SIZE):
             chunk = {name: values[i : i + BLOCK_SIZE] for name, values in self.columns.items()}
@@ -214,6 +216,7 @@ class CoordinateEntries:
 
 
 def _as_id_array(values: object, name: str) -> Ids:
+    """Convert ids to an integer array; ``name`` is the column in messages."""
     check_not_masked(values, name)
     array = np.asarray(values)
     if array.dtype.kind == "i":
@@ -236,6 +239,7 @@ def find_nesting_depth(nested: object) -> int:
 
 
 def is_nested_sparse(transitions: object) -> bool:
+    """Check whether transitions are lists of scipy sparse matrices."""
     return find_nesting_depth(transitions) > 0
 
 
@@ -478,6 +482,7 @@ def move_models_last(flat: Array, flat_indices: Ints | None) -> Array:
 
 
 def _check_storage(storage: str) -> None:
+    """Refuse a storage other than "auto", "dense" and "sparse"."""
     if storage not in ("auto", "dense", "sparse"):
         raise InputError(f'storage must be "auto", "dense" or "sparse", not {storage!r}')
 

@@ -80,6 +80,7 @@ class LabelIndex(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Labels in the order of ids; the ids as text if there are no labels."""
         return tuple(map(str, range(self.size))) if self.labels is None else self.labels
 
     @property
@@ -121,6 +122,7 @@ class LabelIndex(NamedTuple):
         return np.array(label_ids, dtype=np.int64)
 
     def _parse_id(self, value: object) -> int:
+        """Parse a number or text to an id; -1 if it is none."""
         if isinstance(value, (bool, np.bool_)) or not are_ids([str(value).strip()]):
             return -1
         number = int(float(str(value)))
@@ -245,12 +247,14 @@ def check_field_names(
 
 
 def _format_label(labels: tuple[str, ...] | None, index: int) -> str:
+    """Format an id, or its label in quotes, for messages."""
     return str(index) if labels is None else repr(labels[index])
 
 
 def _describe_entry(
     fields: ModelFields, transitions: SparseTransitions, k: int, m: int, t: int | None
 ) -> str:
+    """Describe a transition on the sparsity pattern, for messages."""
     row = int(np.searchsorted(transitions.indptr, k, side="right")) - 1
     n_actions = transitions.shape[2]
     text = fields.describe_index(m, row // n_actions, row % n_actions, t)
@@ -258,6 +262,7 @@ def _describe_entry(
 
 
 def _find_first_index(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+    """Find the index of the first True."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
 
 
@@ -398,6 +403,7 @@ def parse_rewards(
 
 
 def _to_pattern_rewards(array: Array, transitions: SparseTransitions) -> Array:
+    """Convert rewards by next state to values on the sparsity pattern."""
     n_models, n_states, _ = transitions.shape
     next_shape = (*transitions.shape, n_states)
     if array.shape == next_shape[1:]:
@@ -483,6 +489,7 @@ def infer_allowed(transitions: SparseTransitions) -> npt.NDArray[np.bool_]:
 def parse_allowed(
     allowed: object, states: LabelIndex, actions: LabelIndex
 ) -> npt.NDArray[np.bool_]:
+    """Parse the allowed actions of each state into booleans, aligned to the labels."""
     check_not_masked(allowed, "allowed")
     mask = np.array(align_to_labels(allowed, "allowed", states.axis_labels, actions.axis_labels))
     if mask.shape != (states.size, actions.size):
@@ -578,6 +585,7 @@ def check_transition_rows(
 def _normalize_rows(
     transitions: SparseTransitions, mask: npt.NDArray[np.bool_], allow_missing: AllowMissing
 ) -> None:
+    """Divide rows whose sums are off by more than rounding by their sums."""
     values = clip_rounding(transitions.values)
     sums = transitions.sum_rows(values)
     is_wrong = _find_invalid_sums(sums, mask.reshape(-1), allow_missing)
@@ -622,6 +630,7 @@ def check_rewards(
     mask: npt.NDArray[np.bool_],
     fields: ModelFields,
 ) -> None:
+    """Refuse rewards that are not finite where the action is allowed."""
     has_event_rewards = isinstance(expected_rewards, EventRewards)
     rewards = (
         expected_rewards.reward if isinstance(expected_rewards, EventRewards) else expected_rewards
@@ -784,6 +793,7 @@ def parse_terminal(terminal: npt.ArrayLike | None, models: LabelIndex, states: L
 def parse_parameters(
     parameters: Mapping[str, npt.ArrayLike] | None, models: LabelIndex
 ) -> dict[str, Array]:
+    """Parse parameters to one number per model each, by name."""
     result: dict[str, Array] = {}
     for key, values in ({} if parameters is None else parameters).items():
         description = f"parameter {key!r}"
@@ -810,6 +820,7 @@ def parse_labels(labels: object, axis: str) -> tuple[str, ...] | None:
 
 
 def check_not_set(labels: object, axis: str) -> None:
+    """Refuse labels in a set, which has no order."""
     if isinstance(labels, Set) and not isinstance(labels, KeysView):
         raise InputError(f"the labels of {axis}s are a set, which has no order; give a list")
 

@@ -249,7 +249,7 @@ def test_controllers_against_every_history_dependent_policy(objective: str) -> N
     for seed in range(8):
         model = make_random_model(seed, n_models=4, n_states=2, n_actions=2, horizon=0)
         history_model = add_first_state(model)
-        rho = compute_returns(enumerate_policies(history_model, 2), history_model)
+        rho = compute_returns(history_model, enumerate_policies(history_model, 2))
         slack = 1e-8 * (1 + float(np.abs(rho).max()))
         best_value = F.value(
             F.relative_returns(rho, lambda rho=rho: rho.max(axis=0)), model.weights
@@ -286,7 +286,7 @@ def test_two_nodes_bound_the_worst_regret() -> None:
         mmdp.solve(
             model,
             5,
-            objective=mmdp.objectives.Custom(min_return, is_monotone=False),
+            objective=mmdp.objectives.CustomObjective(min_return, is_monotone=False),
             certify_time=1,
         )
 

@@ -34,7 +34,7 @@ def test_cadp_properties(seed):
     assert solution.value >= wsu.value - 1e-12 * size
     is_single_model = model.n_models == 1
     assert solution.status is mmdp.Status["OPTIMAL" if is_single_model else "LOCAL_OPTIMUM"]
-    exact = compute_plain_returns(solution.policy, model)
+    exact = compute_plain_returns(model, solution.policy)
     np.testing.assert_allclose(solution.returns, exact, atol=1e-9 * size)
     oracle = mmdp.solve(model, horizon, "oracle")
     assert (oracle.returns >= solution.returns - 1e-9 * size).all()
@@ -52,7 +52,7 @@ def test_no_single_change_improves_cadp(seed):
                 actions = solution.policy.actions.copy()
                 actions[t, s] = a
                 changed = (
-                    compute_plain_returns(mmdp.policies.MarkovPolicy(actions), model)
+                    compute_plain_returns(model, mmdp.policies.MarkovPolicy(actions))
                     @ model.weights
                 )
                 assert changed <= solution.value + 1e-9 * compute_scale(model, horizon)

@@ -48,11 +48,11 @@ def compute_gap(seed: int, objective: str = "mean") -> float:
         make_random_model(seed, n_models=5, n_states=S, n_actions=A, horizon=0),
         as_objective(objective),
     )
-    values = F.value(compute_returns(enumerate_tree_tables(model.allowed), model), model.weights)
+    values = F.value(compute_returns(model, enumerate_tree_tables(model.allowed)), model.weights)
     solution = mmdp.solve(
         model, T, policy_class=mmdp.policies.Tree(3), objective=objective, backend="numpy"
     )
-    exact = compute_returns(solution.policy.actions[None], model)[0]
+    exact = compute_returns(model, solution.policy.actions[None])[0]
     np.testing.assert_allclose(solution.returns, exact, rtol=1e-9)
     assert solution.value <= values.max() + 1e-9 * abs(values.max())
     return float((values.max() - solution.value) / abs(values.max()))
@@ -151,7 +151,7 @@ def test_the_best_tree_without_time() -> None:
             for a, b in itertools.product(range(A), repeat=2)
         ]
         tables = np.repeat(np.array(rows)[:, None], T, axis=1)
-        best = float((compute_returns(tables, model) @ model.weights).max())
+        best = float((compute_returns(model, tables) @ model.weights).max())
         assert best - 1e-9 <= solution.value <= best + 1e-9 or abs(solution.value / best - 1) < 1e-3
 
 

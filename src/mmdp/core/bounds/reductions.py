@@ -83,8 +83,9 @@ def check_has_bound(objective: Objective, method: str = "best") -> None:
     """Raise InputError if no bound, or not this method, holds for the objective."""
     if objective.is_monotone is None:
         raise InputError(
-            f"a bound on {objective} holds only if it is monotone; say mmdp.objectives.Custom(f, "
-            "monotone=True) if no value falls when a return rises"
+            f"a bound on {objective} holds only if it is monotone; say "
+            "mmdp.objectives.CustomObjective(f, is_monotone=True) if no value falls when a return "
+            "rises"
         )
     if not objective.is_monotone:
         raise InputError(

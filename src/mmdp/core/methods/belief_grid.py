@@ -123,16 +123,18 @@ class BeliefGridPolicy(BeliefPlanner):
         return MemoryPolicy.for_model(self.model, self.controller)
 
     def to_dict(self) -> NamedValues:
+        """Return the controller, the model fingerprint and the alpha vectors as JSON types."""
         metadata = {"models": self.model.fingerprint(), "alphas": self.alpha_vectors.tolist()}
         return {**self._memory_policy.to_dict(), **metadata}
 
     def to_frame(self) -> pd.DataFrame:
+        """Raise InputError: there is no table of actions."""
         raise InputError(
             f"{self!r} has no table of actions: it {self.memory_note}", ["write it as .json"]
         )
 
     def compute_returns(self, model: MMDP, backend: Backend) -> Array:
-        """Compute the exact return of the policy on every model, (M,)."""
+        """Compute the exact return on every model, as of a finite-state controller."""
         if self.horizon < math.inf:
             prepared = backend.prepare(model.problem, int(self.horizon))
             return prepared.compute_node_values(self.controller).returns
@@ -142,9 +144,11 @@ class BeliefGridPolicy(BeliefPlanner):
 
     # ------------------------------------------------------------ who follows it
     def initial_memory(self, seed: int | None = 0) -> BeliefState:
+        """Return the belief before the first decision, which samples no model."""
         return replace(super().initial_memory(seed), sampled_model=-1)
 
     def act(self, memory: BeliefState, time: int, state: int) -> int:
+        """Return the action of the current node in the state."""
         return int(at_time(self.controller.actions, time)[state, self._current_node(memory, state)])
 
     def update(
@@ -236,6 +240,7 @@ class BeliefGridPolicy(BeliefPlanner):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
+        """Render a map of the actions for notebooks."""
         return self.to_map().to_html()
 
 
@@ -290,6 +295,7 @@ class BeliefGrid(Method):
         return spec.reason_if_risk() or spec.reason_if_sharded()
 
     def estimate_bytes(self, spec: ProblemSpec) -> int:
+        """Estimate the memory of a solve in bytes: the sweeps over the points of the grid."""
         n_times = 1 if spec.is_infinite_horizon else spec.planning_horizon
         return estimate_sweep_bytes(spec.model.problem, n_times, self.max_points)
 

@@ -30,7 +30,14 @@ from mmdp.core.methods.rollout import Rollout
 from mmdp.core.methods.spec import ProblemSpec
 from mmdp.core.methods.wsu import WSU
 from mmdp.core.model import MMDP
-from mmdp.core.objectives import EXAMPLE_TEXTS, Custom, Mean, Objective, WorstCase, as_objective
+from mmdp.core.objectives import (
+    EXAMPLE_TEXTS,
+    CustomObjective,
+    Mean,
+    Objective,
+    WorstCase,
+    as_objective,
+)
 from mmdp.core.policies import (
     Belief,
     Fixed,
@@ -253,7 +260,7 @@ SAMPLE_CLASSES = (
 )
 SAMPLE_OBJECTIVES: dict[str, Objective] = {
     **{x.key: x for x in map(as_objective, EXAMPLE_TEXTS.split(", "))},
-    Custom.key: Custom(lambda returns, weights: returns @ weights),
+    CustomObjective.key: CustomObjective(lambda returns, weights: returns @ weights),
     "regret": WorstCase().on_regret(),
 }
 

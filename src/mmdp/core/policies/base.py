@@ -36,8 +36,8 @@ class Policy:
     """Base class of policies: maps what has been observed to an action; immutable.
 
     A new policy derives from this class. It defines ``policy_class``, ``horizon`` (the number of
-    decisions, or infinite), ``defining_values`` and ``act``; with memory also ``initial_memory`` and
-    ``update``. Operations that it does not support raise InputError with a reason.
+    decisions, or infinite), ``defining_values`` and ``act``; with memory also ``initial_memory``
+    and ``update``. Operations that it does not support raise InputError with a reason.
 
     It follows the :class:`mmdp.policies.Planner` protocol. Nothing in it changes by use: all that a
     deployment remembers is in the memory of ``initial_memory`` and ``update``.
@@ -336,6 +336,7 @@ class Policy:
     # ------------------------------------------------------------ an object
     @classmethod
     def _slot_names(cls) -> list[str]:
+        """List the names of all slots, those of base classes included."""
         return [name for base in cls.__mro__ for name in getattr(base, "__slots__", ())]
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -59,6 +59,7 @@ class Markov(PolicyClass):
         self.randomized = randomized
 
     def make_policy(self, model: MMDP, table: PolicyTable) -> MarkovPolicy:
+        """Make the Markov policy of a table, with the labels of the model."""
         return MarkovPolicy.from_table(table, **get_label_kwargs(model))
 
     def __repr__(self) -> str:
@@ -258,10 +259,12 @@ class TablePolicy(Policy):
         return {"policy" if self.is_deterministic else "probabilities": table.tolist()}
 
     def to_map_rows(self) -> tuple[IntArray, list[str]]:
+        """Return the actions (times, states) that a map shows, and the state names."""
         return self.actions.reshape(-1, self.n_states), self.state_names
 
     @property
     def _repr_suffix(self) -> str:
+        """Last part of the ``repr``: deterministic or randomized."""
         return "deterministic" if self.is_deterministic else "randomized"
 
 
@@ -315,14 +318,17 @@ class MarkovPolicy(TablePolicy):
 
     @property
     def policy_class(self) -> PolicyClass:
+        """Class of all Markov policies."""
         return Markov()
 
     @property
     def horizon(self) -> int:
+        """Number of decisions."""
         return len(self.table)
 
     @property
     def as_markov(self) -> MarkovPolicy:
+        """The policy itself."""
         return self
 
     @check_arguments

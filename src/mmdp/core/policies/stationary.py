@@ -105,10 +105,12 @@ class StationaryPolicy(TablePolicy):
 
     @property
     def policy_class(self) -> PolicyClass:
+        """Class of all stationary policies."""
         return Stationary()
 
     @property
     def horizon(self) -> float:
+        """Infinity: the policy has no last decision."""
         return math.inf
 
     @check_arguments

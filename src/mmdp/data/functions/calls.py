@@ -83,7 +83,7 @@ class UserFunction:
             raise InputError(f"{self.name}: {_explain_error(error)}") from error
 
     def depends_on_sample(self) -> bool:
-        """Whether it has read a parameter of the sample."""
+        """Return whether it has read a parameter of the sample."""
         return bool(self.read_fields.get("sample"))
 
 

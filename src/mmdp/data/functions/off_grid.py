@@ -161,6 +161,7 @@ class OffGridSimulator:
 
 
 def _format_state(state: StateValues, i: int) -> str:
+    """Format the i-th state by axis, for messages."""
     return ", ".join(
         f"{k}={v[i]:.6g}" if v.dtype.kind == "f" else f"{k}={v[i]}" for k, v in state.items()
     )

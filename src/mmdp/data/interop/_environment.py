@@ -89,10 +89,12 @@ class ModelEnv(Env):  # type: ignore[misc]
         return int(next_states[k]), reward, False
 
     def _sample_index(self, p: Array) -> int:
+        """Draw an index with probabilities proportional to ``p``."""
         index = np.searchsorted(np.cumsum(p), self.np_random.random() * p.sum(), side="right")
         return int(min(index, np.flatnonzero(p)[-1]))
 
     def _make_info(self) -> dict[str, object]:
+        """Make the info of a step: the time and the allowed actions."""
         mask = self.model.allowed[self._state].astype(np.int8)
         return {"time": self._time, "action_mask": mask}
 
@@ -192,6 +194,7 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
         return sample_columns(p, self.np_random.random(len(p)))
 
     def _make_info(self) -> dict[str, object]:
+        """Make the info of a step: times, models and allowed actions of all environments."""
         all_envs = np.ones(self.num_envs, bool)
         mask = self.model.allowed[self._states].astype(np.int8)
         info = {"time": self._times.copy(), "model": self._models.copy(), "action_mask": mask}

@@ -17,7 +17,7 @@ ArvizGroups = dict[str, dict[str, npt.NDArray[np.float64]]]
 
 @check_arguments
 def to_arviz(model: MMDP, returns: Mapping[str, npt.ArrayLike] | None = None) -> ArvizGroups:
-    """The groups that ``arviz.from_dict`` takes: one chain with a draw per model.
+    """Make the groups that ``arviz.from_dict`` takes: one chain with a draw per model.
 
     ``posterior`` has the parameters of the models and ``returns``, (M,) by name, such as those of
     a solution; ``sample_stats`` has the models' ``weight``. ArviZ is not needed here. The other

@@ -33,7 +33,7 @@ EnvTransitions = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, boo
 def to_gymnasium(
     model: MMDP, model_index: int = 0, horizon: int | None = None, seed: Seed = 0
 ) -> gymnasium.Env[np.int64, np.int64]:
-    """Model ``m`` as a Gymnasium environment with Discrete spaces; needs ``mmdp[gym]``.
+    """Make a Gymnasium environment of one model, with Discrete spaces; needs ``mmdp[gym]``.
 
     The observation is the state. After ``horizon`` steps (or the model's own number, if it
     varies with time) the episode is truncated, and the last reward includes the discounted
@@ -62,7 +62,7 @@ def to_gymnasium_vector(
     horizon: int | None = None,
     seed: Seed = 0,
 ) -> gymnasium.vector.VectorEnv[Ints, Ints, Array]:
-    """All models as one Gymnasium vector environment; needs ``mmdp[gym]``.
+    """Make one Gymnasium vector environment of all models; needs ``mmdp[gym]``.
 
     One environment per model, in their order. Or ``num_envs`` of them, each of which draws its
     model by weight whenever an episode begins: a policy that is trained there maximises the mean
@@ -86,7 +86,7 @@ def to_gymnasium_vector(
 
 
 def _check_episode_length(model: MMDP, horizon: int | None) -> int | None:
-    """Steps of an episode; None if it never ends."""
+    """Check the number of steps of an episode; None if it never ends."""
     if horizon is None:
         return model.horizon
     check_int(horizon, "horizon")
@@ -109,7 +109,7 @@ def from_gymnasium(
     samples: object = None,
     **fields: object,
 ) -> MMDP:
-    """Models around the table of an environment, or by samples of the constants of one without.
+    """Make models around the table of an environment, or by samples of its constants.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ class _EnvTable:
         )
 
     def add_noise(self, noise: float) -> Array:
-        """Rows mixed with the even distribution over the state's possible next states."""
+        """Mix rows with the even distribution over the state's possible next states."""
         table = self.probs.reshape(self.n_states, self.n_actions, self.n_states)
         is_reachable = (table > 0).any(axis=1, keepdims=True)
         mixed_probs = (1 - noise) * table + noise * is_reachable / is_reachable.sum(

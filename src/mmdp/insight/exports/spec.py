@@ -68,6 +68,7 @@ class PolicySpec:
 
     @property
     def n_nodes(self) -> int:
+        """Number of nodes of memory."""
         return self.table.shape[2]
 
     @property
@@ -89,6 +90,7 @@ class PolicySpec:
 
     @property
     def tree_uses_time(self) -> bool:
+        """Whether the tree has a split on the time."""
         return any(self.features[x].is_time for x in _find_used_features(self.tree))
 
     @property
