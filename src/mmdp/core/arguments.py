@@ -215,10 +215,10 @@ def _check_length(name: str, value: object) -> None:
 @functools.cache
 def _get_type_hints(function: Callable[..., object]) -> dict[str, object]:
     """Get the types of the parameters of a function, those of ``**options`` included."""
-    unwrapped = inspect.unwrap(function)
+    inner_function = inspect.unwrap(function)
     hints: dict[str, Any] = {}
-    module = sys.modules[unwrapped.__module__]
-    for parameter in inspect.signature(unwrapped).parameters.values():
+    module = sys.modules[inner_function.__module__]
+    for parameter in inspect.signature(inner_function).parameters.values():
         if parameter.annotation is parameter.empty or parameter.kind is parameter.VAR_POSITIONAL:
             continue
         hint = _resolve_annotation(parameter.annotation, module)
@@ -385,5 +385,5 @@ def _is_sequence(value: object, origin: object, type_args: tuple[object, ...]) -
         return len(value) == len(type_args) and all(is_of_type(x, y) for x, y in pairs)
     if not type_args or type_args[0] in (Any, object):
         return True
-    some = value[:1] if isinstance(value, range) else value  # all of a range are alike
-    return all(is_of_type(x, type_args[0]) for x in some)
+    items = value[:1] if isinstance(value, range) else value  # all of a range are alike
+    return all(is_of_type(x, type_args[0]) for x in items)

@@ -285,7 +285,7 @@ class CertificateSearch:
 
         def report_progress(progress: Progress) -> None:
             bound = min(progress.bound, earlier_value)
-            elapsed = solution.seconds + earlier_seconds + progress.elapsed
+            elapsed_seconds = solution.seconds + earlier_seconds + progress.elapsed
             callback(
                 Progress(
                     stage=solution.method,
@@ -293,7 +293,7 @@ class CertificateSearch:
                     value=value,
                     best_value=value,
                     bound=bound,
-                    elapsed=elapsed,
+                    elapsed=elapsed_seconds,
                 )
             )
 

@@ -198,7 +198,8 @@ class CVaR(TailObjective):
     """The mean return over the worst models, whose weights add up to alpha.
 
     CVaR_alpha = min sum_m lambda_m xi_m rho_m over 0 <= xi <= 1 / alpha, sum lambda xi = 1. The
-    tail is the lower one, and alpha is its weight: 0.1 is the worst tenth, 1 is the mean.
+    tail is the lower one, and alpha is its weight: 0.1 is the worst tenth, 1 is the mean
+    (Rockafellar and Uryasev 2000).
 
     >>> CVaR(0.5).value(np.array([[0.0, 10.0, 20.0, 30.0]]), np.full(4, 0.25))
     array([5.])
@@ -251,7 +252,8 @@ class EVaR(TailObjective):
 
     EVaR_alpha = sup_{beta > 0} -1/beta log(sum lambda exp(-beta rho) / alpha)
     = min sum lambda xi rho over KL(xi lambda || lambda) <= -log alpha. alpha is the weight of the
-    lower tail, as for CVaR. EVaR is at most CVaR_alpha and at least the worst case.
+    lower tail, as for CVaR. EVaR is at most CVaR_alpha and at least the worst case (Ahmadi-Javid
+    2012).
 
     >>> round(float(EVaR(0.5).value(np.array([0.0, 10.0, 20.0, 30.0]), np.full(4, 0.25))), 4)
     2.9577

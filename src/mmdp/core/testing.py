@@ -475,8 +475,10 @@ class BackendCase:
         self.check(actions.shape == expected.actions.shape, f"{choice}: shape")
         if choice == "per_model":  # ties differ: actions must attain the values
             q = self.reference_problem.backward(choice, keep=("values", "q"))
-            attained = np.take_along_axis(q.q, actions[:, :, None].astype(np.int64), 2)[:, :, 0]
-            self.check_close(attained, q.values[:-1], "per_model: values of the actions")
+            attained_values = np.take_along_axis(q.q, actions[:, :, None].astype(np.int64), 2)[
+                :, :, 0
+            ]
+            self.check_close(attained_values, q.values[:-1], "per_model: values of the actions")
         else:
             self.check(actions == expected.actions, f"{choice}: actions")
 
@@ -508,21 +510,24 @@ class BackendCase:
             self.reference_problem,
             [None, self.actions, self.probabilities],
         )
-        reported: list[tuple[PolicyTable, float]] = []
+        reported_policies: list[tuple[PolicyTable, float]] = []
 
         def record(policy: PolicyTable, value: float) -> None:
-            reported.append((policy.copy(), value))
+            reported_policies.append((policy.copy(), value))
 
         results = self.tested_problem.ascend(iter(inits), callback=record, **options)
         expected_results = reference_problem.ascend(inits, **options)
         self.check(len(results) == len(expected_results), f"{name}: one result for each init")
-        for policy, value in reported:
+        for policy, value in reported_policies:
             exact_value = (
                 x.compute_returns(reference_problem.backward("policy", policy=policy).first_values)
                 @ x.weights
             )
             self.check_close(value, exact_value, f"{name}: value of a policy given to the callback")
-        highest, best = max(value for _, value in reported), max(result.value for result in results)
+        highest, best = (
+            max(value for _, value in reported_policies),
+            max(result.value for result in results),
+        )
         self.check_close(highest, best, f"{name}: best unseen")
         for result, expected_result in zip(results, expected_results, strict=True):
             self.check(
@@ -543,26 +548,31 @@ class BackendCase:
 
     def check_controllers(self) -> None:
         """Check the passes over states and nodes of random controllers."""
-        both = self.tested_problem, self.reference_problem
+        prepared_problems = self.tested_problem, self.reference_problem
         controller = make_random_controller(
             self.problem, self.horizon, 1 + self.seed % 4, self.seed
         )
         for sweep in range(3):
             original_controller = controller.copy()
-            weights, b = (prepared.compute_node_weights(controller)[1] for prepared in both)
+            weights, b = (
+                prepared.compute_node_weights(controller)[1] for prepared in prepared_problems
+            )
             self.check_close(weights, b, "controllers: weights")
             actual, expected = (
-                prepared.compute_node_values(controller, keep_values=True) for prepared in both
+                prepared.compute_node_values(controller, keep_values=True)
+                for prepared in prepared_problems
             )
             self.check_close(actual.returns, expected.returns, "controllers: returns")
             self.check_close(actual.values, expected.values, "controllers: values")
             if sweep == 1:
                 improvements: list[tuple[Controller, Array]] = [
-                    prepared.compute_node_weights(controller, expected.values) for prepared in both
+                    prepared.compute_node_weights(controller, expected.values)
+                    for prepared in prepared_problems
                 ]
             else:
                 improvements = [
-                    prepared.compute_node_values(controller, b)[:2] for prepared in both
+                    prepared.compute_node_values(controller, b)[:2]
+                    for prepared in prepared_problems
                 ]
             (actual_controller, actual_values), (expected_controller, expected_values) = (
                 improvements
@@ -713,7 +723,7 @@ class BackendCase:
         )
         model_optima = reference_problem.backward("per_model", keep=("q", "actions"))
         values = reference_problem.backward("policy", policy=actions, keep=("values",)).values
-        sampled = PlannerTables(SAMPLED, x, model_actions=model_optima.actions)
+        sampled_tables = PlannerTables(SAMPLED, x, model_actions=model_optima.actions)
         max_reward = max(1.0, float(np.abs(np.asarray(x.r)).max()))
         tree = PlannerTables(TREE, x, n_queries=6, exploration=np.full(horizon, max_reward))
         controller = make_random_controller(x, horizon, 3, self.seed)
@@ -722,11 +732,11 @@ class BackendCase:
             "probabilities": PlannerTables(PROBABILITIES, x, probabilities=self.probabilities),
             "nodes": PlannerTables(NODES, x, controller=controller),
             "values": PlannerTables(VALUES, x, q=model_optima.q),
-            "sampled": sampled,
-            "sampled each step, by rewards too": sampled._replace(
+            "sampled": sampled_tables,
+            "sampled each step, by rewards too": sampled_tables._replace(
                 resamples_each_step=True, reward_sd=max_reward
             ),
-            "sampled, carried, by rewards alone": sampled._replace(
+            "sampled, carried, by rewards alone": sampled_tables._replace(
                 carries_belief=True, reward_sd=max_reward, uses_transitions=False
             ),
             "tree with values": tree._replace(values=values),

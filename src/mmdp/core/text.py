@@ -420,8 +420,10 @@ def format_column(values: Sequence[float | None], *, round_up: Collection[int] =
     else:
         decimals = min(4, max(0, 6 - (max(0, _decimal_exponent(largest)) if largest else 0)))
         number_format = f",.{decimals}f"
-    rounded = [_round_up(x, decimals) if i in round_up and x else x for i, x in enumerate(values)]
-    return ["" if x is None else format(x + 0.0, number_format) for x in rounded]
+    rounded_values = [
+        _round_up(x, decimals) if i in round_up and x else x for i, x in enumerate(values)
+    ]
+    return ["" if x is None else format(x + 0.0, number_format) for x in rounded_values]
 
 
 def format_two_stderrs(stderrs: Iterable[float | None]) -> list[str]:

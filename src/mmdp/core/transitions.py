@@ -39,10 +39,10 @@ def check_not_masked(values: object, name: str, depth: int = 8) -> None:
                 break  # numbers: looking at each would take long
             check_not_masked(item, name, depth - 1)
     elif np.ma.is_masked(values):
-        masked = cast("npt.NDArray[np.generic]", values)
+        masked_array = cast("npt.NDArray[np.generic]", values)
         raise InputError(
-            f"{name}: {int(np.ma.getmaskarray(masked).sum()):,} of {masked.size:,} entries are "
-            "masked",
+            f"{name}: {int(np.ma.getmaskarray(masked_array).sum()):,} of {masked_array.size:,} "
+            "entries are masked",
             ["fill them in with .filled(VALUE)", "leave them out with .compressed()"],
         )
 
@@ -230,12 +230,12 @@ def _as_id_array(values: object, name: str) -> Ids:
     return ids
 
 
-def find_nesting_depth(nested: object) -> int:
+def find_nesting_depth(matrices: object) -> int:
     """Count the levels of lists around scipy sparse matrices; 0 if there are no matrices."""
     depth = 0
-    while isinstance(nested, (list, tuple)) and nested:
-        nested, depth = nested[0], depth + 1
-    return depth if hasattr(nested, "tocoo") else 0
+    while isinstance(matrices, (list, tuple)) and matrices:
+        matrices, depth = matrices[0], depth + 1
+    return depth if hasattr(matrices, "tocoo") else 0
 
 
 def is_nested_sparse(transitions: object) -> bool:

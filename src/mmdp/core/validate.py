@@ -287,7 +287,7 @@ def match_ids(keys: Iterable[object], labels: Sequence[object], name: str) -> li
     )
     label_index = LabelIndex("label", len(labels), own_labels)
     ids: list[int] = label_index.find_ids(key_list).tolist()
-    seen: set[int] = set()
+    known_ids: set[int] = set()
     for key, i in zip(key_list, ids, strict=True):
         if i < 0:
             raise InputError(
@@ -298,9 +298,9 @@ def match_ids(keys: Iterable[object], labels: Sequence[object], name: str) -> li
                     else f"use {join_first(own_labels)}"
                 ],
             )
-        if i in seen:
+        if i in known_ids:
             raise InputError(f"{name}: {str(key)!r} is given twice; keep one of them")
-        seen.add(i)
+        known_ids.add(i)
     return ids
 
 
@@ -742,21 +742,21 @@ def check_seed(seed: object) -> None:
         check_int(seed, "seed", 0)
 
 
-def check_int(value: object, name: str, minimum: int = 1, each: int = 0) -> int:
+def check_int(value: object, name: str, minimum: int = 1, item_bytes: int = 0) -> int:
     """Check that a value is a whole number of at least ``minimum``, and return it as int.
 
-    A count of objects that take ``each`` bytes must fit into memory.
+    A count of objects that take ``item_bytes`` must fit into memory.
     """
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < minimum:
         raise InputError(f"{name} must be a whole number of at least {minimum}, not {value!r}")
-    check_memory(each * int(value), f"{name} = {value:,}", [f"take fewer {name}"])
+    check_memory(item_bytes * int(value), f"{name} = {value:,}", [f"take fewer {name}"])
     return int(value)
 
 
-def check_index(value: int, size: float, what: str) -> None:
+def check_index(value: int, size: float, name: str) -> None:
     """Check that an index is from 0 to ``size`` - 1."""
     if not 0 <= value < size:
-        raise InputError(f"{what} must be from 0 to {size - 1:g}, not {value}")
+        raise InputError(f"{name} must be from 0 to {size - 1:g}, not {value}")
 
 
 def parse_discount(discount: SupportsFloat | str) -> float:

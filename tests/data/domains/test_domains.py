@@ -439,22 +439,26 @@ def test_population_log_policy_is_optimal() -> None:
     policy = mmdp.solve(true, 300).policy
     assert policy is not None
     np.testing.assert_array_equal(
-        population_posterior.optimal_actions(_population.make_true_transitions()), policy.actions[0]
+        population_posterior.find_optimal_actions(_population.make_true_transitions()),
+        policy.actions[0],
     )
 
 
 def test_population_published_log() -> None:
     """300 steps from population 10, each where the last one ended, mostly by the best action."""
-    log = population_posterior.published_log()
+    log = population_posterior.load_published_log()
     assert (len(log.state), log.state[0]) == (300, 10)
     np.testing.assert_array_equal(log.state[1:], log.next_state[:-1])
-    best = population_posterior.optimal_actions(_population.make_true_transitions())[log.state]
+    best = population_posterior.find_optimal_actions(_population.make_true_transitions())[log.state]
     assert (best == log.action).mean() == pytest.approx(0.91)
 
 
 def test_population_samples_come_from_the_sampler() -> None:
     """The script makes the draws in the package again, and POPS begins like POP."""
-    resampled, large = population_posterior.packed(100), domains.population(variant="corrected")
+    resampled, large = (
+        population_posterior.sample_packed(100),
+        domains.population(variant="corrected"),
+    )
     small = domains.population_small()
     for i, split in enumerate(("train", "test")):
         samples = getattr(large, split).parameters

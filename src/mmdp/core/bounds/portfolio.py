@@ -432,9 +432,9 @@ class BoundPortfolio:
             return True
         n_eliminated = 0
         if relaxation.reach_seconds < 0.05 * self.seconds_left():
-            elapsed = solver_clock() - self.start_time
+            elapsed_seconds = solver_clock() - self.start_time
             probe_deadline = solver_clock() + min(
-                0.3 * elapsed, 0.5 * max(self.seconds_left(), 0.0)
+                0.3 * elapsed_seconds, 0.5 * max(self.seconds_left(), 0.0)
             )
             n_eliminated = descent.eliminate_actions(probe_deadline)
         if n_eliminated or not (descent.has_converged or self.will_branch):

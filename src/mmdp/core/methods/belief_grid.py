@@ -397,8 +397,10 @@ class SimplexGrid(NamedTuple):
         x = x[(np.diff(x, axis=1) <= 0).all(axis=1)]
         point_index = np.zeros((n + 1,) * (n_models - 1), np.int64)
         point_index[tuple(x.T)] = np.arange(len(x))
-        padded = np.concatenate([np.full((len(x), 1), n), x, np.zeros((len(x), 1), int)], axis=1)
-        return cls(n, -np.diff(padded, axis=1) / n, point_index)
+        padded_levels = np.concatenate(
+            [np.full((len(x), 1), n), x, np.zeros((len(x), 1), int)], axis=1
+        )
+        return cls(n, -np.diff(padded_levels, axis=1) / n, point_index)
 
     def find_corners(self, beliefs: Array) -> tuple[IntArray, Array]:
         """Find the corners (..., M) of the cell of each belief (..., M), and their weights."""
@@ -412,10 +414,10 @@ class SimplexGrid(NamedTuple):
         corner_weights = -np.diff(np.concatenate([ones, fractions, zeros], axis=-1), axis=-1)
         steps = np.cumsum(np.eye(x.shape[-1])[order], axis=-2)
         corners = np.concatenate([floor_x[..., None, :], floor_x[..., None, :] + steps], axis=-2)
-        clipped = np.minimum(corners, self.resolution).astype(
+        clipped_corners = np.minimum(corners, self.resolution).astype(
             np.int64
         )  # those outside have no share
-        return self.point_index[tuple(np.moveaxis(clipped, -1, 0))], corner_weights
+        return self.point_index[tuple(np.moveaxis(clipped_corners, -1, 0))], corner_weights
 
 
 class _BeliefSteps(NamedTuple):
@@ -513,12 +515,12 @@ class _GridRecursion:
         self, t: int, steps: list[_BeliefSteps], alpha: Array, upper: Array
     ) -> tuple[Array, IntArray, IntArray, Array]:
         """Compute alpha, actions, plan transitions and upper (S, N, ...) at t from t + 1."""
-        next_alphas, r, disallowed = (
+        next_alphas, r, is_disallowed = (
             self.problem.expect_models(alpha),
             at_time(self.problem.r, t),
             ~at_time(self.problem.allowed, t),
         )
-        state_args = [(s, step, r[s], disallowed[s]) for s, step in enumerate(steps)]
+        state_args = [(s, step, r[s], is_disallowed[s]) for s, step in enumerate(steps)]
         alphas, actions, transitions = zip(
             *(self._backup_alphas(*args, next_alphas) for args in state_args), strict=True
         )
@@ -546,7 +548,12 @@ class _GridRecursion:
         )
 
     def _backup_upper(
-        self, s: int, step: _BeliefSteps, r: Array, disallowed: npt.NDArray[np.bool_], upper: Array
+        self,
+        s: int,
+        step: _BeliefSteps,
+        r: Array,
+        is_disallowed: npt.NDArray[np.bool_],
+        upper: Array,
     ) -> Array:
         """Compute the upper bound U_t(s, .) (N,) from U_{t+1} (S, N)."""
         self.check_time()
@@ -555,7 +562,7 @@ class _GridRecursion:
         np.add.at(
             q, step.actions, self.problem.discount * (step.corner_weights * next_upper).sum(axis=2)
         )
-        q[disallowed] = -np.inf
+        q[is_disallowed] = -np.inf
         best: Array = q.max(axis=0)
         return best
 
@@ -564,7 +571,7 @@ class _GridRecursion:
         s: int,
         step: _BeliefSteps,
         r: Array,
-        disallowed: npt.NDArray[np.bool_],
+        is_disallowed: npt.NDArray[np.bool_],
         next_alphas: Array,
     ) -> tuple[Array, IntArray, IntArray]:
         """Compute alpha_t(s, .) (N, M), actions (N,) and next plans (N, S) from alpha_{t+1}."""
@@ -580,7 +587,7 @@ class _GridRecursion:
             problem.discount * step.p * next_alphas[step.next_states[:, None], next_plans],
         )
         values = np.einsum("anm,nm->na", q, self.interior_beliefs[s])
-        values[:, disallowed] = -np.inf
+        values[:, is_disallowed] = -np.inf
         best, point_ids = _first_argmax(values), np.arange(N)
         plan_transitions = np.broadcast_to(
             point_ids[:, None], (problem.n_actions, N, problem.n_states)

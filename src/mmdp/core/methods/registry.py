@@ -207,13 +207,15 @@ def check_supported(
     spec, reason = _make_spec(method, model, horizon, objective, policy_class)
     if reason is None:
         return spec
-    others = [
+    other_methods = [
         name
         for name, method_type in METHODS.items()
         if method_type.default_class is not None
         and supports(method_type(), model, horizon, objective, policy_class)
     ]
-    remedies: list[str | Remedy] = [Remedy("method", *others, verb="choose")] if others else []
+    remedies: list[str | Remedy] = (
+        [Remedy("method", *other_methods, verb="choose")] if other_methods else []
+    )
     if spec.reason_if_sharded():
         remedies.append("load the models without shard=")
     raise InputError(f"{method.name} cannot do this: {reason}", remedies)
@@ -296,9 +298,10 @@ def require_markov_method(
     reason = (
         "has one policy per model" if method.default_class is None else "remembers what it has seen"
     )
-    others = Remedy(argument, *methods_supporting(policy_class="markov"), verb="choose")
+    other_methods = Remedy(argument, *methods_supporting(policy_class="markov"), verb="choose")
     raise InputError(
-        f"{purpose} a policy of time and state, and {method.name} {reason}", [*remedies, others]
+        f"{purpose} a policy of time and state, and {method.name} {reason}",
+        [*remedies, other_methods],
     )
 
 

@@ -297,7 +297,7 @@ class MarkovPolicy(TablePolicy):
     @check_arguments
     def uniform(cls, model: MMDP, horizon: int) -> MarkovPolicy:
         """Make the policy that takes every allowed action with the same probability."""
-        check_int(horizon, "horizon", each=8 * model.allowed.size)
+        check_int(horizon, "horizon", item_bytes=8 * model.allowed.size)
         row = model.allowed / model.allowed.sum(axis=1, keepdims=True)
         return cls.for_model(model, probabilities=np.repeat(row[None], horizon, axis=0))
 
@@ -311,7 +311,7 @@ class MarkovPolicy(TablePolicy):
         >>> mmdp.policies.MarkovPolicy.random(one, 3, seed=0).actions.shape
         (3, 1)
         """
-        check_int(horizon, "horizon", each=8 * model.allowed.size)
+        check_int(horizon, "horizon", item_bytes=8 * model.allowed.size)
         rng = np.random.default_rng(seed)
         scores = rng.random((horizon, model.n_states, model.n_actions))
         return cls.for_model(model, np.where(model.allowed, scores, -1.0).argmax(axis=2))

@@ -415,8 +415,8 @@ def _find_ids(labels: UserData, model: MMDP, axis: str) -> list[int]:
 def _format_states(states: Iterable[int], model: MMDP) -> str:
     """Format the first few states by label, for messages."""
     labels = [repr(model.state_labels[s]) for s in states]
-    shown = [*labels[:3], f"{len(labels) - 3} more"] if len(labels) > 4 else labels
-    return f"state{'s' if len(labels) > 1 else ''} {join_or(shown, ' and ')}"
+    shown_labels = [*labels[:3], f"{len(labels) - 3} more"] if len(labels) > 4 else labels
+    return f"state{'s' if len(labels) > 1 else ''} {join_or(shown_labels, ' and ')}"
 
 
 def _check_order(ids: list[int], model: MMDP, axis: str) -> None:

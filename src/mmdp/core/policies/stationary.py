@@ -116,7 +116,7 @@ class StationaryPolicy(TablePolicy):
     @check_arguments
     def to_markov(self, horizon: int) -> MarkovPolicy:
         """Repeat the policy over a finite horizon as a Markov policy."""
-        check_int(horizon, "horizon", each=self.table.nbytes)
+        check_int(horizon, "horizon", item_bytes=self.table.nbytes)
         return MarkovPolicy.from_table(
             np.repeat(self.table[None], horizon, axis=0), **self.label_kwargs
         )

@@ -334,7 +334,7 @@ class StepSpec:
                 for t in range(T):
                     model_probs = [
                         self._call_event_probs(function, m, t, {}, 1)
-                        for m in self._models(bar, t, T)
+                        for m in self._iter_models(bar, t, T)
                     ]
                     probs_by_time.append(np.stack(model_probs, axis=-1))
                 return EventProbs(np.stack(probs_by_time), None)
@@ -349,11 +349,11 @@ class StepSpec:
                 )
             return EventProbs(np.stack(distributions)[None], distribution_id)
 
-    def _models(self, bar: ProgressBar, done: int, total: int) -> Iterator[int]:
-        """Yield the ids of all models and update the progress bar (round ``done`` of ``total``)."""
+    def _iter_models(self, bar: ProgressBar, n_done: int, total: int) -> Iterator[int]:
+        """Yield the ids of all models and update the progress bar after each."""
         M = self.n_models
         for m in range(M):
-            bar.update(done * M + m, total * M)
+            bar.update(n_done * M + m, total * M)
             yield m
 
     def _assign_distributions(
@@ -385,7 +385,7 @@ class StepSpec:
             pairs = states, actions, *np.divmod(rows, actions.size)
             model_probs = [
                 self._call_event_probs(function, m, t, self._make_columns(*pairs), len(rows), pairs)
-                for m in self._models(
+                for m in self._iter_models(
                     bar, t * len(parts) + i, self.count_times(function) * len(parts)
                 )
             ]
@@ -753,7 +753,7 @@ def _parse_time_labels(time_labels: object) -> tuple[object, ...] | None:
     if time_labels is None:
         return None
     if is_of_type(time_labels, int):
-        time_labels = range(check_int(time_labels, "time_labels", 0, each=8))
+        time_labels = range(check_int(time_labels, "time_labels", 0, item_bytes=8))
     labels_by_axis: Mapping[str, Any] = (
         time_labels if isinstance(time_labels, Mapping) else {"time": time_labels}
     )

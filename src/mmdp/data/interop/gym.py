@@ -81,7 +81,7 @@ def to_gymnasium_vector(
     from mmdp.data.interop._environment import ModelsVectorEnv
 
     if num_envs is not None:
-        check_int(num_envs, "num_envs", each=32)
+        check_int(num_envs, "num_envs", item_bytes=32)
     return ModelsVectorEnv(model, num_envs, _check_episode_length(model, horizon), seed)
 
 
@@ -302,9 +302,9 @@ class _EnvTable:
         for name in ("initial_state_distrib", "isd"):
             distribution = getattr(base, name, None)
             if distribution is not None and len(distribution) == self.n_env_states:
-                padded = np.zeros(self.n_states)
-                padded[: self.n_env_states] = np.asarray(distribution) / np.sum(distribution)
-                return padded
+                initial = np.zeros(self.n_states)
+                initial[: self.n_env_states] = np.asarray(distribution) / np.sum(distribution)
+                return initial
         return None
 
 

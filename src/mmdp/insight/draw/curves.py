@@ -264,13 +264,13 @@ def _label_points(axis: Axes, labeled_points: list[tuple[str, tuple[float, float
 
     axis.figure.canvas.figure.draw_without_rendering()  # only then has the axis its size
     marks = np.concatenate([axis.transData.transform(line.get_xydata()) for line in axis.lines])
-    occupied = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in marks]
+    occupied_boxes = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in marks]
     for name, point in labeled_points:
         text = axis.annotate(name, point, (0, 0), textcoords="offset points", fontsize=9)
         n_overlaps = [
-            _place_label(text, *offset).count_overlaps(occupied) for offset in LABEL_OFFSETS
+            _place_label(text, *offset).count_overlaps(occupied_boxes) for offset in LABEL_OFFSETS
         ]
-        occupied.append(_place_label(text, *LABEL_OFFSETS[int(np.argmin(n_overlaps))]))
+        occupied_boxes.append(_place_label(text, *LABEL_OFFSETS[int(np.argmin(n_overlaps))]))
 
 
 def _place_label(text: Annotation, x: int, y: int) -> Bbox:

@@ -178,12 +178,12 @@ def _find_objective(source: Policy | Solution, bound: Bound | None) -> Objective
 
 
 def _find_near_optimal(
-    given: Policy | Solution, model: MMDP, objective: Objective
+    source: Policy | Solution, model: MMDP, objective: Objective
 ) -> NearOptimalActions:
     """Find the near-optimal actions of a policy within 1% of the value at stake."""
     from mmdp.insight.measures import near_optimal_actions
 
-    return near_optimal_actions(model, given, NEAR_OPTIMAL_TOLERANCE, objective=objective)
+    return near_optimal_actions(model, source, NEAR_OPTIMAL_TOLERANCE, objective=objective)
 
 
 def _add_tree(spec: PolicySpec, policy: TreePolicy) -> PolicySpec:

@@ -100,10 +100,10 @@ class PaperCell:
 
     def matches_paper(self, table: TableName) -> bool | None:
         """Test whether our figure, truncated as in the paper, equals its own; None without one."""
-        printed = self.printed_value(table)
-        if printed is None:
+        printed_value = self.printed_value(table)
+        if printed_value is None:
             return None
-        return math.trunc(self.our_value(table) / self.unit) * self.unit == printed
+        return math.trunc(self.our_value(table) / self.unit) * self.unit == printed_value
 
     def is_misprint(self, table: TableName) -> bool:
         """Test whether the paper's figure contradicts its own rows."""
