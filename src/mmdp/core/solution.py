@@ -277,16 +277,14 @@ class Evaluation:
         return mean, math.hypot(between_models, self.stderr, other.stderr)
 
     @check_arguments
-    def quantile(self, level: Probability) -> float:
-        """Find the smallest return x such that P(return <= x) >= level."""
-        if not 0 <= level <= 1:
-            raise InputError(f"level={level} is not a number from 0 to 1")
-        return float(weighted_quantile(self.returns, self.weights, level))
+    def quantile(self, alpha: Probability) -> float:
+        """Find the smallest return x such that P(return <= x) >= alpha."""
+        return float(weighted_quantile(self.returns, self.weights, alpha))
 
     @check_arguments
-    def cvar(self, level: float) -> float:
-        """Compute the mean return over the worst share ``level`` of the models (1: the mean)."""
-        return self.value(CVaR(level))
+    def cvar(self, alpha: float) -> float:
+        """Compute the mean return over the worst share ``alpha`` of the models (1: the mean)."""
+        return self.value(CVaR(alpha))
 
     @check_arguments
     def value(self, objective: str | Objective | ObjectiveFunction) -> float:

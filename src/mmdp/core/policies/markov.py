@@ -345,7 +345,7 @@ class MarkovPolicy(TablePolicy):
 
 @check_arguments
 def require_markov(
-    policy_or_solution: UserData,
+    policy: UserData,
     purpose: str,
     horizon: int | None = None,
     *,
@@ -362,22 +362,22 @@ def require_markov(
     Traceback (most recent call last):
     mmdp.core.errors.InputError: a map shows a policy or the Solution it comes from, not int
     """
-    policy = getattr(policy_or_solution, "policy", policy_or_solution)
+    inner_policy = getattr(policy, "policy", policy)
     prefix = f"{purpose} {requirement}, and"
-    if policy is None and policy_or_solution is not None:
+    if inner_policy is None and policy is not None:
         raise InputError(
-            f"{prefix} {policy_or_solution.method} has one policy per model",
+            f"{prefix} {policy.method} has one policy per model",
             [_suggest_cadp(method_argument)],
         )
-    policy = as_policy(policy, f"{purpose} a policy or the Solution it comes from")
-    if policy.memory_note:
-        remedies = [] if policy.has_exact_returns else [_suggest_cadp(method_argument)]
-        subject = "this one" if policy.has_exact_returns else policy.name
-        raise InputError(f"{prefix} {subject} {policy.memory_note}", remedies)
-    if horizon is None and policy.horizon == math.inf:
+    plain_policy = as_policy(inner_policy, f"{purpose} a policy or the Solution it comes from")
+    if plain_policy.memory_note:
+        remedies = [] if plain_policy.has_exact_returns else [_suggest_cadp(method_argument)]
+        subject = "this one" if plain_policy.has_exact_returns else plain_policy.name
+        raise InputError(f"{prefix} {subject} {plain_policy.memory_note}", remedies)
+    if horizon is None and plain_policy.horizon == math.inf:
         remedy = "give policy.to_markov(T), the same over T decisions"
         raise InputError(f"{prefix} this one is stationary", [remedy])
-    return policy.to_markov(int(policy.horizon) if horizon is None else horizon)
+    return plain_policy.to_markov(int(plain_policy.horizon) if horizon is None else horizon)
 
 
 def _suggest_cadp(method_argument: str) -> Remedy:

@@ -681,16 +681,16 @@ class TreePolicy(TablePolicy):
         )
 
 
-def require_tree(policy_or_solution: object, purpose: str) -> TreePolicy:
+def require_tree(policy: object, purpose: str) -> TreePolicy:
     """Return the tree policy of a policy or Solution; InputError if it has none.
 
     ``purpose`` begins the message of the error.
     """
-    policy = getattr(policy_or_solution, "policy", policy_or_solution)
-    if isinstance(policy, TreePolicy):
-        return policy
+    tree_policy = getattr(policy, "policy", policy)
+    if isinstance(tree_policy, TreePolicy):
+        return tree_policy
     raise InputError(
-        f"{purpose} a tree, not a {type(policy).__name__}",
+        f"{purpose} a tree, not a {type(tree_policy).__name__}",
         ["solve with policy_class=mmdp.policies.Tree(max_leaves=6), or mmdp solve --max-leaves 6"],
     )
 
