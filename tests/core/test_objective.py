@@ -86,8 +86,8 @@ def test_the_penalty_of_the_entropic_risk_is_rounded_up() -> None:
         weights = exact * xi / (exact @ xi)
         low = rho[np.argmax(np.log(lam) - F.beta * rho)]
         value = low - np.log(np.exp(-F.beta * (rho.astype(Real) - low)) @ exact) / Real(F.beta)
-        most = weights @ rho + Real(F.penalty(xi, lam))
-        assert value <= most <= value + 1e-13 * (abs(value) + 1 / F.beta)
+        upper_bound = weights @ rho + Real(F.penalty(xi, lam))
+        assert value <= upper_bound <= value + 1e-13 * (abs(value) + 1 / F.beta)
 
 
 @pytest.mark.parametrize("text", BUILT_IN)

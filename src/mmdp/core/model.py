@@ -51,6 +51,15 @@ from mmdp.core.kernels.rewards import (
     reorder_rewards,
 )
 from mmdp.core.kernels.storage import CustomStorage
+from mmdp.core.shapes import (
+    ActionMask,
+    InitialArray,
+    ModelMatrix,
+    ModelVector,
+    RewardArray,
+    TerminalArray,
+    TransitionArray,
+)
 from mmdp.core.text import TimeLabels, format_bytes, pluralize, summarize_labels
 from mmdp.core.transitions import (
     MAX_DENSE_BYTES,
@@ -502,7 +511,7 @@ class MMDP:
         return self._problem.discount
 
     @property
-    def initial(self) -> Array:
+    def initial(self) -> InitialArray:
         """Initial distribution mu (S,); (M, S) if the models differ."""
         x = self._problem
         return x.initial[:, 0] if x.has_common_initial else x.initial.T
@@ -513,12 +522,12 @@ class MMDP:
         return self._data.fields.initial is not None
 
     @property
-    def weights(self) -> Array:
+    def weights(self) -> ModelVector:
         """Model probabilities lambda (M,)."""
         return self._problem.weights
 
     @property
-    def allowed(self) -> npt.NDArray[np.bool_]:
+    def allowed(self) -> ActionMask:
         """Mask of allowed actions (S, A)."""
         return self._problem.allowed[0]
 
@@ -549,7 +558,7 @@ class MMDP:
         return masked_visits if masked_visits.any() else visits
 
     @property
-    def terminal(self) -> Array:
+    def terminal(self) -> TerminalArray:
         """Terminal value of each state (M, S)."""
         return self._problem.terminal.T
 
@@ -559,13 +568,13 @@ class MMDP:
         return self._problem.model_transitions is not None
 
     @property
-    def model_transitions(self) -> Array:
+    def model_transitions(self) -> ModelMatrix:
         """Probability that a model follows another (M, M); the identity if models do not switch."""
         K = self._problem.model_transitions
         return np.eye(self.n_models) if K is None else K
 
     @property
-    def rewards(self) -> Array:
+    def rewards(self) -> RewardArray:
         """Expected reward of each action, (M, S, A) or (T, M, S, A); 0 if not allowed."""
         return self._broadcast_time(np.moveaxis(np.asarray(self._problem.r), -1, 1))
 
@@ -585,7 +594,7 @@ class MMDP:
         return self._data.next_rewards
 
     @property
-    def parameters(self) -> dict[str, Array]:
+    def parameters(self) -> dict[str, ModelVector]:
         """Uncertain parameters that each model was built from: name to (M,) array."""
         return dict(self._data.fields.parameters)
 
@@ -631,12 +640,12 @@ class MMDP:
         return sum(array.nbytes for array in self._collect_arrays())
 
     @property
-    def transitions(self) -> Array:
+    def transitions(self) -> TransitionArray:
         """Dense (M, S, A, S') or (T, M, S, A, S') transitions; refused over 2 GiB."""
         return self._to_dense(self._problem.p)
 
     @property
-    def next_rewards(self) -> Array | None:
+    def next_rewards(self) -> TransitionArray | None:
         """Dense rewards per next state if they differ between next states, else None."""
         pattern_rewards = self._data.next_rewards
         return None if pattern_rewards is None else self._to_dense(pattern_rewards)

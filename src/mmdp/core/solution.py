@@ -26,6 +26,7 @@ from mmdp.core.objectives import (
 )
 from mmdp.core.policies import Markov, MarkovPolicy, Policy, PolicyClass, StationaryPolicy
 from mmdp.core.policies.markov import TablePolicy
+from mmdp.core.shapes import ModelActionTable, ModelVector
 from mmdp.core.text import (
     ROUNDING_RTOL,
     format_bound,
@@ -208,14 +209,14 @@ class Evaluation:
     (15.0, 5.0, 10.0, 0.0)
     """
 
-    returns: Array
-    weights: Array
-    standard_errors: Array | None = None
+    returns: ModelVector
+    weights: ModelVector
+    standard_errors: ModelVector | None = None
     model_labels: tuple[str, ...] | None = None
     provenance: Provenance | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     unit: str | None = None  # of the returns, if the model says it
-    _compute_oracle: Callable[[], Array] | None = field(default=None, repr=False)
+    _compute_oracle: Callable[[], ModelVector] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
         """Keep the returns of the oracle for pickle, in place of the models that give them."""
@@ -302,7 +303,7 @@ class Evaluation:
         return float(resolved_objective.value(relative_returns, self.weights))
 
     @cached_property
-    def oracle(self) -> Array:
+    def oracle(self) -> ModelVector:
         """Return of each model's optimal policy (M,)."""
         if self._compute_oracle is None:
             raise InputError(
@@ -311,7 +312,7 @@ class Evaluation:
         return self._compute_oracle()
 
     @property
-    def regret(self) -> Array:
+    def regret(self) -> ModelVector:
         """Regret of each model against its optimal policy (M,), at least 0."""
         return self.oracle - self.returns
 
@@ -400,14 +401,14 @@ class Solution:
 
     policy: Policy
     value: float
-    returns: Array
+    returns: ModelVector
     status: Status
     iterations: int
     trace: Array
     provenance: Provenance
     evaluation: Evaluation
     certificate: Bound | None = None
-    model_policies: npt.NDArray[np.int32] | None = None
+    model_policies: ModelActionTable | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property

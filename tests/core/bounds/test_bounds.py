@@ -285,9 +285,9 @@ def test_rounds_hold_every_pair_once(n: int) -> None:
 # ------------------------------------------------------------------ special cases, messages
 def test_bounds_are_exact_on_trivial_problems() -> None:
     one_model = make_random_model(1, n_models=1, n_states=4, n_actions=3, horizon=0)
-    several = make_random_model(2, n_models=5, n_states=4, n_actions=3, horizon=0)
+    five_models = make_random_model(2, n_models=5, n_states=4, n_actions=3, horizon=0)
     one_action = make_random_model(4, n_models=5, n_states=4, n_actions=1, horizon=0)
-    for model, T in ((one_model, 6), (several, 1), (one_action, 6)):
+    for model, T in ((one_model, 6), (five_models, 1), (one_action, 6)):
         result = bound(model, T, time_limit=0.1)
         assert result.gap(mmdp.solve(model, T).value) <= 1e-11
 

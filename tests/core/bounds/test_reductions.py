@@ -208,10 +208,10 @@ def test_a_problem_is_prepared_once(text: str, horizon: float) -> None:
     model = make_random_model(6, n_models=5, n_states=3, n_actions=3, horizon=0, discount=0.8)
     backend = CountingBackend()
     mmdp.bound(model, horizon, objective=text, time_limit=0.2, backend=backend)
-    first, *others = backend.n_models_prepared
+    first, *other_counts = backend.n_models_prepared
     assert first == 5
-    assert all(n < 5 for n in others)
-    assert len(others) <= (text == "cvar:0.3")
+    assert all(n < 5 for n in other_counts)
+    assert len(other_counts) <= (text == "cvar:0.3")
 
 
 @pytest.mark.parametrize(

@@ -340,10 +340,10 @@ def test_riverswim_published_values_by_nodes() -> None:
 @pytest.mark.slow
 def test_hiv_gains_nothing_by_memory() -> None:
     train, _ = mmdp.domains.load_published("hiv")
-    first, *others = mmdp.solve(train, 15, policy_class=mmdp.policies.Memory(max_nodes=3)).details[
-        "value_by_nodes"
-    ]
-    assert first <= others[-1] <= first * (1 + 1e-5)
+    first, *other_values = mmdp.solve(
+        train, 15, policy_class=mmdp.policies.Memory(max_nodes=3)
+    ).details["value_by_nodes"]
+    assert first <= other_values[-1] <= first * (1 + 1e-5)
 
 
 @pytest.mark.slow

@@ -162,8 +162,8 @@ def test_a_tree_that_no_single_split_improves(horizon: float, use_time: bool) ->
     matter. All that a question adds on its own is 0, for every action.
     """
     bits = np.array([*itertools.product(range(2), repeat=3)])
-    same = bits[:, 0] == bits[:, 2]
-    R = np.stack([np.where(same, 1.0, -1.0), np.where(same, -1.0, 1.0)], axis=1)
+    is_equal = bits[:, 0] == bits[:, 2]
+    R = np.stack([np.where(is_equal, 1.0, -1.0), np.where(is_equal, -1.0, 1.0)], axis=1)
     stay = np.broadcast_to(np.eye(8)[:, None], (2, 8, 2, 8))
     model = mmdp.MMDP(stay, np.stack([R, 3 * R]), discount=0.5, initial=np.full(8, 1 / 8))
     features = {f"bit {i}": bits[:, i] for i in range(3)}

@@ -547,9 +547,11 @@ def test_population_sampler_mixes() -> None:
         log, 50, 60, np.random.default_rng(0)
     ).items():
         halves = np.concatenate([x[:, :30], x[:, 30:]])
-        within = halves.var(axis=1, ddof=1).mean()
-        between = halves.mean(axis=1).var(ddof=1)
-        assert np.sqrt((within * 29 / 30 + between) / within) < 1.01, name
+        variance_within = halves.var(axis=1, ddof=1).mean()
+        variance_between = halves.mean(axis=1).var(ddof=1)
+        assert np.sqrt((variance_within * 29 / 30 + variance_between) / variance_within) < 1.01, (
+            name
+        )
         centered = x - x.mean()
         assert abs((centered[:, 1:] * centered[:, :-1]).mean() / x.var()) < 0.1, name
 

@@ -16,6 +16,7 @@ from mmdp.core.kernels.infinite import check_infinite_horizon
 from mmdp.core.kernels.planner import PlannerTables
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.policies.classes import NamedValues, PolicyClass, UserData
+from mmdp.core.shapes import ActionTable, ProbabilityTable
 from mmdp.core.text import TimeLabels, join_or, parse_named_axes, parse_named_values, pluralize
 from mmdp.core.validate import match_ids, parse_labels, parse_time_labels
 
@@ -111,7 +112,7 @@ class Policy:
         raise NotImplementedError
 
     @property
-    def actions(self) -> IntArray:
+    def actions(self) -> ActionTable:
         """Action ids by time and state, (T, S); (S,) without time, (T, S, nodes) with memory.
 
         Of a randomized policy, the most probable actions.
@@ -119,7 +120,7 @@ class Policy:
         raise self._unsupported_error("table of actions")
 
     @property
-    def probabilities(self) -> Array:
+    def probabilities(self) -> ProbabilityTable:
         """Action probabilities pi(s, a) by time and state, (T, S, A); (S, A) without time."""
         raise self._unsupported_error("table of probabilities")
 

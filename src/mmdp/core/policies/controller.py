@@ -21,6 +21,7 @@ from mmdp.core.memory import check_memory
 from mmdp.core.policies.base import Policy, get_label_kwargs
 from mmdp.core.policies.classes import NamedValues, PolicyClass, SearchResult, UserData
 from mmdp.core.policies.markov import MarkovPolicy, label_columns
+from mmdp.core.shapes import ActionTable
 from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.transitions import check_not_masked
 from mmdp.core.validate import check_index, check_int
@@ -179,7 +180,7 @@ class MemoryPolicy(Policy):
         return Memory(self.n_nodes)
 
     @property
-    def actions(self) -> IntArray:
+    def actions(self) -> ActionTable:
         """Action ids, (T, S, N)."""
         return self.controller.actions
 

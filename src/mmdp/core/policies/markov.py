@@ -18,6 +18,7 @@ from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.policies.base import Policy, get_label_kwargs
 from mmdp.core.policies.classes import NamedValues, PolicyClass, UserData
 from mmdp.core.policies.planner import as_policy
+from mmdp.core.shapes import ActionTable, ProbabilityTable
 from mmdp.core.text import format_percent
 from mmdp.core.transitions import check_not_masked
 from mmdp.core.validate import align_to_labels, check_int
@@ -133,12 +134,12 @@ class TablePolicy(Policy):
         return self.table.ndim == len(self.axes)
 
     @property
-    def actions(self) -> IntArray:
+    def actions(self) -> ActionTable:
         """Action ids, (..., S); of a randomized policy, the most probable actions."""
         return self.table if self.is_deterministic else self.table.argmax(axis=-1).astype(np.int32)
 
     @property
-    def probabilities(self) -> Array:
+    def probabilities(self) -> ProbabilityTable:
         """Action probabilities pi(s, a), (..., S, A)."""
         if not self.is_deterministic:
             return self.table
