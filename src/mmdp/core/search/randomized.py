@@ -131,14 +131,14 @@ class MarkovParams:
         return np.einsum("tsma,m->tsa", is_taken, self.context.problem.weights)
 
     def to_probabilities(self, table: PolicyTable) -> Array:
-        """Convert a table of actions or probabilities to probabilities."""
+        """Convert a table of actions to probabilities."""
         if is_randomized(table):
             return np.asarray(table)
         probs: Array = np.eye(self.allowed.shape[-1])[table]
         return probs
 
 
-class TimeInvariantParams(MarkovParams):
+class RepeatedParams(MarkovParams):
     """Randomized policies of the state alone over a finite horizon, (S, A)."""
 
     def __init__(self, context: SolveContext) -> None:
@@ -157,7 +157,6 @@ class TimeInvariantParams(MarkovParams):
         return average
 
     def to_probabilities(self, table: PolicyTable) -> Array:
-        """Convert a table that is the same at all times to probabilities of its first row."""
         return super().to_probabilities(table[0])
 
 
@@ -192,7 +191,7 @@ def _make_params(context: SolveContext) -> MarkovParams:
     """Make the parametrization for the policy class and horizon of the context."""
     if context.policy_class.is_infinite_horizon:
         return StationaryParams(context)
-    return (MarkovParams if context.policy_class.name == "markov" else TimeInvariantParams)(context)
+    return (MarkovParams if context.policy_class.name == "markov" else RepeatedParams)(context)
 
 
 # ---------------------------------------------------------------------- ascents
