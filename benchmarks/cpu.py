@@ -515,7 +515,7 @@ def measure_neighbours(sizes: Sizes) -> Iterator[Row]:
     """Compare medians of two threads and one while two other processes take all cores."""
     for name in sizes.n_models:
         contestants = {f"{n}": prepare_default(make_instance(sizes, name), n) for n in THREADS}
-        alone = interleave(contestants, 3)
+        single_results = interleave(contestants, 3)
         with keep_busy(2):
             times = interleave(contestants, 2 * sizes.n_rounds, BUDGET)
         two, one = times["2"], times["1"]
@@ -525,7 +525,7 @@ def measure_neighbours(sizes: Sizes) -> Iterator[Row]:
             [x / y for x, y in zip(two.rounds, one.rounds, strict=True)],
             n_threads=2,
             note=f"medians {two.median:.3g} s and {one.median:.3g} s; without neighbours "
-            f"{alone['2'].best:.3g} s and {alone['1'].best:.3g} s",
+            f"{single_results['2'].best:.3g} s and {single_results['1'].best:.3g} s",
         )
 
 

@@ -176,7 +176,7 @@ def measure_gpu_events(sizes: Sizes) -> Iterator[Row]:
     prepared = JaxBackend().prepare(model.problem, sizes.horizon)
     with patch.object(windowed, "MAX_WEIGHT_BYTES", 0):  # the same code in a trial
         (result,) = prepared.ascend([None], sweep_type="paper", callback=record_time)
-    seconds = sorted(later - earlier for earlier, later in pairwise(times[2:])) or [0.0]
+    seconds = sorted(end - start for start, end in pairwise(times[2:])) or [0.0]
     note = (
         f"{model.n_states:,} states on {device}, {result.n_sweeps} sweeps, value {result.value:.6g}"
     )
@@ -238,10 +238,10 @@ def measure_shards(sizes: Sizes) -> Iterator[Row]:
             mmdp.save(make_sparse_model(part, seed=i), Path(folder) / f"part-{i:05}.npz")
         yield Row("shards: write", time.perf_counter() - start, "s", None, note=note)
         reset_peak_memory()
-        before, start = read_memory("VmRSS"), time.perf_counter()
+        start_memory, start = read_memory("VmRSS"), time.perf_counter()
         model = mmdp.load(folder)
         yield Row("shards: load", time.perf_counter() - start, "s", None)
-        peak = (read_memory("VmHWM") - before) / model.nbytes
+        peak = (read_memory("VmHWM") - start_memory) / model.nbytes
         yield Row("shards: peak of loading / model", peak, n_threads=None)
     start = time.perf_counter()
     solution = mmdp.solve(model, shape.horizon, mmdp.methods.CADP(n_init=1), backend="jax")

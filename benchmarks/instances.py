@@ -273,15 +273,15 @@ def make_perishable_arrays(
     reward = np.empty(after.shape)
     order = np.minimum(np.arange(n_orders), max_units)
     for w in range(n_demands):
-        units, left = digits.copy(), np.full(len(digits), w)
+        units, unmet_demand = digits.copy(), np.full(len(digits), w)
         for i in range(n_ages):
-            used = np.minimum(units[:, i], left)
+            used = np.minimum(units[:, i], unmet_demand)
             units[:, i] -= used
-            left -= used
-        wasted, kept = units[:, 0], units[:, 1:]
-        older = kept @ base ** np.arange(n_ages - 1)
+            unmet_demand -= used
+        waste, remaining_units = units[:, 0], units[:, 1:]
+        older = remaining_units @ base ** np.arange(n_ages - 1)
         after[:, :, w] = older[:, None] + order * base ** (n_ages - 1)
-        gain = 5 * (w - left) - 7 * wasted - kept.sum(axis=1) - 2 * left
+        gain = 5 * (w - unmet_demand) - 7 * waste - remaining_units.sum(axis=1) - 2 * unmet_demand
         reward[:, :, w] = gain[:, None] - 3 * np.arange(n_orders)
     return after, reward, _draw_demands(n_models, n_demands)
 

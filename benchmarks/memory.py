@@ -89,17 +89,17 @@ def solve_fresh(case: str, sweeps: Any, is_trial: bool) -> dict[str, float]:
     start = time.perf_counter()
     if case == "large":
         reset_peak_memory()
-        before = read_memory("VmRSS")
+        start_memory = read_memory("VmRSS")
         model, T = make_sparse_model(sizes.large), sizes.large.horizon
     else:
         model, T = make_instance(sizes, case).model, sizes.horizon
         reset_peak_memory()
         # the model's own bytes count, what was left from making it does not
-        before = read_memory("VmRSS") - model.problem.p.nbytes
+        start_memory = read_memory("VmRSS") - model.problem.p.nbytes
     build = time.perf_counter() - start
     start = time.perf_counter()
     solution = mmdp.solve(model, T, method, backend=backend)
-    seconds, peak = time.perf_counter() - start, read_memory("VmHWM") - before
+    seconds, peak = time.perf_counter() - start, read_memory("VmHWM") - start_memory
     x = model.problem
     n_arrays = 2 if solution.details["sweep_type"] == "paper" else x.n_actions + 2
     speed: dict[str, float] = {}
@@ -214,9 +214,9 @@ def build_fresh(name: str, share: float) -> dict[str, float]:
     INPUTS[name](1e-6)()  # what a first model imports belongs to the program
     build = INPUTS[name](share)
     reset_peak_memory()
-    before, start = read_memory("VmRSS"), time.perf_counter()
+    start_memory, start = read_memory("VmRSS"), time.perf_counter()
     model = build()
-    seconds, peak = time.perf_counter() - start, read_memory("VmHWM") - before
+    seconds, peak = time.perf_counter() - start, read_memory("VmHWM") - start_memory
     return {
         "seconds": seconds,
         "peak": peak,
@@ -286,10 +286,10 @@ def fit_fresh(name: str, target: str, n_rows: int, n_models: int, path: str) -> 
         # what a first fit imports and allocates belongs to the program
         fit_folder(write_log(make_log(1000), folder, name), folder / "first", n_models=2)
         reset_peak_memory()
-        before, start = read_memory("VmRSS"), time.perf_counter()
+        start_memory, start = read_memory("VmRSS"), time.perf_counter()
         if target == "fit":
             fit(log, n_models=n_models)
         else:
             fit_folder(log, folder / "models", n_models=n_models)
         seconds = time.perf_counter() - start
-        return {"seconds": seconds, "peak": read_memory("VmHWM") - before}
+        return {"seconds": seconds, "peak": read_memory("VmHWM") - start_memory}

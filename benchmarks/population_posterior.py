@@ -93,22 +93,22 @@ class State(NamedTuple):
     ext_prec: Array
 
 
-def sums_of(log: Log) -> Sums:
+def compute_sums(log: Log) -> Sums:
     x, y = log.state / SCALE, log.next_state.astype(np.float64)
     f = np.stack([x, x**2, x**3], axis=1)
-    chosen = (log.action[None, :] == np.arange(N_ACTIONS)[:, None]).astype(np.float64)
+    is_action = (log.action[None, :] == np.arange(N_ACTIONS)[:, None]).astype(np.float64)
     return Sums(
-        chosen.sum(axis=1),
-        chosen @ y**2,
-        chosen @ y,
-        chosen @ (f * y[:, None]),
-        chosen @ f,
-        np.einsum("ai,ij,ik->ajk", chosen, f, f),
+        is_action.sum(axis=1),
+        is_action @ y**2,
+        is_action @ y,
+        is_action @ (f * y[:, None]),
+        is_action @ f,
+        np.einsum("ai,ij,ik->ajk", is_action, f, f),
     )
 
 
 def sample_posterior(log: Log, n: int, rng: np.random.Generator) -> dict[str, Array]:
-    """n posterior draws of ``mu, mu0, mu1, mu2, ext_mu``, each (n,), nearly independent.
+    """Sample n posterior draws of ``mu, mu0, mu1, mu2, ext_mu``, nearly independent.
 
     The draws of :func:`sample_chains`, mixed over chains so that any part of them is alike.
 
@@ -130,28 +130,28 @@ def sample_chains(
     burn_in: int = BURN_IN,
     thin: int = THIN,
 ) -> dict[str, Array]:
-    """(chains, draws) arrays of ``mu, mu0, mu1, mu2, ext_mu``; chains start at the prior."""
-    sums = sums_of(log)
-    state = _start(chains, rng)
-    kept = np.empty((draws, 5, chains))
+    """Sample arrays (chains, draws) of ``mu, mu0, mu1, mu2, ext_mu``; chains start at the prior."""
+    sums = compute_sums(log)
+    state = _initialize_state(chains, rng)
+    samples = np.empty((draws, 5, chains))
     for sweep in range(burn_in + draws * thin):
-        state = _sweep(state, sums, rng)
+        state = _run_sweep(state, sums, rng)
         late = sweep - burn_in
         if late >= 0 and (late + 1) % thin == 0:
-            kept[late // thin] = [state.mu, *state.block.T, state.ext_mu]
+            samples[late // thin] = [state.mu, *state.block.T, state.ext_mu]
     powers = np.array([1, 1, 2, 3, 0])  # coefficients of the scaled x back to those of x
-    kept /= SCALE ** powers[:, None]
+    samples /= SCALE ** powers[:, None]
     names = ("mu", "mu0", "mu1", "mu2", "ext_mu")
-    return {name: kept[:, i].T.copy() for i, name in enumerate(names)}
+    return {name: samples[:, i].T.copy() for i, name in enumerate(names)}
 
 
-def published_log() -> Log:
+def load_published_log() -> Log:
     with (DATA_DIR / "population_log.csv").open(encoding="utf-8") as file:
         return Log(*np.loadtxt(file, dtype=np.int64, delimiter=",", skiprows=1).T)
 
 
-def optimal_actions(kernel: Array, tolerance: float = 1e-10) -> Ints:
-    """(S,) optimal stationary policy of one model by value iteration."""
+def find_optimal_actions(kernel: Array, tolerance: float = 1e-10) -> Ints:
+    """Find the optimal stationary policy (S,) of one model by value iteration."""
     r, v = make_rewards(), np.zeros(N_STATES)
     while True:
         q = r + DISCOUNT * kernel @ v
@@ -162,9 +162,9 @@ def optimal_actions(kernel: Array, tolerance: float = 1e-10) -> Ints:
 
 
 def simulate_log(rng: np.random.Generator) -> Log:
-    """A log of the true model under its optimal policy from population 10."""
+    """Simulate a log of the true model under its optimal policy from population 10."""
     kernel = make_true_transitions()
-    policy = optimal_actions(kernel)
+    policy = find_optimal_actions(kernel)
     cumulative = np.cumsum(kernel[np.arange(N_STATES), policy], axis=1)
     path = np.empty(LOG_STEPS + 1, dtype=np.int64)
     path[0] = LOG_START
@@ -173,7 +173,7 @@ def simulate_log(rng: np.random.Generator) -> Log:
     return Log(path[:-1], policy[path[:-1]], path[1:])
 
 
-def _start(chains: int, rng: np.random.Generator) -> State:
+def _initialize_state(chains: int, rng: np.random.Generator) -> State:
     # precisions start low: a chain that starts with a spurious exact fit forgets it slowly
     return State(
         SCALE * rng.uniform(*MU_RANGE, chains),
@@ -184,108 +184,115 @@ def _start(chains: int, rng: np.random.Generator) -> State:
     )
 
 
-def _sweep(state: State, sums: Sums, rng: np.random.Generator) -> State:
-    """One sweep: ext_mu, mu, block with ext_i integrated out, then the precisions."""
+def _run_sweep(state: State, sums: Sums, rng: np.random.Generator) -> State:
+    """Run one sweep: ext_mu, mu, block with ext_i integrated out, then the precisions."""
     precision = 1.0 / (1.0 / state.sigma + 1.0 / state.ext_prec[:, None])  # 1 / V, (C, A)
-    block = _block_given_ext(precision[:, 1:], sums)
-    ext = _draw_ext(state.ext_mu, precision, block, sums, rng)
-    mean, scale = _mu_given_ext(precision[:, 0], ext, sums)
-    mu = _cut_normal(mean, scale, MU_SCALED, rng)
+    block = _condition_block(precision[:, 1:], sums)
+    ext = _sample_ext(state.ext_mu, precision, block, sums, rng)
+    mean, scale = _condition_mu(precision[:, 0], ext, sums)
+    mu = _sample_truncated_normal(mean, scale, MU_SCALED, rng)
     noise = np.linalg.solve(np.swapaxes(block.root, 1, 2), rng.standard_normal((len(ext), 3, 1)))
-    drawn = block.mean - ext[:, None] * block.slope + noise[:, :, 0]
-    squares = _residual_squares(mu, drawn, ext, sums)
-    state = _redraw_variances(state, squares, sums.n, rng)
+    new_block = block.mean - ext[:, None] * block.slope + noise[:, :, 0]
+    squares = _sum_residual_squares(mu, new_block, ext, sums)
+    state = _resample_variances(state, squares, sums.n, rng)
     state = _split_variance(state, sums.n > 0, rng)
-    sigma, ext_prec = _draw_precisions(state, squares, sums.n, rng)
-    return State(mu, drawn, ext, sigma, ext_prec)
+    sigma, ext_prec = _sample_precisions(state, squares, sums.n, rng)
+    return State(mu, new_block, ext, sigma, ext_prec)
 
 
 class Block(NamedTuple):
     """(mu0, mu1, mu2) given ext_mu: Normal(mean - ext_mu slope, (root root')^-1), scaled.
 
-    ``seen`` (C,) and ``pull`` (C,) are what the block takes from the precision and from the
+    ``precision`` (C,) and ``pull`` (C,) are what the block takes from the precision and from the
     precision times mean of ext_mu when it is integrated out.
     """
 
     mean: Array
     slope: Array
     root: Array
-    seen: Array
+    precision: Array
     pull: Array
 
 
-def _block_given_ext(precision: Array, sums: Sums) -> Block:
+def _condition_block(precision: Array, sums: Sums) -> Block:
     powers = SCALE ** np.arange(1, 4)
     prior = PRIOR_PRECISION / powers**2
     q = np.diag(prior) + np.einsum("ca,aij->cij", precision, sums.ff[1:])
     pull = precision @ sums.fy[1:] + prior * PRIOR_MEAN * powers
     ones = precision @ sums.f1[1:]
-    found = np.linalg.solve(q, np.stack([pull, ones], axis=2))
-    mean, slope = found[:, :, 0], found[:, :, 1]
+    solution = np.linalg.solve(q, np.stack([pull, ones], axis=2))
+    mean, slope = solution[:, :, 0], solution[:, :, 1]
     root = np.linalg.cholesky(q)
     return Block(mean, slope, root, (ones * slope).sum(axis=1), (ones * mean).sum(axis=1))
 
 
-def _mu_given_ext(precision: Array, ext: Array, sums: Sums) -> tuple[Array, Array]:
-    """(C,) mean and standard deviation of mu (scaled) before it is cut; infinite if unseen."""
+def _condition_mu(precision: Array, ext: Array, sums: Sums) -> tuple[Array, Array]:
+    """Compute mean and deviation of mu (scaled) before truncation; infinite if unobserved."""
     xx = sums.ff[0, 0, 0]
     if xx == 0:
         return np.zeros_like(ext), np.full_like(ext, np.inf)
     return (sums.fy[0, 0] - ext * sums.f1[0, 0]) / xx, 1.0 / np.sqrt(precision * xx)
 
 
-def _draw_ext(
+def _sample_ext(
     old: Array, precision: Array, block: Block, sums: Sums, rng: np.random.Generator
 ) -> Array:
-    """(C,) ext_mu with mu and the block integrated out; they are nearly collinear with it.
+    """Sample ext_mu (C,) with mu and the block integrated out; they are nearly collinear with it.
 
     Without the range of mu the law is a cut normal. That one proposes; the share of mu's law
     that lies in its range accepts (Metropolis-Hastings).
     """
-    known = precision @ sums.n - block.seen
+    ext_precision = precision @ sums.n - block.precision
     pull = precision @ sums.y1 - block.pull
     xx = sums.ff[0, 0, 0]
     if xx > 0:
-        known -= precision[:, 0] * sums.f1[0, 0] ** 2 / xx
+        ext_precision -= precision[:, 0] * sums.f1[0, 0] ** 2 / xx
         pull -= precision[:, 0] * sums.f1[0, 0] * sums.fy[0, 0] / xx
-    flat = known <= 1e-12 * (precision @ sums.n)  # the log says nothing; only rounding is left
-    safe = np.where(flat, 1.0, known)
+    flat = ext_precision <= 1e-12 * (
+        precision @ sums.n
+    )  # the log says nothing; only rounding is left
+    safe = np.where(flat, 1.0, ext_precision)
     scale = np.where(flat, np.inf, 1.0 / np.sqrt(safe))
-    new = _cut_normal(np.where(flat, 0.0, pull / safe), scale, EXT_RANGE, rng)
-    share = [_mass(*_mu_given_ext(precision[:, 0], e, sums), MU_SCALED) for e in (new, old)]
+    new = _sample_truncated_normal(np.where(flat, 0.0, pull / safe), scale, EXT_RANGE, rng)
+    share = [
+        _compute_interval_probability(*_condition_mu(precision[:, 0], e, sums), MU_SCALED)
+        for e in (new, old)
+    ]
     return np.where(rng.random(len(old)) * share[1] <= share[0], new, old)
 
 
-def _fitted(mu: Array, block: Array, f: Array) -> Array:
-    """(C, A) sum of the fitted means, from the sums ``f`` (A, 3) of the features."""
+def _sum_fitted_means(mu: Array, block: Array, f: Array) -> Array:
+    """Sum the fitted means (C, A), from the sums ``f`` (A, 3) of the features."""
     fitted = block @ f.T
     fitted[:, 0] = mu * f[0, 0]
     return fitted
 
 
-def _residual_squares(mu: Array, block: Array, ext: Array, sums: Sums) -> Array:
-    """(C, A) D = sum (y - mean - ext_mu)^2, expanded in the sums."""
+def _sum_residual_squares(mu: Array, block: Array, ext: Array, sums: Sums) -> Array:
+    """Compute D = sum (y - mean - ext_mu)^2 (C, A), expanded in the sums."""
     square = np.einsum("ci,aij,cj->ca", block, sums.ff, block)
     square[:, 0] = mu**2 * sums.ff[0, 0, 0]
     e = ext[:, None]
-    cross = _fitted(mu, block, sums.fy) - e * _fitted(mu, block, sums.f1)
+    cross = _sum_fitted_means(mu, block, sums.fy) - e * _sum_fitted_means(mu, block, sums.f1)
     total = sums.yy - 2.0 * e * sums.y1 + e**2 * sums.n + square - 2.0 * cross
     return np.maximum(total, 0.0)
 
 
-def _split_variance(state: State, seen: npt.NDArray[np.bool_], rng: np.random.Generator) -> State:
+def _split_variance(
+    state: State, is_observed: npt.NDArray[np.bool_], rng: np.random.Generator
+) -> State:
     """Move variance between W = 1/ext_prec and T[a] = 1/sigma[a], with V = W + T kept.
 
     The log says nothing about this split. Uniform precisions give it the density
-    W^-2 prod_a (V[a] - W)^-2 over the actions ``seen``, W and all T above 1/5, with a peak at
+    W^-2 prod_a (V[a] - W)^-2 over the observed actions, W and all T above 1/5, with a peak at
     both ends. The proposal is an even mixture of the peaks W^-2 and (V_min - W)^-2, which are
     mirror images, and the ratio of target and proposal accepts (Metropolis-Hastings). Without
     this move a chain stays near one end for hundreds of sweeps.
     """
-    if not seen.any():
+    if not is_observed.any():
         return state
     old = 1.0 / state.ext_prec
-    total = old[:, None] + 1.0 / state.sigma[:, seen]
+    total = old[:, None] + 1.0 / state.sigma[:, is_observed]
     least = total.min(axis=1)
     low, high = 1.0 / MAX_PRECISION, least - 1.0 / MAX_PRECISION
     u = rng.random(len(old))
@@ -299,11 +306,11 @@ def _split_variance(state: State, seen: npt.NDArray[np.bool_], rng: np.random.Ge
     accept = np.log1p(-rng.random(len(old))) < excess(new) - excess(old)
     w = np.where(accept, new, old)
     sigma = state.sigma.copy()
-    sigma[:, seen] = 1.0 / (total - w[:, None])
+    sigma[:, is_observed] = 1.0 / (total - w[:, None])
     return state._replace(sigma=np.minimum(sigma, MAX_PRECISION), ext_prec=1.0 / w)
 
 
-def _redraw_variances(state: State, squares: Array, n: Array, rng: np.random.Generator) -> State:
+def _resample_variances(state: State, squares: Array, n: Array, rng: np.random.Generator) -> State:
     """Move each V[a] with W kept; an action that the log lacks draws from the prior.
 
     The density is V^(-n/2) exp(-D / 2V) (V - W)^-2 for V > W + 1/5. The proposal is a gamma
@@ -312,7 +319,9 @@ def _redraw_variances(state: State, squares: Array, n: Array, rng: np.random.Gen
     w = 1.0 / state.ext_prec[:, None]
     old = w + 1.0 / state.sigma
     top = np.broadcast_to(1.0 / (w + 1.0 / MAX_PRECISION), old.shape)
-    new = 1.0 / _cut_gamma(np.broadcast_to(n / 2 + 1, old.shape), squares / 2, top, rng)
+    new = 1.0 / _sample_truncated_gamma(
+        np.broadcast_to(n / 2 + 1, old.shape), squares / 2, top, rng
+    )
     new = np.maximum(new, w + 1.0 / MAX_PRECISION)
     ratio = (new * (old - w) / ((new - w) * old)) ** 2
     v = np.where(rng.random(old.shape) < ratio, new, old)
@@ -321,31 +330,33 @@ def _redraw_variances(state: State, squares: Array, n: Array, rng: np.random.Gen
     return state._replace(sigma=sigma)
 
 
-def _draw_precisions(
+def _sample_precisions(
     state: State, squares: Array, n: Array, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """New sigma (C, A) and ext_prec (C,): draw the two sums of squares, then the gammas."""
+    """Sample new sigma (C, A) and ext_prec (C,): draw the two sums of squares, then the gammas."""
     ext_variance = 1.0 / state.ext_prec[:, None]
     share = ext_variance / (ext_variance + 1.0 / state.sigma)
     spread = share / state.sigma
     root = np.sqrt(squares)
-    along = share * root + np.sqrt(spread) * rng.standard_normal(squares.shape)
-    across = (
+    ext_part = share * root + np.sqrt(spread) * rng.standard_normal(squares.shape)
+    orthogonal_part = (
         spread * 2.0 * rng.standard_gamma(np.broadcast_to(np.maximum(n - 1, 0) / 2, root.shape))
     )
-    seen = n > 0
-    own = np.where(seen, (root - along) ** 2 + across, 0.0)
-    external = np.where(seen, along**2 + across, 0.0).sum(axis=1)
-    top = np.full(own.shape, MAX_PRECISION)
-    sigma = _cut_gamma(np.broadcast_to(n / 2 + 1, own.shape), own / 2, top, rng)
-    shape = np.full(len(own), n.sum() / 2 + 1)
-    return sigma, _cut_gamma(shape, external / 2, top[:, 0], rng)
+    is_observed = n > 0
+    action_squares = np.where(is_observed, (root - ext_part) ** 2 + orthogonal_part, 0.0)
+    ext_squares = np.where(is_observed, ext_part**2 + orthogonal_part, 0.0).sum(axis=1)
+    top = np.full(action_squares.shape, MAX_PRECISION)
+    sigma = _sample_truncated_gamma(
+        np.broadcast_to(n / 2 + 1, action_squares.shape), action_squares / 2, top, rng
+    )
+    shape = np.full(len(action_squares), n.sum() / 2 + 1)
+    return sigma, _sample_truncated_gamma(shape, ext_squares / 2, top[:, 0], rng)
 
 
-def _tail(
+def _standardize_bounds(
     mean: Array, scale: Array, bounds: tuple[float, float]
 ) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """Standardised bounds, mirrored if that puts them in the lower tail of ndtr."""
+    """Standardize bounds, mirrored if that puts them in the lower tail of ndtr."""
     low, high = bounds
     flip = mean < (low + high) / 2
     a = np.where(flip, mean - high, low - mean) / scale
@@ -353,45 +364,47 @@ def _tail(
     return a, b, flip
 
 
-def _mass(mean: Array, scale: Array, bounds: tuple[float, float]) -> Array:
-    """P(low < Normal(mean, scale) < high); 1 for an infinite scale, as all are alike then."""
-    a, b, _ = _tail(mean, scale, bounds)
+def _compute_interval_probability(mean: Array, scale: Array, bounds: tuple[float, float]) -> Array:
+    """Compute P(low < Normal(mean, scale) < high); 1 for an infinite scale."""
+    a, b, _ = _standardize_bounds(mean, scale, bounds)
     return np.where(np.isinf(scale), 1.0, ndtr(b) - ndtr(a))
 
 
-def _cut_normal(
+def _sample_truncated_normal(
     mean: Array, scale: Array, bounds: tuple[float, float], rng: np.random.Generator
 ) -> Array:
-    """Normal(mean, scale) cut to bounds, by inversion; uniform for an infinite scale."""
+    """Sample Normal(mean, scale) within bounds by inversion; uniform for an infinite scale."""
     low, high = bounds
     u = rng.random(mean.shape)
     uniform = np.isinf(scale)
-    a, b, flip = _tail(mean, scale, bounds)
+    a, b, flip = _standardize_bounds(mean, scale, bounds)
     z = np.where(uniform, 0.0, ndtri(ndtr(a) + u * (ndtr(b) - ndtr(a))))
     step = np.where(uniform, 0.0, np.where(uniform, 1.0, scale) * z)
-    drawn = np.clip(np.where(flip, mean - step, mean + step), low, high)
-    return np.where(uniform, low + u * (high - low), drawn)
+    values = np.clip(np.where(flip, mean - step, mean + step), low, high)
+    return np.where(uniform, low + u * (high - low), values)
 
 
-def _cut_gamma(shape: Array, rate: Array, top: Array, rng: np.random.Generator) -> Array:
-    """Gamma(shape, rate) cut to (0, top): a plain draw if it falls inside, else inversion."""
+def _sample_truncated_gamma(
+    shape: Array, rate: Array, top: Array, rng: np.random.Generator
+) -> Array:
+    """Sample Gamma(shape, rate) within (0, top): a plain draw if inside, else inversion."""
     safe = np.maximum(rate, 1e-300)
-    drawn = rng.standard_gamma(shape) / safe
-    over = ~(drawn < top)
-    u = rng.random(drawn.shape)[over]
-    k, r, most = shape[over], safe[over], top[over]
-    mass = gammainc(k, most * r)
-    power = most * u ** (1.0 / k)  # the limit for small rates, if the mass underflows
-    drawn[over] = np.where(mass > 1e-280, gammaincinv(k, u * mass) / r, power)
-    return np.clip(drawn, 1e-12, top)
+    values = rng.standard_gamma(shape) / safe
+    exceeds_top = ~(values < top)
+    u = rng.random(values.shape)[exceeds_top]
+    k, r, limit = shape[exceeds_top], safe[exceeds_top], top[exceeds_top]
+    mass = gammainc(k, limit * r)
+    power = limit * u ** (1.0 / k)  # the limit for small rates, if the mass underflows
+    values[exceeds_top] = np.where(mass > 1e-280, gammaincinv(k, u * mass) / r, power)
+    return np.clip(values, 1e-12, top)
 
 
-def packed(n: int) -> dict[str, Array]:
-    """(2 n,) draws of ``mu, mu0, mu1, mu2``: n for training, then n for testing."""
+def sample_packed(n: int) -> dict[str, Array]:
+    """Sample (2 n,) draws of ``mu, mu0, mu1, mu2``: n for training, then n for testing."""
     streams = spawn_generators(0, 3)[1:]  # the first was once that of a simulated log
-    sets = [sample_posterior(published_log(), n, rng) for rng in streams]
+    sets = [sample_posterior(load_published_log(), n, rng) for rng in streams]
     return {k: np.concatenate([x[k] for x in sets]) for k in ("mu", "mu0", "mu1", "mu2")}
 
 
 if __name__ == "__main__":
-    np.savez_compressed(Path(str(DATA_DIR)) / "population.npz", **packed(N_SAMPLES))
+    np.savez_compressed(Path(str(DATA_DIR)) / "population.npz", **sample_packed(N_SAMPLES))

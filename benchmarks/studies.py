@@ -53,7 +53,7 @@ def list_bounds(name: str, limits: list[float]) -> Iterator[tuple[Any, ...]]:
         bounds = {x: compute_bound(model, T, x, limit) for x in (*SINGLE_BOUNDS, "best")}
         best = min(bounds[x][1] for x in SINGLE_BOUNDS)
         for method, (seconds, bound) in bounds.items():
-            above = (bound - best) / max(best - value, 1e-9 * abs(value))
+            open_share = (bound - best) / max(best - value, 1e-9 * abs(value))
             yield (
                 name,
                 f"{limit:g} s",
@@ -61,7 +61,7 @@ def list_bounds(name: str, limits: list[float]) -> Iterator[tuple[Any, ...]]:
                 f"{seconds:.2f}",
                 f"{bound:.4f}",
                 f"{(bound - value) / abs(value):.4%}",
-                f"{above:+.1%}",
+                f"{open_share:+.1%}",
             )
 
 
@@ -89,8 +89,8 @@ def study_exact(seconds: float) -> None:
     def prove(model: mmdp.MMDP, horizon: int, method: Any) -> str:
         solution = mmdp.solve(model, horizon, method, time_limit=seconds, seed=0)
         gap = (solution.details["bound"] - solution.value) / abs(solution.value)
-        left = "" if solution.status is mmdp.Status.OPTIMAL else f", {gap:.3%} open"
-        return f"{solution.seconds:.1f} s, {max(solution.iterations, 1)} nodes{left}"
+        gap_text = "" if solution.status is mmdp.Status.OPTIMAL else f", {gap:.3%} open"
+        return f"{solution.seconds:.1f} s, {max(solution.iterations, 1)} nodes{gap_text}"
 
     rows = (
         (f"{name} T = {T}, {n} models", *(prove(x.subset(range(n)), T, m) for m in methods))

@@ -23,11 +23,11 @@ noise, edges = NormalDist(sigma=0.8), [-np.inf, *(ducks[:-1] + 0.5), np.inf]
 
 
 def spring_transitions(survival: np.ndarray) -> np.ndarray:
-    """(7, 3, 7) the next spring's count by this spring's and the rule, given survival (3,)."""
+    """Compute P[next spring's count] by this spring's and the rule, (7, 3, 7); survival is (3,)."""
     born = 1.2 * np.exp(-ducks / 7)  # young per adult: fewer if it is crowded
     expected = ducks[:, None] * survival * (1 + born[:, None])
-    below = [[[noise.cdf(e - n) for e in edges] for n in row] for row in expected]
-    return np.diff(below, axis=2)
+    cumulative = [[[noise.cdf(e - n) for e in edges] for n in row] for row in expected]
+    return np.diff(cumulative, axis=2)
 
 
 hypotheses = {
@@ -65,25 +65,25 @@ print(f"knowing the truth from the start:         {oracle.value:.3f}")
 
 # %% years
 truth, rng = model.transitions[1], np.random.default_rng(8)  # what nobody knows
-now, count, log = model, "3 m", []
+updated_model, count, log = model, "3 m", []
 for year in range(2026, 2034):
-    rule = mmdp.solve(now, T, "grid").policy.best_action(0, count, now.weights)
+    rule = mmdp.solve(updated_model, T, "grid").policy.best_action(0, count, updated_model.weights)
     s, a = model.state_labels.index(count), rules.index(rule)
     counted = model.state_labels[rng.choice(7, p=truth[s, a])]
     log.append({"time": year, "state": count, "action": rule, "next_state": counted})
-    now = now.update(count, rule, counted, initial="last")
-    print(f"{year}: {count}, {rule:11} -> {counted}, compensatory {now.weights[1]:.2f}")
+    updated_model = updated_model.update(count, rule, counted, initial="last")
+    print(f"{year}: {count}, {rule:11} -> {counted}, compensatory {updated_model.weights[1]:.2f}")
     count = counted
 pd.DataFrame(log).to_csv(out / "log.csv", index=False)
 
 # %% once
-updated = model.update(out / "log.csv", initial="last")
+final_model = model.update(out / "log.csv", initial="last")
 weights = mmdp.posterior.weights_by_step(model, out / "log.csv")
-print(np.allclose(updated.weights, now.weights), weights[:, 1].round(2).tolist())
+print(np.allclose(final_model.weights, updated_model.weights), weights[:, 1].round(2).tolist())
 axis = plots.weights_by_step(weights, range(2026, 2035), model.model_labels)
 plots.save_figure(axis, out / "weights.svg")
 
 # %% agent
 agent = mmdp.interop.Agent(solution)
-for seen in ["3 m", *(step["next_state"] for step in log[:3])]:
-    print(f"{seen}: {rules[agent(seen)]:11}", {k: round(v, 2) for k, v in agent.belief.items()})
+for count in ["3 m", *(step["next_state"] for step in log[:3])]:
+    print(f"{count}: {rules[agent(count)]:11}", {k: round(v, 2) for k, v in agent.belief.items()})

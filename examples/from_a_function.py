@@ -18,10 +18,10 @@ out.mkdir(parents=True, exist_ok=True)
 
 
 def shop_step(state, action, event):  # arrays in, arrays out
-    left = np.maximum(state["stock"] - event["demand"], 0)
-    sold = state["stock"] - left
-    profit = 5 * sold - 3 * action["order"] - 0.2 * left
-    return {"stock": np.minimum(left + state["ordered"], 20), "ordered": action["order"]}, profit
+    stock = np.maximum(state["stock"] - event["demand"], 0)
+    sold = state["stock"] - stock
+    profit = 5 * sold - 3 * action["order"] - 0.2 * stock
+    return {"stock": np.minimum(stock + state["ordered"], 20), "ordered": action["order"]}, profit
 
 
 def demand(sample):
@@ -107,11 +107,11 @@ print("points   on the grid   off the grid")
 for points in (9, 21, 81):
     policy = mmdp.solve(make_lakes(outflow, points), 20).policy
     lake = make_lakes(unseen, points)
-    on, off = (
+    on_grid, off_grid = (
         mmdp.evaluate(lake, policy),
         mmdp.simulate(lake, policy, off_grid=True, n_episodes=200),
     )
-    print(f"{points:6} {on.mean:13.2f} {off.mean:10.2f} ± {2 * off.stderr:.2f}")
+    print(f"{points:6} {on_grid.mean:13.2f} {off_grid.mean:10.2f} ± {2 * off_grid.stderr:.2f}")
 
 # %% environment
 VALLEY = {"position": mmdp.Grid(-1.2, 0.6, 21), "velocity": mmdp.Grid(-0.07, 0.07, 21)}

@@ -14,7 +14,7 @@ STATES, ACTIONS = ("new", "worn", "broken"), ("run", "repair")
 
 
 def make_models(wear: np.ndarray) -> mmdp.MMDP:
-    """One model for each of the (M,) probabilities to wear in a step."""
+    """Make one model for each of the (M,) probabilities to wear in a step."""
     P = np.zeros((len(wear), 3, 2, 3))
     P[:, 0, 0] = np.stack([1 - wear, wear, 0 * wear], axis=1)
     P[:, 1, 0] = np.stack([0 * wear, 1 - wear, wear], axis=1)

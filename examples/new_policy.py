@@ -48,11 +48,11 @@ class SeasonSpace(SearchSpace):
         return self.project(context.solve_wsu()[0] if name == "wsu" else random)
 
     def project(self, table: np.ndarray) -> np.ndarray:
-        """The nearest table of the kind: all season long what its first decision says."""
+        """Return the nearest table: all season long what its first decision says."""
         return table[self.season * self.context.policy_class.length]
 
     def estimate_ascent_seconds(self, name: str) -> float:
-        """By size: ten rounds in which every change takes a pass."""
+        """Estimate by size: ten rounds in which every change takes a pass."""
         x = self.context.problem
         n_changes = (self.season[-1] + 1) * x.n_states * x.n_actions
         return x.estimate_seconds(self.context.horizon, 10 * n_changes)
@@ -61,7 +61,7 @@ class SeasonSpace(SearchSpace):
         return self.context.compute_returns(candidate)
 
     def iter_changes(self, candidate: np.ndarray, direction: AscentDirection) -> ChangeGenerator:
-        """What every action adds to the returns (M,), block by block; the last season first."""
+        """Yield what every action adds to the returns (M,) by block, the last season first."""
         table, rho = candidate.copy(), self.compute_returns(candidate)
         for season in reversed(range(self.season[-1] + 1)):
             for s in range(self.context.problem.n_states):
@@ -70,9 +70,9 @@ class SeasonSpace(SearchSpace):
                 trials[:, self.season == season, s] = np.arange(len(trials))[:, None]
                 trials = trials[self.context.model.allowed[s]]
                 returns = np.array([self.compute_returns(trial) for trial in trials])
-                chosen = (yield (returns - rho)[None])[0]
-                if chosen >= 0:
-                    table, rho = trials[chosen], returns[chosen]
+                action = (yield (returns - rho)[None])[0]
+                if action >= 0:
+                    table, rho = trials[action], returns[action]
         return table, rho
 
 

@@ -26,12 +26,12 @@ class LowRankProblem(PreparedProblem):
     """K (S + S A) multiply-adds per model and step instead of S A S."""
 
     def expect_next(self, t: int, v: np.ndarray) -> np.ndarray:
-        """(S, A, M) from the values v (S, M)."""
+        """Compute (S, A, M) from the values v (S, M)."""
         x = self.problem.storage
         return np.einsum("sak,km->sam", x.L, np.einsum("mkz,zm->km", x.R, v))
 
     def push_forward(self, t: int, b: np.ndarray, policy_row: np.ndarray) -> np.ndarray:
-        """(S, M) from b (S, M), under actions (S,) or probabilities (S, A)."""
+        """Compute (S, M) from b (S, M), under actions (S,) or probabilities (S, A)."""
         x = self.problem.storage
         action_probs = (
             np.eye(self.problem.n_actions)[policy_row] if policy_row.ndim == 1 else policy_row

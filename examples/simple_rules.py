@@ -15,7 +15,7 @@ rng = np.random.default_rng(0)
 
 
 def sample_disease() -> tuple[np.ndarray, np.ndarray]:
-    """One plausible disease: P (4, 3, 4) and a year's quality of life less the burden (4, 3)."""
+    """Sample a disease: P (4, 3, 4) and a year's quality of life less the burden (4, 3)."""
     cures = [0.0, rng.uniform(0.05, 0.25), rng.uniform(0.5, 0.9)]  # chance to improve
     worse = rng.uniform(0.1, 0.3)
     dies = np.array([0.01, 0.03, rng.uniform(0.08, 0.2)])
@@ -125,7 +125,7 @@ options = {"objective": "worst", "policy_class": mmdp.policies.Markov(randomized
 print(mmdp.solve(infection, 20, **options).randomization_text)
 
 # %% freedom
-chosen = mmdp.measures.near_optimal_actions(model, mmdp.solve(model, 20), 0.01)
-print(chosen.description)
-rows = chosen.to_frame().round(4)
+action_sets = mmdp.measures.near_optimal_actions(model, mmdp.solve(model, 20), 0.01)
+print(action_sets.description)
+rows = action_sets.to_frame().round(4)
 print(rows[(rows["time"] == 10) & (rows["state"] != "dead")].to_string(index=False))

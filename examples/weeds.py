@@ -23,7 +23,7 @@ success_probs = np.array(
 
 
 def season_transitions(success: float) -> np.ndarray:
-    """(4, 4) one season: the weed falls by one class if the action works, else it may spread."""
+    """Compute a season (4, 4): the weed falls a class if the action works, else it may spread."""
     step = np.zeros((4, 4))
     for s in range(4):
         step[s, max(s - 1, 0)] += success

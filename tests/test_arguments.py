@@ -437,8 +437,8 @@ CALLS: dict[str, Callable[[], Call]] = {
     },
     "objectives.MeanCVaR": lambda: make_call(mmdp.objectives.MeanCVaR, alpha=0.5, mean_weight=0.5),
     "objectives.Entropic": lambda: make_call(mmdp.objectives.Entropic, beta=0.5),
-    "objectives.Custom": lambda: make_and_use(
-        mmdp.objectives.Custom,
+    "objectives.CustomObjective": lambda: make_and_use(
+        mmdp.objectives.CustomObjective,
         lambda x: mmdp.solve(MODEL, 2, objective=x),
         function=lambda x, w: x @ w,
     ),
@@ -466,8 +466,8 @@ CALLS: dict[str, Callable[[], Call]] = {
         mmdp.bound(MODEL, 2).share_closed, value=1.0, oracle=5.0
     ),
     "mmdp.Bound.gap": lambda: make_call(mmdp.bound(MODEL, 2).gap, value=1.0),
-    "mmdp.Evaluation.cvar": lambda: make_call(solve_model().evaluation.cvar, level=0.5),
-    "mmdp.Evaluation.quantile": lambda: make_call(solve_model().evaluation.quantile, level=0.5),
+    "mmdp.Evaluation.cvar": lambda: make_call(solve_model().evaluation.cvar, alpha=0.5),
+    "mmdp.Evaluation.quantile": lambda: make_call(solve_model().evaluation.quantile, alpha=0.5),
     "mmdp.Evaluation.compare_mean": lambda: make_call(
         solve_model().evaluation.compare_mean, other=solve_model().evaluation
     ),
@@ -534,7 +534,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "methods.BeliefGridPolicy.to_map": lambda: make_call(solve_model("grid").policy.to_map),
     "policies.as_policy_class": lambda: make_call(policies.as_policy_class, policy_class="markov"),
     "policies.require_markov": lambda: make_call(
-        policies.require_markov, policy_or_solution=MARKOV, purpose="this takes"
+        policies.require_markov, policy=MARKOV, purpose="this takes"
     ),
     "policies.as_policy": lambda: make_call(
         policies.as_policy, policy=MARKOV, purpose="this takes"
@@ -710,7 +710,7 @@ CALLS: dict[str, Callable[[], Call]] = {
         plots.acceptability_curves, acceptability=CURVES[0]
     ),
     "plots.cohort_trace": lambda: make_call(
-        plots.cohort_trace, table=economics.cohort_trace(MODEL, {"a": MARKOV}, 2)
+        plots.cohort_trace, frame=economics.cohort_trace(MODEL, {"a": MARKOV}, 2)
     ),
     "plots.error_bars": lambda: make_call(
         plots.error_bars,
@@ -734,10 +734,10 @@ CALLS: dict[str, Callable[[], Call]] = {
         plots.returns_distribution, returns={"a": [0.0, 1.0]}
     ),
     "plots.save_figure": lambda: make_call(
-        plots.save_figure, ax=plots.new_axis(), path=new_path("a.png")
+        plots.save_figure, axis=plots.new_axis(), path=new_path("a.png")
     ),
     "plots.survival": lambda: make_call(
-        plots.survival, table=economics.cohort_trace(MODEL, {"a": MARKOV}, 2), dead=Y
+        plots.survival, frame=economics.cohort_trace(MODEL, {"a": MARKOV}, 2), dead=Y
     ),
     "plots.value_traces": lambda: make_call(plots.value_traces, values={"a": [0.0, 1.0]}),
     "plots.tree": lambda: make_call(plots.tree, policy=solve_tree()),

@@ -25,9 +25,9 @@ GOOD = HEADER + "0,0,0,0,0.5,1\n0,0,1,0,0.5,1\n1,0,1,0,1,0\n"
 
 def refusal_message(call: Callable[[], object], *parts: str) -> str:
     """The message of the InputError that ``call`` raises; it has one line and these parts."""
-    with pytest.raises(mmdp.InputError) as caught:
+    with pytest.raises(mmdp.InputError) as error_info:
         call()
-    message = str(caught.value)
+    message = str(error_info.value)
     assert "\n" not in message
     for part in parts:
         assert part in message, message
@@ -527,7 +527,7 @@ def test_real_permission(tmp_path: Path) -> None:
 def test_nothing_half_written_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = mmdp.MMDP(transitions(), np.ones((2, 1)), initial=[1, 0], weights=[0.25, 0.75])
     mmdp.save(model, tmp_path)
-    before = {x.name: x.read_bytes() for x in tmp_path.iterdir()}
+    contents = {x.name: x.read_bytes() for x in tmp_path.iterdir()}
 
     def write_half(columns: object, path: Path) -> None:
         path.write_text("idstatefrom,id")
@@ -537,7 +537,7 @@ def test_nothing_half_written_is_left(tmp_path: Path, monkeypatch: pytest.Monkey
     other = model.replace(initial=[0, 1], weights=[0.5, 0.5])
     refusal_message(lambda: mmdp.save(other, tmp_path), "training.csv", "No space left on device")
     refusal_message(lambda: mmdp.save(other, tmp_path / "new"), "No space left on device")
-    assert {x.name: x.read_bytes() for x in tmp_path.iterdir()} == before
+    assert {x.name: x.read_bytes() for x in tmp_path.iterdir()} == contents
 
 
 def test_writer_that_fails_for_any_reason(tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ def test_interleave_runs_in_turn_and_scales() -> None:
 def test_interleave_stops_when_the_time_is_over_but_makes_the_first_rounds() -> None:
     slow = {"a": Contestant(lambda: time.sleep(0.005))}
     assert len(rows.interleave(slow, n_rounds=50, budget=0.0, min_rounds=2)["a"].rounds) == 2
-    own = {"a": Contestant(lambda: 7.0, has_own_clock=True, scale=2.0)}
-    assert rows.interleave(own, n_rounds=1)["a"].rounds == (14.0,)
+    contestants = {"a": Contestant(lambda: 7.0, has_own_clock=True, scale=2.0)}
+    assert rows.interleave(contestants, n_rounds=1)["a"].rounds == (14.0,)
 
 
 def test_blas_threads_are_set_and_given_back() -> None:
@@ -135,18 +135,18 @@ def test_blas_threads_are_set_and_given_back() -> None:
         pools = threadpoolctl.threadpool_info()
         return {x["num_threads"] for x in pools if x["user_api"] == "blas"}
 
-    before = count_threads()
+    n_threads_before = count_threads()
     with rows.limit_blas_threads(1):
         assert count_threads() <= {1}
-    assert count_threads() == before
+    assert count_threads() == n_threads_before
 
 
 def test_verdict_compares_with_floor_and_aim() -> None:
     at_least, at_most = Goal(2.0, 3.0), Goal(1.5, 1.2, "max")
-    between = Goal(0.9, 1.1, "range")
+    range_goal = Goal(0.9, 1.1, "range")
     assert [at_least.judge(x) for x in (1.9, 2.0, 3.0)] == ["MISSED", "ok", "aim"]
     assert [at_most.judge(x) for x in (1.6, 1.5, 1.2)] == ["MISSED", "ok", "aim"]
-    assert [between.judge(x) for x in (0.89, 1.0, 1.11)] == ["MISSED", "aim", "MISSED"]
+    assert [range_goal.judge(x) for x in (0.89, 1.0, 1.11)] == ["MISSED", "aim", "MISSED"]
     assert Row("x", None, goal=at_least).verdict == "not run"
     assert Row("x", 1.0).verdict == ""
 
@@ -239,9 +239,9 @@ def test_coverage_is_that_of_the_true_return() -> None:
     assert all(
         last == (after == 2) for (*_, after), last in zip(steps, log["terminated"], strict=True)
     )
-    far = ferry._replace(r=ferry.r + 1000.0)
+    shifted_ferry = ferry._replace(r=ferry.r + 1000.0)
     assert studies.is_covered(ferry, log, 0)
-    assert not studies.is_covered(far, log, 0)
+    assert not studies.is_covered(shifted_ferry, log, 0)
 
 
 def test_bounds_are_above_the_value() -> None:
@@ -391,8 +391,10 @@ def test_a_section_that_fails_or_lacks_a_peer_is_a_row(
     document = json.loads((tmp_path / "bench.json").read_text())
     bad = {row["check"]: row for row in document["rows"] if row["section"] == "bad"}
     assert bad["one"]["verdict"] == "MISSED"
-    said = "a peer is not installed" if error is None else "FAILED: ValueError: no such luck"
-    assert (bad["two"]["verdict"], bad["two"]["note"]) == ("not run", said)
+    expected_note = (
+        "a peer is not installed" if error is None else "FAILED: ValueError: no such luck"
+    )
+    assert (bad["two"]["verdict"], bad["two"]["note"]) == ("not run", expected_note)
     assert ("bad: rest of the section" in bad) == (error is not None)
     assert document["failures"] == (["bad"] if error else [])
     assert [x["value"] for x in document["rows"] if x["section"] == "a title"] == [1.0, 2.5]
@@ -422,7 +424,7 @@ def test_a_missing_toolbox_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(TOOLBOXES, "quantecon", prepare)
     section = suite.SECTIONS["single"]
-    found = list(suite.Run(FULL).measure("single", section))
-    assert {(row.check, row.n_threads) for row in found} == set(section.floors)
-    assert {row.verdict for row in found} == {"not run"}
-    assert all("pip install 'mmdp[bench]'" in rows.format_line(row) for row in found)
+    measured_rows = list(suite.Run(FULL).measure("single", section))
+    assert {(row.check, row.n_threads) for row in measured_rows} == set(section.floors)
+    assert {row.verdict for row in measured_rows} == {"not run"}
+    assert all("pip install 'mmdp[bench]'" in rows.format_line(row) for row in measured_rows)

@@ -199,8 +199,8 @@ def test_the_site_builds_without_warnings(pictures: str, tmp_path: Path) -> None
     output = completed.stdout + completed.stderr
     assert completed.returncode == 0, output
     assert "WARNING" not in output
-    built = {file.stem for file in (tmp_path / "site").glob("*.html")} - {"404"}
-    assert built == {page.stem for page in PAGES if page.name != "README.md"}
+    page_names = {file.stem for file in (tmp_path / "site").glob("*.html")} - {"404"}
+    assert page_names == {page.stem for page in PAGES if page.name != "README.md"}
     _check_reference((tmp_path / "site" / "api.html").read_text(encoding="utf-8"))
     assert not (tmp_path / "site" / "_tools").exists()
     small = {file.name for file in (tmp_path / "site").glob("*.svg") if file.stat().st_size < 1000}

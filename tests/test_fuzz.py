@@ -288,7 +288,7 @@ def within_limits() -> Iterator[None]:
     def raise_timeout(*_: object) -> None:
         raise TimeoutError(f"no answer after {SECONDS} s")
 
-    before, memory = (
+    old_handler, memory = (
         signal.signal(signal.SIGALRM, raise_timeout),
         resource.getrlimit(resource.RLIMIT_DATA),
     )
@@ -301,7 +301,7 @@ def within_limits() -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
         signal.alarm(0)
         resource.setrlimit(resource.RLIMIT_DATA, memory)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, old_handler)
 
 
 def check_reader(name: str, data: bytes) -> None:
@@ -309,7 +309,7 @@ def check_reader(name: str, data: bytes) -> None:
     try:
         shutil.copytree(make_good_folder(), folder, dirs_exist_ok=True)
         (folder / name).write_bytes(data)
-        before = {x.relative_to(folder) for x in folder.rglob("*")}
+        files_before = {x.relative_to(folder) for x in folder.rglob("*")}
         for arguments in READERS[name](folder):
             with within_limits():
                 result = run(*arguments)
@@ -320,7 +320,7 @@ def check_reader(name: str, data: bytes) -> None:
                 assert len(errors) == 1
                 assert errors[0].startswith("mmdp: ")
                 assert len(errors[0]) < MAX_ERROR_LENGTH
-                assert {x.relative_to(folder) for x in folder.rglob("*")} == before
+                assert {x.relative_to(folder) for x in folder.rglob("*")} == files_before
     finally:
         shutil.rmtree(folder)
 

@@ -11,9 +11,9 @@ from tests import golden
 
 @pytest.mark.parametrize("every", [48, pytest.param(golden.EVERY_NTH, marks=pytest.mark.slow)])
 def test_solves_give_what_they_gave(every: int) -> None:
-    known = json.loads(golden.FILE.read_text(encoding="utf-8"))
+    golden_rows = json.loads(golden.FILE.read_text(encoding="utf-8"))
     for name, row in golden.compute_rows(every).items():
-        saved_row = known[name]
+        saved_row = golden_rows[name]
         assert row.keys() == saved_row.keys(), name
         if "refused" in row:
             assert row["refused"] == saved_row["refused"], name

@@ -19,7 +19,15 @@ PUBLIC_MODULES = mmdp._LAZY_MODULES
 STOREYS = ("core", "data", "insight", "cli")
 ROOM_ORDER = (
     ("_version", "core", "data", "insight"),  # the packages themselves: empty
-    ("core.arguments", "core.text", "core.errors", "core.memory", "core.timing", "core.notebook"),
+    (
+        "core.arguments",
+        "core.text",
+        "core.errors",
+        "core.memory",
+        "core.timing",
+        "core.shapes",
+        "core.notebook",
+    ),
     ("core.kernels",),
     ("core.transitions", "core.validate", "core.model"),
     ("core.objectives", "core.policies"),

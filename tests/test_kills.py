@@ -126,16 +126,16 @@ def test_a_killed_command_leaves_old_or_new_files(command: Command, folder: Path
     new = command.select_files(read_visible_files(path))
     run_to_end(*command.arguments(1, folder))
     old = command.select_files(read_visible_files(path))
-    before = folder / "before"
-    (shutil.copytree if path.is_dir() else shutil.copy)(path, before)
+    expected_folder = folder / "before"
+    (shutil.copytree if path.is_dir() else shutil.copy)(path, expected_folder)
     seconds = run_to_end(*command.arguments(0, folder))
     rng, is_finished, outcomes = np.random.default_rng(1), 0, {"old": 0, "new": 0}
     while is_finished < KILLS:
         if path.is_dir():
             shutil.rmtree(path)
-            shutil.copytree(before, path)
+            shutil.copytree(expected_folder, path)
         else:
-            shutil.copy(before, path)
+            shutil.copy(expected_folder, path)
         moment = seconds * (1 - 0.7 * rng.random() ** 2)  # files are written at the end
         if not run_and_kill(command.arguments(0, folder), moment):
             seconds *= 0.97
@@ -197,11 +197,11 @@ def test_a_full_disk_leaves_the_old_files(small_disk: Path, folder: Path, name: 
         "solve": lambda n: ["solve", folder / "data", "-T", 9 * n, "-m", "wsu", "-o", out],
     }
     run_to_end(*arguments[name](1))
-    before = read_visible_files(out)
+    files_before = read_visible_files(out)
     result = run_in_process(*arguments[name](1000))
     # the policy that was found is printed, or put elsewhere
     assert result.code == (1 if name == "solve" else 2)
     assert result.err.count("\n") == (3 if name == "solve" else 1), result.err
     assert "No space left on device" in result.err
-    assert read_visible_files(out) == before
+    assert read_visible_files(out) == files_before
     assert list_temporary_files(small_disk) == []

@@ -75,8 +75,10 @@ def test_what_is_in_the_packages(built_packages: Path) -> None:
         wheel = archive.namelist()
     with tarfile.open(next(built_packages.glob("*.tar.gz"))) as source:
         sdist = source.getnames()
-    inside = {x.relative_to(ROOT / "src").as_posix() for x in (ROOT / "src/mmdp").rglob("*.py")}
-    assert inside <= set(wheel)
+    module_paths = {
+        x.relative_to(ROOT / "src").as_posix() for x in (ROOT / "src/mmdp").rglob("*.py")
+    }
+    assert module_paths <= set(wheel)
     for pattern in ("*.html.j2", "*.css", "*.js", "domains/data/*.npz", "py.typed"):
         files = list((ROOT / "src/mmdp").rglob(pattern))
         assert files

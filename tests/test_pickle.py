@@ -66,7 +66,7 @@ def make_examples() -> dict[str, Any]:
     log = {"state": [0, 1], "action": [0, 0], "next_state": [1, 0], "reward": [1.0, 0.0]}
     rewards = make_model().rewards
     kernel = mmdp.core.kernels.get_backend("numpy")
-    made: dict[str, Any] = {
+    objects: dict[str, Any] = {
         "MMDP": make_model(),
         "MarkovPolicy": solved.policy,
         "Memory": mmdp.policies.Memory(2),
@@ -115,10 +115,12 @@ def make_examples() -> dict[str, Any]:
         mmdp.objectives.WorstCase(),
         mmdp.objectives.MeanCVaR(0.1, 0.5),
         mmdp.objectives.CVaR(0.2).on_regret(),
-        mmdp.objectives.Custom(np.matmul, is_monotone=False),
+        mmdp.objectives.CustomObjective(np.matmul, is_monotone=False),
     )
-    made |= {type(x).__name__: x for x in objectives}
-    return made | {type(x).__name__: x for x in (make() for make in mmdp.methods.METHODS.values())}
+    objects |= {type(x).__name__: x for x in objectives}
+    return objects | {
+        type(x).__name__: x for x in (make() for make in mmdp.methods.METHODS.values())
+    }
 
 
 def pickle_copy(item: Any) -> Any:
@@ -187,9 +189,9 @@ def test_regret_is_pickled_without_the_models() -> None:
 
 
 def test_an_evaluation_without_its_models_stays_so() -> None:
-    alone = pickle_copy(mmdp.Evaluation(np.array([1.0]), np.array([1.0])))
+    single_evaluation = pickle_copy(mmdp.Evaluation(np.array([1.0]), np.array([1.0])))
     with pytest.raises(mmdp.InputError, match="regret needs the model"):
-        _ = alone.regret
+        _ = single_evaluation.regret
 
 
 def test_errors_keep_their_remedies() -> None:

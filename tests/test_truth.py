@@ -333,8 +333,8 @@ def cvar(rho: Array, lam: Array, alpha: Any) -> Array:
 
 def var(rho: Array, lam: Array, alpha: Any) -> Array:
     """The least return at or below which there is a weight of alpha."""
-    below = (rho[..., None, :] <= rho[..., :, None]) @ lam  # (N, M)
-    quantile: Array = np.where(below >= alpha - 1e-12, rho, np.inf).min(axis=-1)
+    lower_weight = (rho[..., None, :] <= rho[..., :, None]) @ lam  # (N, M)
+    quantile: Array = np.where(lower_weight >= alpha - 1e-12, rho, np.inf).min(axis=-1)
     return np.where(np.isfinite(quantile), quantile, rho.max(axis=-1))
 
 
@@ -842,8 +842,8 @@ def sample_covered_returns(x: Instance, name: str, rng: Any) -> Array:
     if "deterministic" in name:
         return returns
     order = np.argsort(-x.objective_value(returns))[:6]
-    chosen = {*order.tolist(), *returns.argmax(axis=0).tolist(), *rng.integers(0, len(pure), 4)}
-    good_policies = x.to_probabilities(pure[sorted(chosen)])
+    table_ids = {*order.tolist(), *returns.argmax(axis=0).tolist(), *rng.integers(0, len(pure), 4)}
+    good_policies = x.to_probabilities(pure[sorted(table_ids)])
     share = np.array([0.1, 0.3, 0.5, 0.7, 0.9], dtype=Real)
     i, j = np.triu_indices(len(good_policies), 1)
     mixtures = [w * good_policies[i] + (1 - w) * good_policies[j] for w in share] + [
@@ -853,7 +853,7 @@ def sample_covered_returns(x: Instance, name: str, rng: Any) -> Array:
     if x.is_infinite_horizon and "stationary" not in name:  # another rule at first
         all_returns += [_returns_after_first_rule(x, good_policies)]
     if "history" in name:  # a lottery before the first decision
-        first = returns[sorted(chosen)]
+        first = returns[sorted(table_ids)]
         all_returns += [w * first[i] + (1 - w) * first[j] for w in share]
     return np.concatenate(all_returns)
 

@@ -112,7 +112,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _LAZY_MODULES:
         return importlib.import_module(f"mmdp.{name}")
     if name in _LAZY_FUNCTIONS:

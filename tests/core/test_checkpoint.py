@@ -122,9 +122,11 @@ def test_it_is_written_every_so_often(file: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module.Checkpoint, "write", write)
     method = mmdp.methods.NaturalGradient(max_iter=12)
     rounded = mmdp.solve(make_small_model(4), 5, method, checkpoint=file, callback=callback).value
-    *during, last = writes
-    assert [at for at, _ in during] == list(range(0, len(best_values), 3))  # 12 seconds each
-    assert all(value == pytest.approx(best_values[at], rel=1e-12) for at, value in during)
+    *earlier_writes, last = writes
+    assert [at for at, _ in earlier_writes] == list(
+        range(0, len(best_values), 3)
+    )  # 12 seconds each
+    assert all(value == pytest.approx(best_values[at], rel=1e-12) for at, value in earlier_writes)
     assert last == (len(best_values), pytest.approx(max(*best_values, rounded), rel=1e-12))
 
 
@@ -143,11 +145,11 @@ def test_it_is_written_every_so_often(file: Path, monkeypatch: pytest.MonkeyPatc
 )
 def test_refusals(file: Path, change: dict[str, Any], message: str) -> None:
     mmdp.solve(make_small_model(4), 3, checkpoint=file)
-    before = file.read_bytes()
+    content = file.read_bytes()
     with pytest.raises(mmdp.InputError) as error:
         mmdp.solve(**{"model": make_small_model(4), "horizon": 3, "checkpoint": file, **change})
     assert message in str(error.value)
-    assert file.read_bytes() == before
+    assert file.read_bytes() == content
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"checkpoint": 3}'])
@@ -169,8 +171,8 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert run("evaluate", file, data).code == 0
     message = run_refused("solve", data, "-T", 2, "--checkpoint", file)
     assert "another problem (another horizon)" in message
-    same = ("solve", data, "-T", HORIZON, "--checkpoint", file, "--out", file)
-    assert "this is read, not written" in run_refused(*same)
+    arguments = ("solve", data, "-T", HORIZON, "--checkpoint", file, "--out", file)
+    assert "this is read, not written" in run_refused(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -278,11 +280,11 @@ def test_a_full_disk_leaves_what_was_kept(file: Path, monkeypatch: pytest.Monkey
     model = make_random_model(11, n_models=8, n_states=8, n_actions=4, horizon=0)
     poor = mmdp.methods.CADP(init="random", n_init=1, max_iter=1, sweep_type="paper")
     mmdp.solve(model, 8, poor, checkpoint=file)
-    before = file.read_bytes()
+    content = file.read_bytes()
     fake_full_disk(monkeypatch)
     with pytest.warns(mmdp.core.errors.FileNotWrittenWarning):
         mmdp.solve(model, 8, checkpoint=file)
-    assert file.read_bytes() == before
+    assert file.read_bytes() == content
 
 
 @pytest.mark.parametrize("horizon", [4, math.inf])

@@ -121,11 +121,11 @@ def test_two_processes_find_what_one_finds():
     for name in ("returns", "mean", "regret"):
         check_close(tested[name], getattr(expected, name))
     check_close(next(results)["bound"], mmdp.bound(model, T, "oracle", backend="numpy").value)
-    others = next(results)
-    check_close(others["mean"], mmdp.solve(model, T, "mvp", backend="numpy").value)
+    other_results = next(results)
+    check_close(other_results["mean"], mmdp.solve(model, T, "mvp", backend="numpy").value)
     ascent = mmdp.solve(model, T, mmdp.methods.NaturalGradient(max_iter=4), backend="numpy")
-    check_close(others["climb"], ascent.value)
-    check_close(others["some"], model.subset([4, 1]).transitions)
+    check_close(other_results["climb"], ascent.value)
+    check_close(other_results["some"], model.subset([4, 1]).transitions)
     late = next(results)  # both stop together though one is slower
     assert late["status"] == "TIME_LIMIT"
     policy = mmdp.policies.MarkovPolicy(late["policy"], n_actions=model.n_actions)

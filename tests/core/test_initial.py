@@ -49,9 +49,9 @@ def test_returns_use_each_initial_distribution(seed: int, backend: str) -> None:
     model = make_model(seed)
     solution = mmdp.solve(model, T, backend=backend)
     np.testing.assert_allclose(
-        solution.returns, compute_plain_returns(solution.policy, model), atol=1e-10
+        solution.returns, compute_plain_returns(model, solution.policy), atol=1e-10
     )
-    values = compute_returns(enumerate_policies(model, T), model) @ model.weights
+    values = compute_returns(model, enumerate_policies(model, T)) @ model.weights
     assert solution.value <= values.max() + 1e-9
     proven = mmdp.solve(model, T, "exact", backend=backend)
     assert proven.status is mmdp.Status.OPTIMAL
@@ -63,7 +63,7 @@ def test_returns_use_each_initial_distribution(seed: int, backend: str) -> None:
 def test_bounds_hold(seed: int, method: str) -> None:
     model = make_model(seed)
     bound = mmdp.bound(model, T, method=method, time_limit=0.3)
-    markov = (compute_returns(enumerate_policies(model, T), model) @ model.weights).max()
+    markov = (compute_returns(model, enumerate_policies(model, T)) @ model.weights).max()
     best_value = find_best_history_value(model, T) if bound.scope == "history" else markov
     assert bound.value >= best_value - 1e-9
 
@@ -111,7 +111,7 @@ def test_planners_do_as_after_a_first_step(name: str | mmdp.methods.MixTS) -> No
 def test_objectives_and_memory(objective: mmdp.objectives.Objective) -> None:
     model = make_model(2)
     solution = mmdp.solve(model, T, objective=objective)
-    returns = compute_returns(enumerate_policies(model, T), model)
+    returns = compute_returns(model, enumerate_policies(model, T))
     best = max(objective.value(x, model.weights) for x in returns)
     assert solution.value <= best + 1e-9
     controller_solution = mmdp.solve(model, T, policy_class=mmdp.policies.Memory(2))
@@ -168,7 +168,7 @@ def test_many_models_are_solved_in_blocks() -> None:
     one, other = (mmdp.solve(model, T, backend=backend) for backend in ("numpy", "numba"))
     assert one.value == pytest.approx(other.value)
     np.testing.assert_allclose(
-        other.returns, compute_plain_returns(other.policy, model), atol=1e-10
+        other.returns, compute_plain_returns(model, other.policy), atol=1e-10
     )
 
 

@@ -317,7 +317,7 @@ def test_every_way_to_build_gives_the_same_arrays(
         ]
         for x in p
     ]
-    built = [
+    built_models = [
         mmdp.MMDP(as_given[0], next_rewards=as_given[1], **options),
         mmdp.MMDP(nest if varies else nest[0], next_rewards=as_given[1], **options),
         mmdp.MMDP.from_coordinates(
@@ -325,7 +325,7 @@ def test_every_way_to_build_gives_the_same_arrays(
         ),
     ]
     expected = (p * r).sum(axis=-1)
-    for model in built:
+    for model in built_models:
         np.testing.assert_allclose(model.transitions, as_given[0], rtol=1e-14)
         np.testing.assert_allclose(model.rewards, expected if varies else expected[0], atol=1e-14)
         is_possible = as_given[0] > 0
@@ -335,7 +335,7 @@ def test_every_way_to_build_gives_the_same_arrays(
         )
         assert model.allowed.tolist() == p.any(axis=(0, 1, 4)).tolist()
         assert model.horizon == (T if varies else None)
-    assert len({model.storage for model in built}) == 1
+    assert len({model.storage for model in built_models}) == 1
 
 
 @pytest.mark.parametrize("states", [6, 3000])
@@ -346,7 +346,7 @@ def test_coordinates_of_few_and_of_many_entries(monkeypatch: Any, states: int) -
     state = np.tile(np.arange(states), 2)
     model = np.repeat([0, 1], states)
     next_state = rng.integers(states, size=2 * states)
-    built = mmdp.MMDP.from_coordinates(
+    built_model = mmdp.MMDP.from_coordinates(
         model=model,
         state=state,
         action=0 * state,
@@ -357,11 +357,11 @@ def test_coordinates_of_few_and_of_many_entries(monkeypatch: Any, states: int) -
         allow_missing=True,
     )
     for m in (0, 1):
-        matrix = built.transition_matrix(m, 0).tocoo()
+        matrix = built_model.transition_matrix(m, 0).tocoo()
         in_model = model == m
         assert matrix.row.tolist() == state[in_model].tolist()
         assert matrix.col.tolist() == next_state[in_model].tolist()
-        assert built.rewards[m, :, 0].tolist() == next_state[in_model].tolist()
+        assert built_model.rewards[m, :, 0].tolist() == next_state[in_model].tolist()
 
 
 def test_building_takes_little_more_memory_than_the_model(monkeypatch: Any) -> None:
@@ -530,8 +530,8 @@ def test_copies_keep_the_labels_of_times_and_the_unit() -> None:
         "pickle": pickle.loads(pickle.dumps(model)),
         "update": model.update("up", 0, "down", time=0),
     }
-    for how, copy in copies.items():
-        assert (copy.time_labels, copy.unit) == (model.time_labels, "$"), how
+    for copy_name, copy in copies.items():
+        assert (copy.time_labels, copy.unit) == (model.time_labels, "$"), copy_name
     assert model.truncate_before(2).time_labels.get_labels(2) == ["42", "43"]
     assert model.update("up", 0, "down", time=1, initial="last").time_labels.get_label(0) == "42"
     timeless = mmdp.MMDP(

@@ -86,8 +86,8 @@ def test_the_penalty_of_the_entropic_risk_is_rounded_up() -> None:
         weights = exact * xi / (exact @ xi)
         low = rho[np.argmax(np.log(lam) - F.beta * rho)]
         value = low - np.log(np.exp(-F.beta * (rho.astype(Real) - low)) @ exact) / Real(F.beta)
-        most = weights @ rho + Real(F.penalty(xi, lam))
-        assert value <= most <= value + 1e-13 * (abs(value) + 1 / F.beta)
+        upper_bound = weights @ rho + Real(F.penalty(xi, lam))
+        assert value <= upper_bound <= value + 1e-13 * (abs(value) + 1 / F.beta)
 
 
 @pytest.mark.parametrize("text", BUILT_IN)
@@ -177,7 +177,7 @@ def test_flags() -> None:
     flags = {x: as_objective(x) for x in BUILT_IN}
     assert [x for x, o in flags.items() if not o.is_concave] == ["var:0.3"]
     assert all(o.is_monotone for o in flags.values())
-    assert not Regret(mmdp.objectives.Custom(np.matmul, is_monotone=False)).is_monotone
+    assert not Regret(mmdp.objectives.CustomObjective(np.matmul, is_monotone=False)).is_monotone
 
 
 # ---------------------------------------------------------------------- refusals
@@ -258,7 +258,7 @@ def test_a_function_may_change_what_it_is_given() -> None:
     assert solution.value == solution.returns.min() <= expected.value + 1e-12
     returns, weights = np.array([2.0, 1.0]), np.full(2, 0.5)
     returns.setflags(write=False)
-    assert mmdp.objectives.Custom(sort_and_minimum).value(returns, weights) == 1
+    assert mmdp.objectives.CustomObjective(sort_and_minimum).value(returns, weights) == 1
     assert weights.tolist() == [0.5, 0.5]
 
 
@@ -271,7 +271,7 @@ def test_an_unhashable_function_works_with_controllers() -> None:
             return returns.min(axis=-1)
 
     model = mmdp.domains.two_models().train
-    objective = mmdp.objectives.Custom(ShareOfMinimum(0.5))
+    objective = mmdp.objectives.CustomObjective(ShareOfMinimum(0.5))
     solution = mmdp.solve(model, 3, objective=objective, policy_class=mmdp.policies.Memory(2))
     assert solution.value == solution.returns.min()
 

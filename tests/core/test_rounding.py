@@ -194,10 +194,10 @@ def test_what_is_further_off_is_refused_with_its_sum(
     reader: Any, digits: int, tmp_path: Path
 ) -> None:
     p = EXACT.round(digits)
-    with pytest.raises(mmdp.InputError) as caught:
+    with pytest.raises(mmdp.InputError) as error_info:
         reader(p, tmp_path, digits)
     total, row = f"{3 * p[0, 0]:.6g}"[: digits + 2], str(p[0].tolist())
-    assert total in str(caught.value) or row in str(caught.value)
+    assert total in str(error_info.value) or row in str(error_info.value)
 
 
 @pytest.mark.parametrize("reader", [x for x in READERS if x not in (from_pomdp_start, from_pomdpx)])

@@ -67,8 +67,8 @@ def test_evaluation_measures_against_plain_sums():
     for level in (0.05, 0.3, 0.77):
         tails = [x - np.maximum(x - returns, 0) @ weights / level for x in returns]
         assert e.cvar(level) == pytest.approx(max(tails))
-        below = weights[returns <= e.quantile(level)].sum()
-        assert below >= level - 1e-9
+        lower_weight = weights[returns <= e.quantile(level)].sum()
+        assert lower_weight >= level - 1e-9
         assert weights[returns < e.quantile(level)].sum() < level
     assert e.worst == returns.min()
     assert e.stderr == 0
@@ -89,10 +89,10 @@ def test_regret_and_evpi_against_each_models_own_solution():
     oracle = mmdp.solve(MODEL, 5, "oracle")
     assert oracle.model_policies.shape == (5, MODEL.n_models, MODEL.n_states)
     for m in range(MODEL.n_models):
-        alone = mmdp.evaluate(
+        single_evaluation = mmdp.evaluate(
             MODEL.subset([m]), mmdp.policies.MarkovPolicy(oracle.model_policies[:, m])
         )
-        assert alone.mean == pytest.approx(model_optima[m])
+        assert single_evaluation.mean == pytest.approx(model_optima[m])
     frame = solution.evaluation.to_frame()
     assert list(frame) == ["model", "weight", "return", "oracle", "regret"]
 

@@ -132,25 +132,25 @@ def test_a_model_that_is_seen_one_step_late() -> None:
         weights=[0.7, 0.3],
         model_transitions=[[1 - e, e], [e, 1 - e]],
     )
-    later = (1 - e) * (g - g**T) / (1 - g)
+    later_return = (1 - e) * (g - g**T) / (1 - g)
     solution = mmdp.solve(x, T)
-    assert solution.value == pytest.approx(0.7 + later, abs=EXACT)
+    assert solution.value == pytest.approx(0.7 + later_return, abs=EXACT)
     assert solution.policy.actions[1:].tolist() == [[0, 1]] * (T - 1)
-    assert mmdp.solve(x, T, "qmdp").value == pytest.approx(0.7 + later, abs=0.05)
+    assert mmdp.solve(x, T, "qmdp").value == pytest.approx(0.7 + later_return, abs=0.05)
 
 
 # ---------------------------------------------------------------------- no change, no cost
 def test_the_identity_is_no_change() -> None:
     x = make_switching_model(3)
-    fixed_model, same = (x.replace(model_transitions=K) for K in (None, np.eye(2)))
-    assert same.problem.model_transitions is None
-    assert not same.is_switching
-    assert kernels.get_backend("numba", same.problem).name == "numba"
-    assert same.fingerprint() == fixed_model.fingerprint() != x.fingerprint()
-    one, other = (mmdp.solve(y, 4, backend="numpy") for y in (same, fixed_model))
+    fixed_model, identity_model = (x.replace(model_transitions=K) for K in (None, np.eye(2)))
+    assert identity_model.problem.model_transitions is None
+    assert not identity_model.is_switching
+    assert kernels.get_backend("numba", identity_model.problem).name == "numba"
+    assert identity_model.fingerprint() == fixed_model.fingerprint() != x.fingerprint()
+    one, other = (mmdp.solve(y, 4, backend="numpy") for y in (identity_model, fixed_model))
     assert one.value == other.value
-    assert repr(same) == repr(fixed_model)
-    assert same.model_transitions.tolist() == [[1, 0], [0, 1]]
+    assert repr(identity_model) == repr(fixed_model)
+    assert identity_model.model_transitions.tolist() == [[1, 0], [0, 1]]
 
 
 def test_passes_with_the_identity_are_the_same_to_the_bit() -> None:
@@ -477,9 +477,9 @@ def test_value_of_a_parameter_of_the_first_model() -> None:
     tables = list_policies(x, 2)
     returns = np.array([mmdp.evaluate(x, mmdp.policies.MarkovPolicy(t)).returns for t in tables])
     weighed = returns * x.weights
-    known = weighed[:, :2].sum(axis=1).max() + weighed[:, 2].max()
+    known_value = weighed[:, :2].sum(axis=1).max() + weighed[:, 2].max()
     evppi = mmdp.measures.evppi(x, 2, "kind")
-    assert evppi == pytest.approx(known - weighed.sum(axis=1).max(), abs=1e-9)
+    assert evppi == pytest.approx(known_value - weighed.sum(axis=1).max(), abs=1e-9)
 
 
 def test_the_table_agrees_with_the_oracle() -> None:

@@ -149,8 +149,8 @@ def test_an_interrupted_simulation_keeps_what_was_simulated() -> None:
     n_episodes = solution.details["n_episodes"]
     assert 4 <= n_episodes < 200
     assert solution.details["n_episodes_requested"] == 200
-    same = mmdp.solve(MODEL, 4, mmdp.methods.QMDP(n_episodes=n_episodes), backend="numpy")
-    np.testing.assert_allclose(solution.returns, same.returns, rtol=1e-12)
+    same_solution = mmdp.solve(MODEL, 4, mmdp.methods.QMDP(n_episodes=n_episodes), backend="numpy")
+    np.testing.assert_allclose(solution.returns, same_solution.returns, rtol=1e-12)
     with pytest.raises(KeyboardInterrupt):
         mmdp.solve(MODEL, 4, method, backend=InterruptedBackend(n_parts=2))
     with pytest.raises(KeyboardInterrupt):  # there is nothing to keep

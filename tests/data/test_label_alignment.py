@@ -111,8 +111,8 @@ def test_many_labels_take_no_time() -> None:
 
 
 def test_rewards_by_model_and_parameters_go_by_label() -> None:
-    both = [shuffle_labels(R, STATES, ACTIONS), shuffle_labels(2 * R, STATES, ACTIONS)]
-    np.testing.assert_array_equal(make_model(rewards=both).rewards, [R, 2 * R])
+    labeled_rewards = [shuffle_labels(R, STATES, ACTIONS), shuffle_labels(2 * R, STATES, ACTIONS)]
+    np.testing.assert_array_equal(make_model(rewards=labeled_rewards).rewards, [R, 2 * R])
     parameters = pd.DataFrame({"cost": [1.0, 2.0]}, ["high", "low"])
     model = make_model(parameters=parameters)
     assert model.parameters["cost"].tolist() == [2.0, 1.0]

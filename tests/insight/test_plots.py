@@ -72,9 +72,9 @@ def test_heatmap_of_many_states_labels_some_of_them() -> None:
 # ---------------------------------------------------------------------- two named axes
 def make_shop(states: dict[str, Any]) -> mmdp.MMDP:
     def step(state: Any, action: Any, event: Any) -> Any:
-        left = np.maximum(state["stock"] - event["demand"], 0)
-        next_state = {**state, "stock": np.minimum(left + action["order"], 4)}
-        return next_state, 5 * (state["stock"] - left) - 3 * action["order"] - 0.1 * left
+        stock = np.maximum(state["stock"] - event["demand"], 0)
+        next_state = {**state, "stock": np.minimum(stock + action["order"], 4)}
+        return next_state, 5 * (state["stock"] - stock) - 3 * action["order"] - 0.1 * stock
 
     return mmdp.from_step(
         step,
@@ -130,8 +130,8 @@ def test_labels_of_words_are_whole_and_cover_no_others() -> None:
     legend = ax.figure.axes[0].get_legend()
     assert legend is not None
     assert [x.get_text()[3:] for x in legend.get_texts()] == names
-    inside = ax.figure.bbox
-    assert legend.get_window_extent().x1 <= inside.x1
+    figure_box = ax.figure.bbox
+    assert legend.get_window_extent().x1 <= figure_box.x1
 
 
 def test_a_notebook_names_the_values_of_a_cell() -> None:
@@ -173,8 +173,8 @@ def test_regret_distribution_counts_weights() -> None:
     bars: Any = plots.regret_distribution(regret, weights).patches
     edges = np.linspace(0, regret.max(), len(bars) + 1)
     for i, bar in enumerate(bars):
-        inside = (regret >= edges[i]) & ((regret < edges[i + 1]) | (i == len(bars) - 1))
-        assert bar.get_height() == pytest.approx(weights[inside].sum(), abs=1e-12)
+        is_in_bin = (regret >= edges[i]) & ((regret < edges[i + 1]) | (i == len(bars) - 1))
+        assert bar.get_height() == pytest.approx(weights[is_in_bin].sum(), abs=1e-12)
 
 
 def test_regret_of_nothing_is_drawn() -> None:
@@ -269,10 +269,10 @@ def test_an_old_file_survives_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     target = tmp_path / "r.png"
     target.write_bytes(b"old")
 
-    def broken(*_: object) -> bytes:
+    def raise_error(*_: object) -> bytes:
         raise RuntimeError("no drawing")
 
-    monkeypatch.setattr(plots, "to_png", broken)
+    monkeypatch.setattr(plots, "to_png", raise_error)
     with pytest.raises(RuntimeError):
         plots.save_figure(plots.regret_distribution([1.0]), target)
     assert target.read_bytes() == b"old"
@@ -291,8 +291,8 @@ def test_labels_of_a_frontier_cover_neither_points_nor_each_other() -> None:
     ax.figure.draw_without_rendering()  # type: ignore[union-attr]
     boxes = [text.get_window_extent() for text in ax.texts]
     assert [text.get_text() for text in ax.texts] == rows["objective"]
-    for box, others in ((box, [x for x in boxes if x is not box]) for box in boxes):
-        assert box.count_overlaps(others) == 0
+    for box, other_boxes in ((box, [x for x in boxes if x is not box]) for box in boxes):
+        assert box.count_overlaps(other_boxes) == 0
         for point in ax.transData.transform(np.array([rows["mean"], rows["tail"]]).T):
             assert not box.contains(*point)
     rows["mean"][4:], rows["tail"][4:] = [42463] * 2, [19792.0] * 2

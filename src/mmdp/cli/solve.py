@@ -401,7 +401,7 @@ def make_document(
         "out": out,
     }
     if out is None and getattr(solution.policy, "has_exact_returns", False):
-        document["policy"] = solution.policy.arrays
+        document["policy"] = solution.policy.defining_values
     return document
 
 

@@ -20,7 +20,19 @@ import os
 import sys
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, Unpack, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeGuard,
+    TypeVar,
+    Union,
+    Unpack,
+    cast,
+    get_args,
+    get_origin,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +41,7 @@ from mmdp.core.errors import InputError
 from mmdp.core.memory import check_memory
 from mmdp.core.text import did_you_mean, join_or, pluralize
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
 MAX_REPR_LENGTH = 30  # letters of a value that is shown; of others, the type
 
@@ -37,7 +49,7 @@ MAX_REPR_LENGTH = 30  # letters of a value that is shown; of others, the type
 class ValueConstraint(NamedTuple):
     """Condition on the values of a type, with its description in messages."""
 
-    is_satisfied: Callable[[Any], bool]
+    is_satisfied: Callable[[object], bool]
     description: str
 
 
@@ -64,7 +76,7 @@ WIDEST = 2**63  # whole numbers of numpy are below it
 def _make_array_constraint(ndim: int) -> ValueConstraint:
     """Make the constraint that a value is an array of numbers with ``ndim`` axes."""
 
-    def is_numeric_array(value: Any) -> bool:
+    def is_numeric_array(value: object) -> bool:
         try:
             array = np.asarray(value, np.float64)
         except (TypeError, ValueError):
@@ -76,7 +88,8 @@ def _make_array_constraint(ndim: int) -> ValueConstraint:
     )
 
 
-def _is_label(value: Any) -> bool:
+def _is_label(value: object) -> bool:
+    """Check whether a value can be a label: hashable, not None and not NaN."""
     return isinstance(value, Hashable) and value is not None and value == value  # not NaN
 
 
@@ -87,7 +100,7 @@ Array3D = Annotated[npt.ArrayLike, _make_array_constraint(3)]
 ARRAY_LIKE_TYPES = set(get_args(getattr(npt.ArrayLike, "__value__", npt.ArrayLike)))  # as below
 # modules that are loaded when they are used, by the name that annotations give them
 LAZY_MODULES = {"pd": "pandas", "Axes": "matplotlib.axes", "gymnasium": "gymnasium"}
-TYPE_DESCRIPTIONS: dict[Any, str] = {
+TYPE_DESCRIPTIONS: dict[object, str] = {
     type(None): "None",
     bool: "True or False",
     int: "a whole number",
@@ -104,7 +117,7 @@ TYPE_DESCRIPTIONS: dict[Any, str] = {
     list: "a list",
 }
 TYPE_REMEDIES = {"an MMDP": "use mmdp.load(path) for files"}
-NUMERIC_TYPES: dict[Any, Any] = {
+NUMERIC_TYPES: dict[object, type] = {
     bool: bool,
     int: numbers.Integral,
     float: numbers.Real,
@@ -144,7 +157,7 @@ def check_arguments(function: F) -> F:
     )
 
     @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> object:
         for unknown_name in () if has_var_keyword else kwargs.keys() - parameters.keys():
             raise InputError(f"{name}() has no argument {did_you_mean(unknown_name, parameters)}")
         hints, bound_arguments = (
@@ -160,7 +173,7 @@ def check_arguments(function: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
-def check_type(name: str, value: Any, hint: Any) -> None:
+def check_type(name: str, value: object, hint: object) -> None:
     """Raise InputError if a value is not of the type; ``name`` is that of the argument."""
     if is_of_type(value, hint):
         return
@@ -190,7 +203,7 @@ def check_type(name: str, value: Any, hint: Any) -> None:
     raise InputError(f"{name} must be {expected}, not {shown_value}", remedies)
 
 
-def _check_length(name: str, value: Any) -> None:
+def _check_length(name: str, value: object) -> None:
     """Refuse a range, or a dict with one, that would not fit into memory as an array."""
     for x in value.values() if type(value) is dict else [value]:
         if isinstance(x, range):
@@ -201,12 +214,12 @@ def _check_length(name: str, value: Any) -> None:
 
 # ---------------------------------------------------------------------- annotations
 @functools.cache
-def _get_type_hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _get_type_hints(function: Callable[..., object]) -> dict[str, object]:
     """Get the types of the parameters of a function, those of ``**options`` included."""
-    unwrapped = inspect.unwrap(function)
+    inner_function = inspect.unwrap(function)
     hints: dict[str, Any] = {}
-    module = sys.modules[unwrapped.__module__]
-    for parameter in inspect.signature(unwrapped).parameters.values():
+    module = sys.modules[inner_function.__module__]
+    for parameter in inspect.signature(inner_function).parameters.values():
         if parameter.annotation is parameter.empty or parameter.kind is parameter.VAR_POSITIONAL:
             continue
         hint = _resolve_annotation(parameter.annotation, module)
@@ -222,7 +235,7 @@ def _get_type_hints(function: Callable[..., Any]) -> dict[str, Any]:
     return hints
 
 
-def _resolve_annotation(annotation: Any, module: types.ModuleType) -> Any:
+def _resolve_annotation(annotation: object, module: types.ModuleType) -> Any:
     """Evaluate an annotation, most often text, to the type that it names."""
     annotation = getattr(annotation, "__forward_arg__", annotation)
     if not isinstance(annotation, str):
@@ -234,7 +247,7 @@ def _resolve_annotation(annotation: Any, module: types.ModuleType) -> Any:
     return eval(annotation, namespace)
 
 
-def _resolve_lazy_name(name: str) -> Any:
+def _resolve_lazy_name(name: str) -> object:
     """Find the object of a name that a module imports for type checkers only."""
     if name == "pd":
         return importlib.import_module("pandas")  # waits for a thread that is importing it
@@ -252,7 +265,7 @@ class UnloadedType:
     """Placeholder for a class of a module that is not loaded: no value is of it."""
 
 
-def _split_union(hint: Any) -> list[Any]:
+def _split_union(hint: object) -> list[Any]:
     """Split a union into its alternatives; all types like an array count as one."""
     hint = getattr(hint, "__value__", hint)  # of an alias, as some versions of numpy have them
     if get_origin(hint) not in (Union, types.UnionType):
@@ -263,7 +276,7 @@ def _split_union(hint: Any) -> list[Any]:
     return [y for x in alternatives for y in _split_union(x)]
 
 
-def _describe_type(hint: Any) -> str:
+def _describe_type(hint: object) -> str:
     """Describe a type as a message names it, such as "a whole number"."""
     origin, type_args = get_origin(hint) or hint, get_args(hint)
     if origin is Annotated:
@@ -281,7 +294,7 @@ def _describe_type(hint: Any) -> str:
 
 
 # ---------------------------------------------------------------------- values
-def is_of_type(value: Any, hint: Any) -> bool:
+def is_of_type(value: object, hint: object) -> bool:
     """Check whether a value is of a type, as far as that is cheap.
 
     >>> is_of_type(1, float), is_of_type(True, int), is_of_type(math.nan, float)
@@ -292,7 +305,8 @@ def is_of_type(value: Any, hint: Any) -> bool:
     return any(_is_of_alternative(value, alternative) for alternative in _split_union(hint))
 
 
-def _is_of_alternative(value: Any, hint: Any) -> bool:
+def _is_of_alternative(value: object, hint: Any) -> bool:
+    """Check whether a value is of a type that is not a union."""
     origin, type_args = get_origin(hint) or hint, get_args(hint)
     if origin in (Any, object) or isinstance(origin, TypeVar):
         return True
@@ -318,18 +332,21 @@ def _is_of_alternative(value: Any, hint: Any) -> bool:
     if origin is collections.abc.Mapping:
         is_mapping = isinstance(value, Mapping) or hasattr(value, "items")
         return is_mapping and all(
-            is_of_type(x, type_args[1]) for _, x in value.items() if type_args
+            is_of_type(x, type_args[1])
+            for _, x in cast("Mapping[object, object]", value).items()
+            if type_args
         )
     if origin in SEQUENCE_TYPES:
         return _is_sequence(value, origin, type_args)
     return isinstance(value, origin)
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> TypeGuard[int]:
+    """Check whether a value is a whole number; True and False are not."""
     return isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
 
 
-def _is_array_like(value: Any) -> bool:
+def _is_array_like(value: object) -> bool:
     """Check whether a value is like an array of one shape, or a mapping by labels."""
     if value is None or callable(value) or isinstance(value, (str, bytes, bool, np.bool_)):
         return False
@@ -343,7 +360,7 @@ def _is_array_like(value: Any) -> bool:
         return any(hasattr(x, "items") for x in value)
 
 
-def _is_sequence(value: Any, origin: Any, type_args: tuple[Any, ...]) -> bool:
+def _is_sequence(value: object, origin: object, type_args: tuple[object, ...]) -> bool:
     """Check whether a value is iterable with items of the type; arrays and columns count.
 
     A mapping is an Iterable of its keys, such as labels, but no Sequence.
@@ -367,5 +384,5 @@ def _is_sequence(value: Any, origin: Any, type_args: tuple[Any, ...]) -> bool:
         return len(value) == len(type_args) and all(is_of_type(x, y) for x, y in pairs)
     if not type_args or type_args[0] in (Any, object):
         return True
-    some = value[:1] if isinstance(value, range) else value  # all of a range are alike
-    return all(is_of_type(x, type_args[0]) for x in some)
+    items = value[:1] if isinstance(value, range) else value  # all of a range are alike
+    return all(is_of_type(x, type_args[0]) for x in items)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
@@ -217,7 +217,7 @@ class CertificateSearch:
                 context.best_value,
             )
         unrestricted_context.callback = None if self.callback is None else self._make_callback()
-        n_init: Any = "auto" if unrestricted_context.best_policy is None else 1
+        n_init: int | Literal["auto"] = "auto" if unrestricted_context.best_policy is None else 1
         try:
             result = Exact(rel_gap=OPTIMALITY_GAP, n_init=n_init, polish_time=0.0).run(
                 unrestricted_context
@@ -228,7 +228,10 @@ class CertificateSearch:
         bounds = result.details.get(
             "root_bounds", {"oracle": float(evaluation.oracle @ evaluation.weights)}
         )
-        details: dict[str, Any] = {"bounds_by_method": bounds, "n_nodes": result.details["n_nodes"]}
+        details: dict[str, object] = {
+            "bounds_by_method": bounds,
+            "n_nodes": result.details["n_nodes"],
+        }
         if result.status is Status.INTERRUPTED:
             accept_interrupt()
             details["is_interrupted"] = True
@@ -282,7 +285,7 @@ class CertificateSearch:
 
         def report_progress(progress: Progress) -> None:
             bound = min(progress.bound, earlier_value)
-            elapsed = solution.seconds + earlier_seconds + progress.elapsed
+            elapsed_seconds = solution.seconds + earlier_seconds + progress.elapsed
             callback(
                 Progress(
                     stage=solution.method,
@@ -290,7 +293,7 @@ class CertificateSearch:
                     value=value,
                     best_value=value,
                     bound=bound,
-                    elapsed=elapsed,
+                    elapsed=elapsed_seconds,
                 )
             )
 

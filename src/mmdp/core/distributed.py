@@ -116,6 +116,7 @@ def _find_address(n_processes: int) -> str | None:
 
 
 def _initialize_jax(address: str | None, index: int, count: int, heartbeat_timeout: int) -> None:
+    """Join the processes of jax, and record the shard of this one."""
     global _current_shard
     import jax
 

@@ -28,13 +28,14 @@ def memory_here() -> int:
 
 
 def check_memory(
-    size: int, what: str, remedies: Iterable[str | Remedy] = (), models: int = 0
+    size: int, description: str, remedies: Iterable[str | Remedy] = (), models: int = 0
 ) -> None:
     """Refuse arrays of ``size`` bytes that do not fit next to ``models`` bytes of models."""
-    here = memory_here()
-    if size + models > here:
+    memory_limit = memory_here()
+    if size + models > memory_limit:
         more = f" on top of the {format_bytes(models)} of the models" if models else ""
         raise MemoryLimitError(
-            f"{what} would take {format_bytes(size)}{more}; this machine has {format_bytes(here)}",
+            f"{description} would take {format_bytes(size)}{more}; this machine has "
+            f"{format_bytes(memory_limit)}",
             remedies,
         )

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from mmdp.core import notebook
 from mmdp.core.arguments import NonNegativeInt, PositiveInt, check_arguments
 from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.kernels.problem import (
+    PolicyTable,
     Problem,
     Shard,
     Storage,
@@ -50,6 +51,15 @@ from mmdp.core.kernels.rewards import (
     reorder_rewards,
 )
 from mmdp.core.kernels.storage import CustomStorage
+from mmdp.core.shapes import (
+    ActionMask,
+    InitialArray,
+    ModelMatrix,
+    ModelVector,
+    RewardArray,
+    TerminalArray,
+    TransitionArray,
+)
 from mmdp.core.text import TimeLabels, format_bytes, pluralize, summarize_labels
 from mmdp.core.transitions import (
     MAX_DENSE_BYTES,
@@ -101,6 +111,30 @@ class Evidence(NamedTuple):
     prior: Mapping[str, Any]
 
 
+class StepFunctions(Protocol):
+    """The functions that models were built from: :class:`mmdp.data.functions.step.StepSpec`."""
+
+    @property
+    def grid_axes(self) -> tuple[str, ...]:
+        """Names of the state axes that are grids."""
+        ...
+
+    def select_models(self, models: npt.NDArray[np.int64]) -> StepFunctions:
+        """Make the functions of some of the models, by id."""
+        ...
+
+    def simulate_off_grid(
+        self,
+        model: MMDP,
+        policy_table: PolicyTable,
+        n_episodes: int,
+        seed: int,
+        add_terminal: bool,
+    ) -> Array:
+        """Simulate the returns (M, n_episodes) of a policy between the points of the grids."""
+        ...
+
+
 class ModelData(NamedTuple):
     """The checked arrays and fields of a model; copies and pickles need nothing else."""
 
@@ -110,7 +144,7 @@ class ModelData(NamedTuple):
     fields: ModelFields
     horizon: int | None
     shard: Shard | None = None
-    step_spec: Any = None  # the step function of from_step, in memory only
+    step_spec: StepFunctions | None = None  # of from_step, in memory only
     evidence: Evidence | None = None
 
 
@@ -190,10 +224,10 @@ class MMDP:
     @check_arguments
     def __init__(
         self,
-        transitions: Any,
-        rewards: Any = None,
+        transitions: object,
+        rewards: object = None,
         *,
-        next_rewards: Any = None,
+        next_rewards: object = None,
         initial: npt.ArrayLike | None = None,
         weights: npt.ArrayLike | None = None,
         discount: float = 1.0,
@@ -208,7 +242,7 @@ class MMDP:
         parameters: Mapping[str, npt.ArrayLike] | None = None,
         name: str | None = None,
         citation: str | None = None,
-        time_labels: Any = None,
+        time_labels: object = None,
         unit: str | None = None,
         quantity: str | None = None,
     ) -> None:
@@ -224,25 +258,25 @@ class MMDP:
             sparse_transitions = dense_to_transitions(
                 as_float_array(aligned_transitions, "transitions"), storage
             )
-        raw_fields = ModelFields(
-            initial,
-            weights,
-            discount,
-            terminal,
-            allowed,
-            model_transitions,
-            states,
-            actions,
-            models,
-            allow_missing,
-            parameters,
-            name,
-            citation,
-            time_labels,
-            unit,
-            quantity,
-        )
-        fields = raw_fields.parse(sparse_transitions.shape, None)
+        arguments = {
+            "initial": initial,
+            "weights": weights,
+            "discount": discount,
+            "terminal": terminal,
+            "allowed": allowed,
+            "model_transitions": model_transitions,
+            "states": states,
+            "actions": actions,
+            "models": models,
+            "allow_missing": allow_missing,
+            "parameters": parameters,
+            "name": name,
+            "citation": citation,
+            "time_labels": time_labels,
+            "unit": unit,
+            "quantity": quantity,
+        }
+        fields = ModelFields.parse(arguments, sparse_transitions.shape)
         expected_rewards, pattern_rewards = parse_rewards(
             rewards, next_rewards, sparse_transitions, fields
         )
@@ -268,7 +302,7 @@ class MMDP:
         shape: tuple[int, int, int],
         horizon: PositiveInt | None = None,
         storage: StorageOption = "auto",
-        **fields: Any,
+        **fields: object,
     ) -> MMDP:
         """Build from one entry per transition (ids from 0), without any dense array.
 
@@ -302,7 +336,7 @@ class MMDP:
         )
         if pattern_rewards is not None and rewards is not None:
             raise InputError("give rewards per transition or per (state, action), not both")
-        parsed_fields = ModelFields(**check_field_names(fields)).parse(shape, None)
+        parsed_fields = ModelFields.parse(check_field_names(fields), shape)
         if pattern_rewards is None:
             expected_rewards, pattern_rewards = parse_rewards(
                 rewards, None, sparse_transitions, parsed_fields
@@ -319,7 +353,7 @@ class MMDP:
         *,
         next_rewards: Array | None = None,
         shard: Shard | None = None,
-        **fields: Any,
+        **fields: object,
     ) -> MMDP:
         """Build from a shared pattern with arrays in the kernels' layout, models last.
 
@@ -341,7 +375,7 @@ class MMDP:
             horizon = len(rewards) if rewards is not None and len(rewards) > 1 else None
             transitions = _storage_to_sparse(transitions, horizon)
         check_pattern(transitions, rewards, next_rewards)
-        parsed_fields = ModelFields(**check_field_names(fields)).parse(transitions.shape, shard)
+        parsed_fields = ModelFields.parse(check_field_names(fields), transitions.shape, shard)
         return cls._from_data(
             _check_data(transitions, rewards, next_rewards, parsed_fields, shard, custom_storage)
         )
@@ -358,12 +392,14 @@ class MMDP:
 
     def __setstate__(self, state: ModelData) -> None:
         fields, n_states = state.fields, state.rewards.shape[1]
+        allowed = fields.allowed
+        assert allowed is not None
         initial = np.full(n_states, 1 / n_states) if fields.initial is None else fields.initial
         initial = np.ascontiguousarray(np.atleast_2d(initial).T)
         problem = Problem(
             state.storage,
             state.rewards,
-            fields.allowed[None],
+            allowed[None],
             initial,
             fields.weights,
             fields.discount,
@@ -379,7 +415,7 @@ class MMDP:
         for array in (*self._collect_arrays(), *field_arrays):
             array.setflags(write=False)  # unpickled arrays are writable
 
-    def _collect_arrays(self) -> list[npt.NDArray[Any]]:
+    def _collect_arrays(self) -> list[npt.NDArray[np.generic]]:
         """List all arrays of the transitions and rewards."""
         x = self._problem
         candidates = (*x, get_stored_array(x.r), *x.storage.get_arrays(), self._data.next_rewards)
@@ -399,6 +435,7 @@ class MMDP:
 
     @property
     def n_models(self) -> int:
+        """Number of models, M."""
         return self._problem.n_models
 
     @property
@@ -409,10 +446,12 @@ class MMDP:
 
     @property
     def n_states(self) -> int:
+        """Number of states, S."""
         return self._problem.n_states
 
     @property
     def n_actions(self) -> int:
+        """Number of actions, A."""
         return self._problem.n_actions
 
     @property
@@ -427,10 +466,12 @@ class MMDP:
 
     @property
     def name(self) -> str | None:
+        """Name of the problem; None without."""
         return self._data.fields.name
 
     @property
     def citation(self) -> str | None:
+        """Citation of the source of the problem; None without."""
         return self._data.fields.citation
 
     @property
@@ -455,7 +496,7 @@ class MMDP:
         return self._data.fields.quantity
 
     @property
-    def step_spec(self) -> Any:
+    def step_spec(self) -> StepFunctions | None:
         """Step function of :func:`mmdp.from_step`, in the process that built it; None otherwise."""
         return self._data.step_spec
 
@@ -466,10 +507,11 @@ class MMDP:
 
     @property
     def discount(self) -> float:
+        """Discount factor gamma per decision, from 0 to 1."""
         return self._problem.discount
 
     @property
-    def initial(self) -> Array:
+    def initial(self) -> InitialArray:
         """Initial distribution mu (S,); (M, S) if the models differ."""
         x = self._problem
         return x.initial[:, 0] if x.has_common_initial else x.initial.T
@@ -480,12 +522,12 @@ class MMDP:
         return self._data.fields.initial is not None
 
     @property
-    def weights(self) -> Array:
+    def weights(self) -> ModelVector:
         """Model probabilities lambda (M,)."""
         return self._problem.weights
 
     @property
-    def allowed(self) -> npt.NDArray[np.bool_]:
+    def allowed(self) -> ActionMask:
         """Mask of allowed actions (S, A)."""
         return self._problem.allowed[0]
 
@@ -516,7 +558,7 @@ class MMDP:
         return masked_visits if masked_visits.any() else visits
 
     @property
-    def terminal(self) -> Array:
+    def terminal(self) -> TerminalArray:
         """Terminal value of each state (M, S)."""
         return self._problem.terminal.T
 
@@ -526,13 +568,13 @@ class MMDP:
         return self._problem.model_transitions is not None
 
     @property
-    def model_transitions(self) -> Array:
+    def model_transitions(self) -> ModelMatrix:
         """Probability that a model follows another (M, M); the identity if models do not switch."""
         K = self._problem.model_transitions
         return np.eye(self.n_models) if K is None else K
 
     @property
-    def rewards(self) -> Array:
+    def rewards(self) -> RewardArray:
         """Expected reward of each action, (M, S, A) or (T, M, S, A); 0 if not allowed."""
         return self._broadcast_time(np.moveaxis(np.asarray(self._problem.r), -1, 1))
 
@@ -552,20 +594,23 @@ class MMDP:
         return self._data.next_rewards
 
     @property
-    def parameters(self) -> dict[str, Array]:
+    def parameters(self) -> dict[str, ModelVector]:
         """Uncertain parameters that each model was built from: name to (M,) array."""
         return dict(self._data.fields.parameters)
 
     @property
     def state_labels(self) -> tuple[str, ...]:
+        """Labels of the states, or their ids as text."""
         return self.label_index("state").names
 
     @property
     def action_labels(self) -> tuple[str, ...]:
+        """Labels of the actions, or their ids as text."""
         return self.label_index("action").names
 
     @property
     def model_labels(self) -> tuple[str, ...]:
+        """Labels of the models, or their ids as text."""
         return self.label_index("model").names
 
     @property
@@ -595,12 +640,12 @@ class MMDP:
         return sum(array.nbytes for array in self._collect_arrays())
 
     @property
-    def transitions(self) -> Array:
+    def transitions(self) -> TransitionArray:
         """Dense (M, S, A, S') or (T, M, S, A, S') transitions; refused over 2 GiB."""
         return self._to_dense(self._problem.p)
 
     @property
-    def next_rewards(self) -> Array | None:
+    def next_rewards(self) -> TransitionArray | None:
         """Dense rewards per next state if they differ between next states, else None."""
         pattern_rewards = self._data.next_rewards
         return None if pattern_rewards is None else self._to_dense(pattern_rewards)
@@ -637,6 +682,7 @@ class MMDP:
         return matrix
 
     def _to_dense(self, values: Array) -> Array:
+        """Expand values on the sparsity pattern to a dense array, if it fits into memory."""
         shape = (len(values), self.n_states, self.n_actions, self.n_states, values.shape[2])
         if not self._problem.is_dense:
             size = int(np.prod(shape, dtype=np.int64)) * 8
@@ -659,7 +705,7 @@ class MMDP:
         return np.broadcast_to(array, (self.horizon, *array.shape[1:]))
 
     # ---------------------------------------------------------------- changed copies
-    def with_step_spec(self, step_spec: Any) -> MMDP:
+    def with_step_spec(self, step_spec: StepFunctions | None) -> MMDP:
         """Return the same model with its step function (see :func:`mmdp.from_step`)."""
         return MMDP._from_data(self._data._replace(step_spec=step_spec))
 
@@ -693,9 +739,7 @@ class MMDP:
             name: changes.pop(name) for name in ("rewards", "next_rewards") if name in changes
         }
         sparse_transitions, custom_storage = self._to_sparse(data.storage)
-        fields = data.fields._replace(**changes).parse(
-            sparse_transitions.shape, shard, field_names=changes
-        )
+        fields = data.fields.parse_changes(changes, sparse_transitions.shape, shard)
         if not rewards and {"allowed", "allow_missing"}.isdisjoint(changes):
             _check_not_sharded_switching(fields, shard)
             invalidating_names = {"terminal", "model_transitions"} & set(
@@ -720,24 +764,20 @@ class MMDP:
         transform: Callable[[Array], Array],
         rewards: Rewards,
         pattern_rewards: Array | None,
-        **changes: Any,
+        **changes: object,
     ) -> MMDP:
         """Make an MMDP of transformed models in the same storage, without checks.
 
         ``transform``: see :meth:`mmdp.core.kernels.problem.Storage.map_models`.
         """
-        fields = self._data.fields._replace(**changes)
         shape = (rewards.shape[3], self.n_states, self.n_actions)
-        parsed_fields, storage = (
-            fields.parse(shape, None, field_names=changes),
-            self._data.storage.map_models(transform),
-        )
+        fields = self._data.fields.parse_changes(changes, shape)
         return MMDP._from_data(
             ModelData(
-                storage,
+                self._data.storage.map_models(transform),
                 rewards,
                 pattern_rewards,
-                parsed_fields,
+                fields,
                 self.horizon,
                 evidence=self.evidence,
             )
@@ -745,7 +785,7 @@ class MMDP:
 
     @check_arguments
     def subset(
-        self, models: int | str | Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice
+        self, models: int | str | Sequence[int] | Sequence[str] | npt.NDArray[np.generic] | slice
     ) -> MMDP:
         """Return the MMDP with some of the models, their weights scaled to sum to 1.
 
@@ -795,9 +835,9 @@ class MMDP:
     @check_arguments
     def update(
         self,
-        state: Any,
-        action: Any = None,
-        next_state: Any = None,
+        state: object,
+        action: object = None,
+        next_state: object = None,
         *,
         time: NonNegativeInt | None = None,
         initial: Literal["last"] | None = None,
@@ -948,7 +988,7 @@ class MMDP:
         new_fields = fields._replace(
             initial=None if fields.initial is None else fields.initial[..., s],
             terminal=np.array(fields.terminal[:, s], order="F"),
-            allowed=fields.allowed[np.ix_(s, a)],
+            allowed=self.allowed[np.ix_(s, a)],
             states=None if fields.states is None else tuple(fields.states[i] for i in s),
             actions=None if fields.actions is None else tuple(fields.actions[i] for i in a),
         )
@@ -1056,7 +1096,7 @@ class MMDP:
             digest.update((x.model_transitions + 0).tobytes())
         return digest.hexdigest()
 
-    def _find_model_indices(self, models: Any) -> npt.NDArray[np.int64]:
+    def _find_model_indices(self, models: npt.ArrayLike | slice) -> npt.NDArray[np.int64]:
         """Convert model numbers, labels, a slice or a mask to model indices."""
         if isinstance(models, slice):
             indices = np.arange(self.n_models)[models]
@@ -1220,6 +1260,7 @@ def _check_data(
 
 
 def _check_not_sharded_switching(fields: ModelFields, shard: Shard | None) -> None:
+    """Refuse shards of models that switch."""
     if fields.model_transitions is not None and shard is not None:
         raise InputError(
             "models that switch cannot be divided into shards; load all of them in one process"

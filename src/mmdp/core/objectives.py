@@ -5,18 +5,18 @@ weights lambda (M,) of the models into one number, which :func:`mmdp.solve` maxi
 good, so the bad tail is the *lower* one. alpha is the weight of that tail: ``CVaR(0.1)`` is the
 mean over the worst tenth of the models.
 
-=======================  =====================  ===============================================
-objective                as text                value
-=======================  =====================  ===============================================
-Mean()                   ``mean``               sum_m lambda_m rho_m
-CVaR(alpha)              ``cvar:0.1``           mean over the worst share alpha of the models
-VaR(alpha)               ``var:0.1``            the alpha-quantile
-EVaR(alpha)              ``evar:0.1``           sup_b -1/b log(sum lambda exp(-b rho) / alpha)
-Entropic(beta)           ``entropic:0.01``      -1/beta log(sum lambda exp(-beta rho))
-WorstCase()              ``worst``              min_m rho_m
-MeanCVaR(alpha, w)       ``mean-cvar:0.1:0.5``  w * mean + (1 - w) * CVaR
-Custom(function)         only in Python         function(returns, weights)
-=======================  =====================  ===============================================
+=========================  =====================  ===============================================
+objective                  as text                value
+=========================  =====================  ===============================================
+Mean()                     ``mean``               sum_m lambda_m rho_m
+CVaR(alpha)                ``cvar:0.1``           mean over the worst share alpha of the models
+VaR(alpha)                 ``var:0.1``            the alpha-quantile
+EVaR(alpha)                ``evar:0.1``           sup_b -1/b log(sum lambda exp(-b rho) / alpha)
+Entropic(beta)             ``entropic:0.01``      -1/beta log(sum lambda exp(-beta rho))
+WorstCase()                ``worst``              min_m rho_m
+MeanCVaR(alpha, w)         ``mean-cvar:0.1:0.5``  w * mean + (1 - w) * CVaR
+CustomObjective(function)  only in Python         function(returns, weights)
+=========================  =====================  ===============================================
 
 ``on_regret()``, as text ``regret:worst``, takes rho_m - rho*_m in place of rho_m. rho*_m is the
 return of the policy that is optimal for model m alone, so the value is zero or negative.
@@ -27,7 +27,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields, replace
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ from mmdp.core.text import did_you_mean
 
 __all__ = [
     "CVaR",
-    "Custom",
+    "CustomObjective",
     "EVaR",
     "Entropic",
     "Mean",
@@ -164,10 +165,12 @@ class Mean(Objective):
     sentence_template: ClassVar[str] = "The mean over the models."
 
     def value(self, returns: Array, weights: Array) -> Array:
+        """Compute the mean return over the models."""
         values: Array = returns @ weights
         return values
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
+        """Compute the dual density, 1 for all models."""
         return np.ones_like(returns)
 
 
@@ -185,6 +188,7 @@ class TailObjective(Objective):
             )
 
     def continuation_path(self, weights: Array) -> list[Objective]:
+        """List the same objective with wider tails, the widest first."""
         wider_alphas = (factor * self.alpha for factor in CONTINUATION_FACTORS)
         return [replace(self, alpha=alpha) for alpha in wider_alphas if alpha < 1]
 
@@ -194,7 +198,8 @@ class CVaR(TailObjective):
     """The mean return over the worst models, whose weights add up to alpha.
 
     CVaR_alpha = min sum_m lambda_m xi_m rho_m over 0 <= xi <= 1 / alpha, sum lambda xi = 1. The
-    tail is the lower one, and alpha is its weight: 0.1 is the worst tenth, 1 is the mean.
+    tail is the lower one, and alpha is its weight: 0.1 is the worst tenth, 1 is the mean
+    (Rockafellar and Uryasev 2000).
 
     >>> CVaR(0.5).value(np.array([[0.0, 10.0, 20.0, 30.0]]), np.full(4, 0.25))
     array([5.])
@@ -205,9 +210,11 @@ class CVaR(TailObjective):
     sentence_template: ClassVar[str] = "The mean over the worst {alpha} of the models, by weight."
 
     def value(self, returns: Array, weights: Array) -> Array:
+        """Compute the mean return over the worst share alpha of the models."""
         return _tail_mean(self.alpha, returns, weights)
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
+        """Compute the dual density: 1 / alpha in the worst tail, 0 elsewhere."""
         return _tail_density(self.alpha, returns, weights)
 
 
@@ -230,9 +237,11 @@ class VaR(TailObjective):
     is_concave = False
 
     def value(self, returns: Array, weights: Array) -> Array:
+        """Compute the alpha-quantile of the returns."""
         return weighted_quantile(returns, weights, self.alpha)
 
     def continuation_path(self, weights: Array) -> list[Objective]:
+        """List the CVaR of wider tails and of the same one, the widest first."""
         tail = CVaR(self.alpha)
         return [*tail.continuation_path(weights), tail]
 
@@ -243,7 +252,8 @@ class EVaR(TailObjective):
 
     EVaR_alpha = sup_{beta > 0} -1/beta log(sum lambda exp(-beta rho) / alpha)
     = min sum lambda xi rho over KL(xi lambda || lambda) <= -log alpha. alpha is the weight of the
-    lower tail, as for CVaR. EVaR is at most CVaR_alpha and at least the worst case.
+    lower tail, as for CVaR. EVaR is at most CVaR_alpha and at least the worst case (Ahmadi-Javid
+    2012).
 
     >>> round(float(EVaR(0.5).value(np.array([0.0, 10.0, 20.0, 30.0]), np.full(4, 0.25))), 4)
     2.9577
@@ -257,6 +267,7 @@ class EVaR(TailObjective):
     )
 
     def value(self, returns: Array, weights: Array) -> Array:
+        """Compute the entropic value at risk, at its optimal temperature."""
         min_returns = _min_return(returns, weights)
         temperature, excess_returns = (
             self._find_temperature(returns - min_returns, weights),
@@ -267,6 +278,7 @@ class EVaR(TailObjective):
         return returns @ weights if self.alpha == 1 else values
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
+        """Compute the dual density: the Gibbs density at the optimal temperature."""
         if self.alpha == 1:
             return np.ones_like(returns)
         excess_returns = returns - _min_return(returns, weights)
@@ -338,6 +350,7 @@ class Entropic(Objective):
             raise InputError(f"beta must be a positive number, not {self.beta!r}")
 
     def value(self, returns: Array, weights: Array) -> Array:
+        """Compute -1/beta log(sum lambda exp(-beta rho)) without overflow."""
         xp = _get_array_module(returns)
         log_weights = xp.log(xp.where(weights > 0, weights, 1.0))
         terms = xp.where(weights > 0, log_weights - self.beta * returns, -np.inf)
@@ -348,6 +361,7 @@ class Entropic(Objective):
         return values
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
+        """Compute the dual density: the Gibbs density of the returns."""
         return _gibbs_density(self.beta * (returns - _min_return(returns, weights)), weights)[0]
 
     def penalty(self, xi: Array, weights: Array) -> float:
@@ -361,6 +375,7 @@ class Entropic(Objective):
         return (float(_kl_divergence(xi, weights)[..., 0]) + error) / self.beta
 
     def continuation_path(self, weights: Array) -> list[Objective]:
+        """List the same objective with smaller beta, the smallest first."""
         return [Entropic(self.beta / factor) for factor in CONTINUATION_FACTORS]
 
 
@@ -379,9 +394,11 @@ class WorstCase(Objective):
     sentence_template: ClassVar[str] = "The worst of the models."
 
     def value(self, returns: Array, weights: Array) -> Array:
+        """Compute the smallest return of a model with positive weight."""
         return _min_return(returns, weights)[..., 0]
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
+        """Compute the dual density: all weight on the worst model."""
         xp = _get_array_module(returns)
         worst_model = xp.where(weights > 0, returns, np.inf).argmin(axis=-1)[..., None]
         xi: Array = xp.where(
@@ -390,6 +407,7 @@ class WorstCase(Objective):
         return xi
 
     def continuation_path(self, weights: Array) -> list[Objective]:
+        """List the CVaR of tails wider than one model, the widest first."""
         return CVaR(float(weights[weights > 0].min())).continuation_path(weights)
 
 
@@ -420,11 +438,13 @@ class MeanCVaR(TailObjective):
             )
 
     def value(self, returns: Array, weights: Array) -> Array:
+        """Compute the weighted mean of the mean return and CVaR."""
         cvar = _tail_mean(self.alpha, returns, weights)
         values: Array = self.mean_weight * (returns @ weights) + (1 - self.mean_weight) * cvar
         return values
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
+        """Compute the dual density: the weighted mean of 1 and the density of CVaR."""
         return self.mean_weight + (1 - self.mean_weight) * _tail_density(
             self.alpha, returns, weights
         )
@@ -432,13 +452,13 @@ class MeanCVaR(TailObjective):
 
 @check_arguments
 @dataclass(frozen=True)
-class Custom(Objective):
+class CustomObjective(Objective):
     """A function of your own: values (...) from returns (..., M) and weights (M,).
 
     Bounds hold only if the value never falls when a return rises. If so, say ``is_monotone=True``.
     None means "not known"; then, and if it is False, bounds are refused.
 
-    >>> middle = Custom(lambda returns, weights: np.median(returns, axis=-1))
+    >>> middle = CustomObjective(lambda returns, weights: np.median(returns, axis=-1))
     >>> middle.value(np.array([[1.0, 2.0, 9.0]]), np.full(3, 1 / 3))
     array([2.])
     """
@@ -454,6 +474,7 @@ class Custom(Objective):
             raise InputError(f"an objective is a function, not {self.function!r}")
 
     def value(self, returns: Array, weights: Array) -> Array:
+        """Call the function, and check the shape and type of what it returns."""
         # copies, which the function may change
         values = np.asarray(self.function(np.array(returns), np.array(weights)))
         if values.shape != returns.shape[:-1]:
@@ -473,10 +494,12 @@ class Custom(Objective):
 
     @property
     def name(self) -> str:
+        """Name of the user's function, or of its type if it has none."""
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     @property
     def sentence(self) -> str:
+        """Definition of the objective as a sentence."""
         return f"The function {self.name} of the returns and the weights."
 
     def __str__(self) -> str:
@@ -509,27 +532,34 @@ class Regret(Objective):
             object.__setattr__(self, flag, getattr(self.inner, flag))
 
     def value(self, returns: Array, weights: Array) -> Array:
+        """Compute the inner objective; ``returns`` are relative to those of the model optima."""
         return self.inner.value(returns, weights)
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
+        """Compute the dual density of the inner objective at relative returns."""
         return self.inner.dual_density(returns, weights)
 
     def penalty(self, xi: Array, weights: Array) -> float:
+        """Compute the penalty of the inner objective."""
         return self.inner.penalty(xi, weights)
 
     def continuation_path(self, weights: Array) -> list[Objective]:
+        """List the regret forms of the inner objective's easier objectives."""
         return [Regret(objective) for objective in self.inner.continuation_path(weights)]
 
     @property
     def compilable_form(self) -> Objective | None:
+        """Form of the inner objective that jax can compile; None if there is none."""
         return self.inner.compilable_form
 
     @property
     def name(self) -> str:
+        """Name of the inner objective, "of regret"."""
         return f"{self.inner.name} of regret"
 
     @property
     def sentence(self) -> str:
+        """Definition of the objective as a sentence."""
         return (
             f"{self.inner.sentence[:-1]}, of what each loses against its own optimal policy, as a "
             "negative number."
@@ -561,7 +591,7 @@ def as_objective(objective: str | Objective | ObjectiveFunction) -> Objective:
             f"write mmdp.objectives.{objective.__name__}({argument_names})"
         )
     if not isinstance(objective, str):
-        return Custom(objective)  # type: ignore[arg-type]
+        return CustomObjective(objective)  # type: ignore[arg-type]
     key, *parameter_texts = objective.strip().lower().split(":")
     if key == "regret" and parameter_texts:
         return Regret(as_objective(":".join(parameter_texts)))
@@ -584,6 +614,7 @@ def as_objective(objective: str | Objective | ObjectiveFunction) -> Objective:
 
 
 def _describe_grammar() -> str:
+    """Describe how objectives are written as text, for messages."""
     return f"write one of {EXAMPLE_TEXTS}, or regret: before it"
 
 
@@ -599,12 +630,12 @@ def weighted_quantile(returns: Array, weights: Array, level: float) -> Array:
 
 
 # ---------------------------------------------------------------------- parts
-def _get_array_module(x: Any) -> Any:
+def _get_array_module(x: npt.NDArray[np.generic]) -> ModuleType:
     """Get numpy, or the module with the same functions for arrays of another library."""
     return np if isinstance(x, np.ndarray) else x.__array_namespace__()
 
 
-def _stable_argsort(x: Any) -> npt.NDArray[np.intp]:
+def _stable_argsort(x: npt.NDArray[np.generic]) -> npt.NDArray[np.intp]:
     """Sort along the last axis; return indices (..., M), equal ones in their order."""
     order: npt.NDArray[np.intp] = (
         np.argsort(x, axis=-1, kind="stable") if _get_array_module(x) is np else x.argsort(axis=-1)
@@ -688,4 +719,5 @@ def _kl_divergence(xi: Array, weights: Array) -> Array:
 
 
 def _format_percent(fraction: float) -> str:
+    """Format a fraction as a percentage."""
     return f"{100 * fraction:.6g}%"

@@ -167,7 +167,7 @@ def run_simulation(
     )
 
 
-def _truncate_horizon(horizon: float, model: MMDP) -> tuple[int, dict[str, Any]]:
+def _truncate_horizon(horizon: float, model: MMDP) -> tuple[int, dict[str, object]]:
     """Choose the number of decisions to simulate, and the details of an infinite horizon."""
     if horizon < math.inf:
         return int(horizon), {}
@@ -182,7 +182,7 @@ def _truncate_horizon(horizon: float, model: MMDP) -> tuple[int, dict[str, Any]]
 def _make_evaluation(
     returns: Array,
     model: MMDP,
-    details: Mapping[str, Any],
+    details: Mapping[str, object],
     independent_returns: Array | None = None,
     strata: _Strata | None = None,
 ) -> Evaluation:
@@ -209,7 +209,7 @@ def _simulate_in_python(
     horizon: int,
     n_episodes: int | None,
     seed: int | None,
-    truncation: dict[str, Any],
+    truncation: dict[str, object],
 ) -> Evaluation:
     """Simulate a policy of any class, decision by decision in Python."""
     n_per_model = _choose_n_episodes(
@@ -234,7 +234,7 @@ def _simulate_off_grid(
     horizon: int,
     n_episodes: int | None,
     seed: int | None,
-    truncation: dict[str, Any],
+    truncation: dict[str, object],
 ) -> Evaluation:
     """Simulate episodes of the step function that the model was built from."""
     if model.step_spec is None:

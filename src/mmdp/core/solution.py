@@ -26,6 +26,7 @@ from mmdp.core.objectives import (
 )
 from mmdp.core.policies import Markov, MarkovPolicy, Policy, PolicyClass, StationaryPolicy
 from mmdp.core.policies.markov import TablePolicy
+from mmdp.core.shapes import ModelActionTable, ModelVector
 from mmdp.core.text import (
     ROUNDING_RTOL,
     format_bound,
@@ -182,7 +183,7 @@ class Provenance:
     """The method, options and version of a result: enough to compute it again."""
 
     method: str
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     horizon: float  # the number of decisions, infinite if there is no last one
     backend: str
     seed: int | None
@@ -208,16 +209,16 @@ class Evaluation:
     (15.0, 5.0, 10.0, 0.0)
     """
 
-    returns: Array
-    weights: Array
-    standard_errors: Array | None = None
+    returns: ModelVector
+    weights: ModelVector
+    standard_errors: ModelVector | None = None
     model_labels: tuple[str, ...] | None = None
     provenance: Provenance | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     unit: str | None = None  # of the returns, if the model says it
-    _compute_oracle: Callable[[], Array] | None = field(default=None, repr=False)
+    _compute_oracle: Callable[[], ModelVector] | None = field(default=None, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Keep the returns of the oracle for pickle, in place of the models that give them."""
         if self._compute_oracle is None:
             return self.__dict__
@@ -277,16 +278,14 @@ class Evaluation:
         return mean, math.hypot(between_models, self.stderr, other.stderr)
 
     @check_arguments
-    def quantile(self, level: Probability) -> float:
-        """Find the smallest return x such that P(return <= x) >= level."""
-        if not 0 <= level <= 1:
-            raise InputError(f"level={level} is not a number from 0 to 1")
-        return float(weighted_quantile(self.returns, self.weights, level))
+    def quantile(self, alpha: Probability) -> float:
+        """Find the smallest return x such that P(return <= x) >= alpha."""
+        return float(weighted_quantile(self.returns, self.weights, alpha))
 
     @check_arguments
-    def cvar(self, level: float) -> float:
-        """Compute the mean return over the worst share ``level`` of the models (1: the mean)."""
-        return self.value(CVaR(level))
+    def cvar(self, alpha: float) -> float:
+        """Compute the mean return over the worst share ``alpha`` of the models (1: the mean)."""
+        return self.value(CVaR(alpha))
 
     @check_arguments
     def value(self, objective: str | Objective | ObjectiveFunction) -> float:
@@ -304,7 +303,7 @@ class Evaluation:
         return float(resolved_objective.value(relative_returns, self.weights))
 
     @cached_property
-    def oracle(self) -> Array:
+    def oracle(self) -> ModelVector:
         """Return of each model's optimal policy (M,)."""
         if self._compute_oracle is None:
             raise InputError(
@@ -313,7 +312,7 @@ class Evaluation:
         return self._compute_oracle()
 
     @property
-    def regret(self) -> Array:
+    def regret(self) -> ModelVector:
         """Regret of each model against its optimal policy (M,), at least 0."""
         return self.oracle - self.returns
 
@@ -333,7 +332,7 @@ class Evaluation:
         import pandas as pd
 
         labels = self.model_labels or tuple(map(str, range(len(self.returns))))
-        columns: dict[str, Any] = {
+        columns: dict[str, object] = {
             "model": labels,
             "weight": self.weights,
             "return": self.returns,
@@ -402,14 +401,14 @@ class Solution:
 
     policy: Policy
     value: float
-    returns: Array
+    returns: ModelVector
     status: Status
     iterations: int
     trace: Array
     provenance: Provenance
     evaluation: Evaluation
     certificate: Bound | None = None
-    model_policies: npt.NDArray[np.int32] | None = None
+    model_policies: ModelActionTable | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property

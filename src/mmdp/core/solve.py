@@ -48,8 +48,8 @@ def _check_argument_names(function: Callable[P, T]) -> Callable[P, T]:
         unknown_name = next((name for name in kwargs if name not in parameter_names), None)
         if unknown_name is None:
             return function(*args, **kwargs)
-        values: dict[str, Any] = {**dict(zip(parameter_names, args, strict=False)), **kwargs}
-        method: Any = type(as_method(values.get("method", "cadp")))
+        values = {**dict(zip(parameter_names, args, strict=False)), **kwargs}
+        method: Any = type(as_method(cast("str | Method", values.get("method", "cadp"))))
         constructor_text = (
             f"method={'mmdp.methods.' * method.__module__.startswith('mmdp.')}{method.__name__}"
         )
@@ -353,14 +353,14 @@ def _find_bound_scope(result: MethodResult, policy_class: PolicyClass) -> BoundS
     return cast("BoundScope", scope)
 
 
-def _get_options(method: Method) -> dict[str, Any]:
+def _get_options(method: Method) -> dict[str, object]:
     """Get the options of a method by name, with arrays and policies unchanged."""
     if not dataclasses.is_dataclass(method):
         return {}
     return {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
 
 
-def _make_provenance(context: SolveContext, options: dict[str, Any]) -> Provenance:
+def _make_provenance(context: SolveContext, options: dict[str, object]) -> Provenance:
     """Record the arguments and the version that a result was computed with."""
     return Provenance(
         method=context.method,

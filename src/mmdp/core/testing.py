@@ -30,13 +30,14 @@ from mmdp.core.kernels.planner import (
     VALUES,
     PlannerTables,
 )
-from mmdp.core.kernels.problem import ModelPairs, at_time
+from mmdp.core.kernels.problem import ActionChoice, ModelPairs, PolicyTable, at_time
 from mmdp.core.methods import Method, Progress
 from mmdp.core.model import MMDP
 from mmdp.core.policies import MarkovPolicy
 from mmdp.core.solution import Solution, Status
 from mmdp.core.solve import solve
 from mmdp.core.timing import TimeUp
+from mmdp.core.transitions import StorageOption
 
 __all__ = [
     "check_backend",
@@ -63,7 +64,7 @@ def make_random_model(
     horizon: int | None = None,
     has_masks: bool | None = None,
     discount: float | None = None,
-    storage: Any = "auto",
+    storage: StorageOption = "auto",
 ) -> MMDP:
     """Make a small random MMDP: sparse rows, skewed weights, masks, sometimes time-varying.
 
@@ -137,7 +138,7 @@ def make_random_event_model(seed: int) -> MMDP:
     )
 
 
-def compute_plain_returns(policy: MarkovPolicy, model: MMDP) -> Array:
+def compute_plain_returns(model: MMDP, policy: MarkovPolicy) -> Array:
     """Compute the returns (M,) of a policy by a forward pass with whole matrices."""
     P, r = model.transitions, model.rewards
     P, r = P if P.ndim == 5 else P[None], r if r.ndim == 4 else r[None]
@@ -161,7 +162,7 @@ def enumerate_policies(model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
     return np.array(list(itertools.product(*choices))).reshape(-1, horizon, model.n_states)
 
 
-def compute_returns(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
+def compute_returns(model: MMDP, actions: npt.NDArray[np.integer]) -> Array:
     """Compute the returns (N, M) of policies (N, T, S) by a forward pass."""
     x, s = model.problem, np.arange(model.n_states)
     d = np.broadcast_to(x.initial, (len(actions), x.n_states, x.n_models))
@@ -174,9 +175,9 @@ def compute_returns(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array
     return total + factor * (d * x.terminal).sum(axis=1)
 
 
-def compute_mean_returns(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
+def compute_mean_returns(model: MMDP, actions: npt.NDArray[np.integer]) -> Array:
     """Compute the mean returns (N,) of policies (N, T, S)."""
-    values: Array = compute_returns(actions, model) @ model.weights
+    values: Array = compute_returns(model, actions) @ model.weights
     return values
 
 
@@ -187,7 +188,7 @@ def find_best_markov_value(model: MMDP, horizon: int) -> float:
     >>> find_best_markov_value(one, 2)
     6.0
     """
-    return float(compute_mean_returns(enumerate_policies(model, horizon), model).max())
+    return float(compute_mean_returns(model, enumerate_policies(model, horizon)).max())
 
 
 def find_best_history_value(model: MMDP, horizon: int) -> float:
@@ -258,7 +259,7 @@ def check_backend(
                 case.check_episodes()
 
 
-def _change_storage(model: MMDP, storage: Any) -> MMDP:
+def _change_storage(model: MMDP, storage: StorageOption) -> MMDP:
     """Convert a model to the other storage format."""
     return MMDP(
         model.transitions,
@@ -319,12 +320,11 @@ def _restrict_by_time(problem: Problem, horizon: int, seed: int) -> Problem:
 
 
 def _broadcast_allowed(problem: Problem, horizon: int) -> npt.NDArray[np.bool_]:
+    """Broadcast the allowed actions to (T, S, A)."""
     return np.broadcast_to(problem.allowed, (horizon, problem.n_states, problem.n_actions))
 
 
-def _make_random_policies(
-    problem: Problem, horizon: int, seed: int
-) -> tuple[npt.NDArray[Any], Array]:
+def _make_random_policies(problem: Problem, horizon: int, seed: int) -> tuple[PolicyTable, Array]:
     """Make a random deterministic policy (T, S) and a randomized one (T, S, A)."""
     rng = np.random.default_rng(seed + 1)
     p = rng.random((horizon, problem.n_states, problem.n_actions)) * problem.allowed
@@ -360,10 +360,11 @@ class BackendCase:
         )
         self.actions, self.probabilities = _make_random_policies(self.problem, horizon, seed)
 
-    def check(self, condition: Any, message: str) -> None:
+    def check(self, condition: npt.ArrayLike, message: str) -> None:
+        """Raise AssertionError with the message and the case unless all conditions hold."""
         assert np.all(condition), f"{message} ({self.description})"
 
-    def check_close(self, actual: Any, expected: Any, name: str) -> None:
+    def check_close(self, actual: object, expected: object, name: str) -> None:
         """Check that two arrays, or numbers, are equal up to rounding."""
         actual, expected = np.asarray(actual), np.asarray(expected)
         self.check(
@@ -456,7 +457,8 @@ class BackendCase:
         self.check(minimal_pass.actions is None, "actions kept unasked")
         self.check(minimal_pass.values is None, "values kept unasked")
 
-    def _check_backward(self, choice: Any, **options: Any) -> None:
+    def _check_backward(self, choice: ActionChoice, **options: Any) -> None:
+        """Compare a backward pass of both backends, in all that it keeps."""
         actual, expected = (
             prepared.backward(choice, **options)
             for prepared in (self.tested_problem, self.reference_problem)
@@ -473,8 +475,10 @@ class BackendCase:
         self.check(actions.shape == expected.actions.shape, f"{choice}: shape")
         if choice == "per_model":  # ties differ: actions must attain the values
             q = self.reference_problem.backward(choice, keep=("values", "q"))
-            attained = np.take_along_axis(q.q, actions[:, :, None].astype(np.int64), 2)[:, :, 0]
-            self.check_close(attained, q.values[:-1], "per_model: values of the actions")
+            attained_values = np.take_along_axis(q.q, actions[:, :, None].astype(np.int64), 2)[
+                :, :, 0
+            ]
+            self.check_close(attained_values, q.values[:-1], "per_model: values of the actions")
         else:
             self.check(actions == expected.actions, f"{choice}: actions")
 
@@ -490,7 +494,7 @@ class BackendCase:
         for sweep_type, limits in cases:
             self._check_ascent(f"ascend, {sweep_type}", {"sweep_type": sweep_type, **limits})
 
-        def raise_time_up(policy: Any, value: float) -> None:
+        def raise_time_up(policy: PolicyTable, value: float) -> None:
             raise TimeUp
 
         try:
@@ -500,26 +504,30 @@ class BackendCase:
         self.check(False, "an exception of the callback is lost")
 
     def _check_ascent(self, name: str, options: dict[str, Any]) -> None:
+        """Compare the ascents of both backends from several inits, and their callbacks."""
         x, reference_problem, inits = (
             self.problem,
             self.reference_problem,
             [None, self.actions, self.probabilities],
         )
-        reported: list[tuple[Any, float]] = []
+        reported_policies: list[tuple[PolicyTable, float]] = []
 
-        def record(policy: Any, value: float) -> None:
-            reported.append((policy.copy(), value))
+        def record(policy: PolicyTable, value: float) -> None:
+            reported_policies.append((policy.copy(), value))
 
         results = self.tested_problem.ascend(iter(inits), callback=record, **options)
         expected_results = reference_problem.ascend(inits, **options)
         self.check(len(results) == len(expected_results), f"{name}: one result for each init")
-        for policy, value in reported:
+        for policy, value in reported_policies:
             exact_value = (
                 x.compute_returns(reference_problem.backward("policy", policy=policy).first_values)
                 @ x.weights
             )
             self.check_close(value, exact_value, f"{name}: value of a policy given to the callback")
-        highest, best = max(value for _, value in reported), max(result.value for result in results)
+        highest, best = (
+            max(value for _, value in reported_policies),
+            max(result.value for result in results),
+        )
         self.check_close(highest, best, f"{name}: best unseen")
         for result, expected_result in zip(results, expected_results, strict=True):
             self.check(
@@ -540,26 +548,31 @@ class BackendCase:
 
     def check_controllers(self) -> None:
         """Check the passes over states and nodes of random controllers."""
-        both = self.tested_problem, self.reference_problem
+        prepared_problems = self.tested_problem, self.reference_problem
         controller = make_random_controller(
             self.problem, self.horizon, 1 + self.seed % 4, self.seed
         )
         for sweep in range(3):
             original_controller = controller.copy()
-            weights, b = (prepared.compute_node_weights(controller)[1] for prepared in both)
+            weights, b = (
+                prepared.compute_node_weights(controller)[1] for prepared in prepared_problems
+            )
             self.check_close(weights, b, "controllers: weights")
             actual, expected = (
-                prepared.compute_node_values(controller, keep_values=True) for prepared in both
+                prepared.compute_node_values(controller, keep_values=True)
+                for prepared in prepared_problems
             )
             self.check_close(actual.returns, expected.returns, "controllers: returns")
             self.check_close(actual.values, expected.values, "controllers: values")
             if sweep == 1:
-                improvements: Any = [
-                    prepared.compute_node_weights(controller, expected.values) for prepared in both
+                improvements: list[tuple[Controller, Array]] = [
+                    prepared.compute_node_weights(controller, expected.values)
+                    for prepared in prepared_problems
                 ]
             else:
                 improvements = [
-                    prepared.compute_node_values(controller, b)[:2] for prepared in both
+                    prepared.compute_node_values(controller, b)[:2]
+                    for prepared in prepared_problems
                 ]
             (actual_controller, actual_values), (expected_controller, expected_values) = (
                 improvements
@@ -710,7 +723,7 @@ class BackendCase:
         )
         model_optima = reference_problem.backward("per_model", keep=("q", "actions"))
         values = reference_problem.backward("policy", policy=actions, keep=("values",)).values
-        sampled = PlannerTables(SAMPLED, x, model_actions=model_optima.actions)
+        sampled_tables = PlannerTables(SAMPLED, x, model_actions=model_optima.actions)
         max_reward = max(1.0, float(np.abs(np.asarray(x.r)).max()))
         tree = PlannerTables(TREE, x, n_queries=6, exploration=np.full(horizon, max_reward))
         controller = make_random_controller(x, horizon, 3, self.seed)
@@ -719,11 +732,11 @@ class BackendCase:
             "probabilities": PlannerTables(PROBABILITIES, x, probabilities=self.probabilities),
             "nodes": PlannerTables(NODES, x, controller=controller),
             "values": PlannerTables(VALUES, x, q=model_optima.q),
-            "sampled": sampled,
-            "sampled each step, by rewards too": sampled._replace(
+            "sampled": sampled_tables,
+            "sampled each step, by rewards too": sampled_tables._replace(
                 resamples_each_step=True, reward_sd=max_reward
             ),
-            "sampled, carried, by rewards alone": sampled._replace(
+            "sampled, carried, by rewards alone": sampled_tables._replace(
                 carries_belief=True, reward_sd=max_reward, uses_transitions=False
             ),
             "tree with values": tree._replace(values=values),
@@ -770,6 +783,7 @@ def check_method(
 
 
 def _check_solution(solution: Solution, model: MMDP, horizon: int) -> None:
+    """Check the returns, value, status and bound of a solution."""
     name = solution.method
     tolerance = 1e-9 * max(1.0, float(np.abs(solution.returns).max()))
     oracle = solve(model, horizon, "oracle", backend="numpy")
@@ -783,7 +797,7 @@ def _check_solution(solution: Solution, model: MMDP, horizon: int) -> None:
         assert solution.value <= solution.bound + tolerance, f"{name}: value above its bound"
     if solution.markov_policy is not None:
         solution.markov_policy.check(model, horizon)
-        plain_returns = compute_plain_returns(solution.markov_policy, model)
+        plain_returns = compute_plain_returns(model, solution.markov_policy)
         max_difference = float(np.abs(solution.returns - plain_returns).max())
         assert max_difference <= tolerance, (
             f"{name}: returns differ from plain evaluation by {max_difference:g}"

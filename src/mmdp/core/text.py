@@ -122,6 +122,7 @@ def summarize_axes(labels: Sequence[str]) -> str:
 
 
 def _format_range(values: list[str]) -> str:
+    """Format sorted values: all of a few, the first and last of numbers, or a count."""
     if len(values) < 4:
         return join_or(shorten(x, 24) for x in values)
     if all(re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", x) for x in values):
@@ -284,7 +285,7 @@ class TimeLabels(NamedTuple):
         )
 
 
-def _to_numbers(labels: list[str]) -> list[Any]:
+def _to_numbers(labels: list[str]) -> Sequence[int | float | str]:
     """Convert labels to numbers if their texts stay the same."""
     for number_type in (int, float):
         try:
@@ -419,8 +420,10 @@ def format_column(values: Sequence[float | None], *, round_up: Collection[int] =
     else:
         decimals = min(4, max(0, 6 - (max(0, _decimal_exponent(largest)) if largest else 0)))
         number_format = f",.{decimals}f"
-    rounded = [_round_up(x, decimals) if i in round_up and x else x for i, x in enumerate(values)]
-    return ["" if x is None else format(x + 0.0, number_format) for x in rounded]
+    rounded_values = [
+        _round_up(x, decimals) if i in round_up and x else x for i, x in enumerate(values)
+    ]
+    return ["" if x is None else format(x + 0.0, number_format) for x in rounded_values]
 
 
 def format_two_stderrs(stderrs: Iterable[float | None]) -> list[str]:

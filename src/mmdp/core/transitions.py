@@ -7,8 +7,8 @@ do not vary. The dense storage is the same layout with the full pattern.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from mmdp.core.text import format_bytes
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 IntArray = npt.NDArray[np.int32]
+Ids = npt.NDArray[np.integer]
 ModelShape = tuple[int, int, int]  # models, states, actions
 StorageOption = Literal["auto", "dense", "sparse"]
 
@@ -30,7 +31,7 @@ BLOCK_SIZE = 1 << 18  # numbers that are worked on together: they stay in a cach
 MAX_DENSE_BYTES = 2 * 1024**3  # bytes that an array larger than its input may take
 
 
-def check_not_masked(values: Any, name: str, depth: int = 8) -> None:
+def check_not_masked(values: object, name: str, depth: int = 8) -> None:
     """Refuse masked entries, also in lists: numpy would read what is under the mask."""
     if isinstance(values, (list, tuple)):
         for item in values if depth else ():
@@ -38,14 +39,16 @@ def check_not_masked(values: Any, name: str, depth: int = 8) -> None:
                 break  # numbers: looking at each would take long
             check_not_masked(item, name, depth - 1)
     elif np.ma.is_masked(values):
+        masked_array = cast("npt.NDArray[np.generic]", values)
         raise InputError(
-            f"{name}: {int(np.ma.getmaskarray(values).sum()):,} of {values.size:,} entries are "
-            "masked",
+            f"{name}: {int(np.ma.getmaskarray(masked_array).sum()):,} of {masked_array.size:,} "
+            "entries are masked",
             ["fill them in with .filled(VALUE)", "leave them out with .compressed()"],
         )
 
 
-def as_float_array(values: Any, name: str) -> Array:
+def as_float_array(values: object, name: str) -> Array:
+    """Convert numbers to a float array; ``name`` is the argument in messages."""
     check_not_masked(values, name)
     if getattr(getattr(values, "dtype", None), "kind", "") == "c":  # numpy drops the imaginary part
         raise InputError(f"{name} must be real numbers, not complex ones")
@@ -145,11 +148,11 @@ class SparseTransitions:
 class EntryBlock(NamedTuple):
     """A block of transitions as parallel arrays; flat_index = (s A + a) S + s'."""
 
-    time: Any
-    model: Any
+    time: int | Ids
+    model: Ids
     flat_index: Ints
     p: Array
-    reward: Any = None
+    reward: Array | None = None
 
 
 class CoordinateEntries:
@@ -164,7 +167,7 @@ class CoordinateEntries:
 
     @classmethod
     def parse(
-        cls, columns: dict[str, Any], shape: ModelShape, horizon: int | None
+        cls, columns: dict[str, object], shape: ModelShape, horizon: int | None
     ) -> CoordinateEntries:
         """Parse columns that a user gives, and check them against the shape; None: absent."""
         given_columns = {name: values for name, values in columns.items() if values is not None}
@@ -195,6 +198,7 @@ class CoordinateEntries:
         return cls(parsed_columns, shape, horizon)
 
     def iter_blocks(self) -> Iterator[EntryBlock]:
+        """Yield blocks of consecutive entries."""
         _, n_states, n_actions = self.shape
         for i in range(0, self.n_entries, BLOCK_SIZE):
             chunk = {name: values[i : i + BLOCK_SIZE] for name, values in self.columns.items()}
@@ -211,7 +215,8 @@ class CoordinateEntries:
             )
 
 
-def _as_id_array(values: Any, name: str) -> npt.NDArray[np.integer[Any]]:
+def _as_id_array(values: object, name: str) -> Ids:
+    """Convert ids to an integer array; ``name`` is the column in messages."""
     check_not_masked(values, name)
     array = np.asarray(values)
     if array.dtype.kind == "i":
@@ -225,16 +230,37 @@ def _as_id_array(values: Any, name: str) -> npt.NDArray[np.integer[Any]]:
     return ids
 
 
-def find_nesting_depth(nested: Any) -> int:
+def find_nesting_depth(matrices: object) -> int:
     """Count the levels of lists around scipy sparse matrices; 0 if there are no matrices."""
     depth = 0
-    while isinstance(nested, (list, tuple)) and nested:
-        nested, depth = nested[0], depth + 1
-    return depth if hasattr(nested, "tocoo") else 0
+    while isinstance(matrices, (list, tuple)) and matrices:
+        matrices, depth = matrices[0], depth + 1
+    return depth if hasattr(matrices, "tocoo") else 0
 
 
-def is_nested_sparse(transitions: Any) -> bool:
+def is_nested_sparse(transitions: object) -> bool:
+    """Check whether transitions are lists of scipy sparse matrices."""
     return find_nesting_depth(transitions) > 0
+
+
+class CsrMatrix(Protocol):
+    """A sparse matrix by rows, as ``scipy.sparse.csr_array``."""
+
+    indptr: Ints
+    indices: Ints
+    data: npt.NDArray[np.generic]
+    nnz: int
+
+
+class SparseMatrix(Protocol):
+    """A sparse matrix of scipy, in any format."""
+
+    shape: tuple[int, ...]
+    nnz: int
+
+    def tocsr(self) -> CsrMatrix:
+        """Convert to a matrix by rows."""
+        ...
 
 
 class MatrixEntries:
@@ -242,9 +268,10 @@ class MatrixEntries:
 
     has_rewards = False
 
-    def __init__(self, nested: Any) -> None:
+    def __init__(self, nested: object) -> None:
         depth = find_nesting_depth(nested)
-        self.matrices_by_time = nested if depth == 3 else [nested] if depth == 2 else [[nested]]
+        nested_by_time = nested if depth == 3 else [nested] if depth == 2 else [[nested]]
+        self.matrices_by_time = cast("Sequence[Sequence[Sequence[SparseMatrix]]]", nested_by_time)
         self.horizon = len(self.matrices_by_time) if depth == 3 else None
         first = self.matrices_by_time[0]
         n_models, n_actions, n_states = len(first), len(first[0]), first[0][0].shape[0]
@@ -340,6 +367,7 @@ def entries_to_transitions(entries: Entries, storage: StorageOption) -> SparseTr
     ):  # the mean by probability
         totals = np.zeros(size)
         for positions, block in _iter_positioned_blocks(entries, find_positions, values.shape):
+            assert block.reward is not None
             np.add.at(totals, positions, block.p * block.reward)
         np.divide(totals, p, out=r, where=p > 0)
     rewards = r.reshape(values.shape) if entries.has_rewards else None
@@ -454,6 +482,7 @@ def move_models_last(flat: Array, flat_indices: Ints | None) -> Array:
 
 
 def _check_storage(storage: str) -> None:
+    """Refuse a storage other than "auto", "dense" and "sparse"."""
     if storage not in ("auto", "dense", "sparse"):
         raise InputError(f'storage must be "auto", "dense" or "sparse", not {storage!r}')
 

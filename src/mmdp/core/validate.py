@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence, Set
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, SupportsFloat, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +63,7 @@ class LabelIndex(NamedTuple):
     labels: tuple[str, ...] | None = None
 
     @classmethod
-    def parse(cls, axis_name: str, size: int, labels: Any) -> LabelIndex:
+    def parse(cls, axis_name: str, size: int, labels: object) -> LabelIndex:
         """Parse and check the labels of an axis that a user gives."""
         parsed_labels = parse_labels(labels, axis_name)
         if parsed_labels is None:
@@ -80,6 +80,7 @@ class LabelIndex(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Labels in the order of ids; the ids as text if there are no labels."""
         return tuple(map(str, range(self.size))) if self.labels is None else self.labels
 
     @property
@@ -121,6 +122,7 @@ class LabelIndex(NamedTuple):
         return np.array(label_ids, dtype=np.int64)
 
     def _parse_id(self, value: object) -> int:
+        """Parse a number or text to an id; -1 if it is none."""
         if isinstance(value, (bool, np.bool_)) or not are_ids([str(value).strip()]):
             return -1
         number = int(float(str(value)))
@@ -151,65 +153,42 @@ def are_ids(texts: Iterable[str]) -> bool:
 
 
 class ModelFields(NamedTuple):
-    """Fields of a model besides transitions and rewards: arguments of MMDP, raw or parsed."""
+    """Fields of a model besides transitions and rewards: arguments of MMDP, parsed.
 
-    initial: Any = None
-    weights: Any = None
-    discount: Any = 1.0
-    terminal: Any = None
-    allowed: Any = None
-    model_transitions: Any = None
-    states: Any = None
-    actions: Any = None
-    models: Any = None
-    allow_missing: AllowMissing = False
-    parameters: Any = None
-    name: str | None = None
-    citation: str | None = None
-    time_labels: Any = None  # labels by the name of their axis
-    unit: str | None = None
-    quantity: str | None = None
+    None stands for an initial distribution, labels and allowed actions that were not given.
+    """
 
+    initial: Array | None  # (S,) or (M, S)
+    weights: Array  # (M,)
+    discount: float
+    terminal: Array  # (M, S)
+    allowed: npt.NDArray[np.bool_] | None  # (S, A)
+    model_transitions: Array | None  # (M, M)
+    states: tuple[str, ...] | None
+    actions: tuple[str, ...] | None
+    models: tuple[str, ...] | None
+    allow_missing: AllowMissing
+    parameters: dict[str, Array]  # (M,) each
+    name: str | None
+    citation: str | None
+    time_labels: dict[str, tuple[str, ...]] | None  # labels by the name of their axis
+    unit: str | None
+    quantity: str | None
+
+    @classmethod
     def parse(
-        self, shape: ModelShape, shard: Shard | None, field_names: Iterable[str] = ()
+        cls, arguments: Mapping[str, object], shape: ModelShape, shard: Shard | None = None
     ) -> ModelFields:
-        """Parse and check the fields for models of shape (M, S, A); only ``field_names`` if given.
+        """Parse and check arguments of MMDP for models of shape (M, S, A)."""
+        defaults = {"discount": 1.0, "allow_missing": False}
+        all_arguments = dict.fromkeys(cls._fields) | defaults | dict(arguments)
+        return cls(**_parse_fields(all_arguments, cls._fields, shape, shard))
 
-        None remains of an initial distribution, labels and allowed actions that are not given.
-        """
-        sizes = (shape[1], shape[2], shape[0] if shard is None else shard.n_models)
-        states, actions, models = (
-            LabelIndex.parse(axis, size, getattr(self, f"{axis}s"))
-            for axis, size in zip(AXES, sizes, strict=True)
-        )
-        parsers: dict[str, Callable[[Any], Any]] = {
-            "states": lambda _: states.labels,
-            "actions": lambda _: actions.labels,
-            "models": lambda _: models.labels,
-            "initial": lambda x: (
-                None if x is None else parse_initial(x, models.select_shard(shard), states)
-            ),
-            "weights": lambda x: parse_distribution(x, "weights", models),
-            "discount": parse_discount,
-            "terminal": lambda x: parse_terminal(x, models.select_shard(shard), states),
-            "allowed": lambda x: None if x is None else parse_allowed(x, states, actions),
-            "model_transitions": lambda x: parse_model_transitions(x, models),
-            "parameters": lambda x: parse_parameters(x, models),
-            "name": lambda x: parse_text(x, "name"),
-            "citation": lambda x: parse_text(x, "citation"),
-            "unit": lambda x: parse_text(x, "unit"),
-            "time_labels": lambda x: (
-                {y.name: y.labels} if (y := parse_time_labels(x)).labels else None
-            ),
-        }
-        selected = set(field_names) or set(self._fields)
-        return self._replace(
-            **{
-                name: parse_field(getattr(self, name))
-                for name, parse_field in parsers.items()
-                if name in selected
-            }
-        )
+    def parse_changes(
+        self, changes: Mapping[str, object], shape: ModelShape, shard: Shard | None = None
+    ) -> ModelFields:
+        """Return a copy with some fields parsed anew, from arguments of MMDP."""
+        return self._replace(**_parse_fields(self._asdict() | dict(changes), changes, shape, shard))
 
     def describe_index(self, m: int, s: int, a: int, t: int | None = None) -> str:
         """Describe a model, state and action by label: ``model 3, state 'sick', action 'B'``."""
@@ -220,9 +199,41 @@ class ModelFields(NamedTuple):
         return text if t is None else f"{text}, time {t}"
 
 
+def _parse_fields(
+    arguments: Mapping[str, object], names: Iterable[str], shape: ModelShape, shard: Shard | None
+) -> dict[str, Any]:
+    """Parse some of the arguments of MMDP; the labels that they refer to are among them."""
+    sizes = (shape[1], shape[2], shape[0] if shard is None else shard.n_models)
+    states, actions, models = (
+        LabelIndex.parse(axis, size, arguments[f"{axis}s"])
+        for axis, size in zip(AXES, sizes, strict=True)
+    )
+    parsers: dict[str, Callable[[Any], object]] = {
+        "states": lambda _: states.labels,
+        "actions": lambda _: actions.labels,
+        "models": lambda _: models.labels,
+        "initial": lambda x: (
+            None if x is None else parse_initial(x, models.select_shard(shard), states)
+        ),
+        "weights": lambda x: parse_distribution(x, "weights", models),
+        "discount": parse_discount,
+        "terminal": lambda x: parse_terminal(x, models.select_shard(shard), states),
+        "allowed": lambda x: None if x is None else parse_allowed(x, states, actions),
+        "model_transitions": lambda x: parse_model_transitions(x, models),
+        "parameters": lambda x: parse_parameters(x, models),
+        "name": lambda x: parse_text(x, "name"),
+        "citation": lambda x: parse_text(x, "citation"),
+        "unit": lambda x: parse_text(x, "unit"),
+        "quantity": lambda x: x,
+        "allow_missing": lambda x: x,
+        "time_labels": lambda x: {y.name: y.labels} if (y := parse_time_labels(x)).labels else None,
+    }
+    return {name: parsers[name](arguments[name]) for name in names}
+
+
 def check_field_names(
-    fields: Mapping[str, Any], other_names: Iterable[str] = ()
-) -> Mapping[str, Any]:
+    fields: Mapping[str, object], other_names: Iterable[str] = ()
+) -> Mapping[str, object]:
     """Return the fields that were given by name; refuse names that are no field.
 
     ``other_names``: arguments that a message may suggest beside the fields.
@@ -236,12 +247,14 @@ def check_field_names(
 
 
 def _format_label(labels: tuple[str, ...] | None, index: int) -> str:
+    """Format an id, or its label in quotes, for messages."""
     return str(index) if labels is None else repr(labels[index])
 
 
 def _describe_entry(
     fields: ModelFields, transitions: SparseTransitions, k: int, m: int, t: int | None
 ) -> str:
+    """Describe a transition on the sparsity pattern, for messages."""
     row = int(np.searchsorted(transitions.indptr, k, side="right")) - 1
     n_actions = transitions.shape[2]
     text = fields.describe_index(m, row // n_actions, row % n_actions, t)
@@ -249,11 +262,12 @@ def _describe_entry(
 
 
 def _find_first_index(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+    """Find the index of the first True."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
 
 
 # ---------------------------------------------------------------------- names
-def is_labeled(values: Any) -> bool:
+def is_labeled(values: object) -> bool:
     """Check whether values have labels: a mapping, a Series or a DataFrame of pandas."""
     pandas = sys.modules.get("pandas")  # half loaded, if another thread is importing it
     classes = tuple(getattr(pandas, name, ()) for name in ("Series", "DataFrame"))
@@ -272,7 +286,7 @@ def match_ids(keys: Iterable[object], labels: Sequence[object], name: str) -> li
     )
     label_index = LabelIndex("label", len(labels), own_labels)
     ids: list[int] = label_index.find_ids(key_list).tolist()
-    seen: set[int] = set()
+    known_ids: set[int] = set()
     for key, i in zip(key_list, ids, strict=True):
         if i < 0:
             raise InputError(
@@ -283,9 +297,9 @@ def match_ids(keys: Iterable[object], labels: Sequence[object], name: str) -> li
                     else f"use {join_first(own_labels)}"
                 ],
             )
-        if i in seen:
+        if i in known_ids:
             raise InputError(f"{name}: {str(key)!r} is given twice; keep one of them")
-        seen.add(i)
+        known_ids.add(i)
     return ids
 
 
@@ -348,7 +362,7 @@ def align_to_labels(
 
 # ---------------------------------------------------------------------- rewards
 def parse_rewards(
-    rewards: Any, next_rewards: Any, transitions: SparseTransitions, fields: ModelFields
+    rewards: object, next_rewards: object, transitions: SparseTransitions, fields: ModelFields
 ) -> tuple[Rewards | None, Array | None]:
     """Parse rewards to (T', S, A, M), or to values on the sparsity pattern (T', nnz, M)."""
     n_models, n_states, n_actions = transitions.shape
@@ -388,6 +402,7 @@ def parse_rewards(
 
 
 def _to_pattern_rewards(array: Array, transitions: SparseTransitions) -> Array:
+    """Convert rewards by next state to values on the sparsity pattern."""
     n_models, n_states, _ = transitions.shape
     next_shape = (*transitions.shape, n_states)
     if array.shape == next_shape[1:]:
@@ -470,7 +485,10 @@ def infer_allowed(transitions: SparseTransitions) -> npt.NDArray[np.bool_]:
     return is_used.reshape(n_states, n_actions)
 
 
-def parse_allowed(allowed: Any, states: LabelIndex, actions: LabelIndex) -> npt.NDArray[np.bool_]:
+def parse_allowed(
+    allowed: object, states: LabelIndex, actions: LabelIndex
+) -> npt.NDArray[np.bool_]:
+    """Parse the allowed actions of each state into booleans, aligned to the labels."""
     check_not_masked(allowed, "allowed")
     mask = np.array(align_to_labels(allowed, "allowed", states.axis_labels, actions.axis_labels))
     if mask.shape != (states.size, actions.size):
@@ -566,6 +584,7 @@ def check_transition_rows(
 def _normalize_rows(
     transitions: SparseTransitions, mask: npt.NDArray[np.bool_], allow_missing: AllowMissing
 ) -> None:
+    """Divide rows whose sums are off by more than rounding by their sums."""
     values = clip_rounding(transitions.values)
     sums = transitions.sum_rows(values)
     is_wrong = _find_invalid_sums(sums, mask.reshape(-1), allow_missing)
@@ -610,6 +629,7 @@ def check_rewards(
     mask: npt.NDArray[np.bool_],
     fields: ModelFields,
 ) -> None:
+    """Refuse rewards that are not finite where the action is allowed."""
     has_event_rewards = isinstance(expected_rewards, EventRewards)
     rewards = (
         expected_rewards.reward if isinstance(expected_rewards, EventRewards) else expected_rewards
@@ -639,7 +659,7 @@ def check_rewards(
         )
 
 
-def parse_distribution(values: Any, name: str, labels: LabelIndex) -> Array:
+def parse_distribution(values: object, name: str, labels: LabelIndex) -> Array:
     """Parse a distribution over an axis; None is uniform."""
     size, axis = labels.size, labels.axis_name
     if values is None:
@@ -664,7 +684,7 @@ def parse_distribution(values: Any, name: str, labels: LabelIndex) -> Array:
     return array.copy()
 
 
-def parse_initial(values: Any, models: LabelIndex, states: LabelIndex) -> Array:
+def parse_initial(values: object, models: LabelIndex, states: LabelIndex) -> Array:
     """Parse the initial distribution, (S,) or (M, S) if models differ."""
     array = as_float_array(
         align_to_labels(values, "initial", models.axis_labels, states.axis_labels, fill=0.0),
@@ -715,31 +735,31 @@ def parse_model_transitions(values: npt.ArrayLike | None, models: LabelIndex) ->
     return None if np.array_equal(K, np.eye(models.size)) else np.array(K, order="C")
 
 
-def check_seed(seed: Any) -> None:
+def check_seed(seed: object) -> None:
     """Check that a seed is None or a whole number of at least 0."""
     if seed is not None:
         check_int(seed, "seed", 0)
 
 
-def check_int(value: Any, name: str, minimum: int = 1, each: int = 0) -> int:
+def check_int(value: object, name: str, minimum: int = 1, item_bytes: int = 0) -> int:
     """Check that a value is a whole number of at least ``minimum``, and return it as int.
 
-    A count of objects that take ``each`` bytes must fit into memory.
+    A count of objects that take ``item_bytes`` must fit into memory.
     """
-    is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_int or value < minimum:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < minimum:
         raise InputError(f"{name} must be a whole number of at least {minimum}, not {value!r}")
-    check_memory(each * int(value), f"{name} = {value:,}", [f"take fewer {name}"])
+    check_memory(item_bytes * int(value), f"{name} = {value:,}", [f"take fewer {name}"])
     return int(value)
 
 
-def check_index(value: int, size: float, what: str) -> None:
+def check_index(value: int, size: float, name: str) -> None:
     """Check that an index is from 0 to ``size`` - 1."""
     if not 0 <= value < size:
-        raise InputError(f"{what} must be from 0 to {size - 1:g}, not {value}")
+        raise InputError(f"{name} must be from 0 to {size - 1:g}, not {value}")
 
 
-def parse_discount(discount: Any) -> float:
+def parse_discount(discount: SupportsFloat | str) -> float:
+    """Parse a discount, a number from 0 to 1."""
     try:
         value = float(discount)
     except (TypeError, ValueError, OverflowError):
@@ -772,6 +792,7 @@ def parse_terminal(terminal: npt.ArrayLike | None, models: LabelIndex, states: L
 def parse_parameters(
     parameters: Mapping[str, npt.ArrayLike] | None, models: LabelIndex
 ) -> dict[str, Array]:
+    """Parse parameters to one number per model each, by name."""
     result: dict[str, Array] = {}
     for key, values in ({} if parameters is None else parameters).items():
         description = f"parameter {key!r}"
@@ -789,7 +810,7 @@ def parse_parameters(
     return result
 
 
-def parse_labels(labels: Iterable[object] | None, axis: str) -> tuple[str, ...] | None:
+def parse_labels(labels: object, axis: str) -> tuple[str, ...] | None:
     """Parse labels to texts in their order; refuse a set, which has no order."""
     check_not_set(labels, axis)
     if labels is None:
@@ -798,6 +819,7 @@ def parse_labels(labels: Iterable[object] | None, axis: str) -> tuple[str, ...] 
 
 
 def check_not_set(labels: object, axis: str) -> None:
+    """Refuse labels in a set, which has no order."""
     if isinstance(labels, Set) and not isinstance(labels, KeysView):
         raise InputError(f"the labels of {axis}s are a set, which has no order; give a list")
 
@@ -810,17 +832,17 @@ def check_text(texts: Sequence[str], name: str) -> Sequence[str]:
     return texts
 
 
-def parse_text(text: Any, name: str) -> str | None:
+def parse_text(text: object, name: str) -> str | None:
     """Parse a name, a unit or a citation; None stays None."""
     return None if text is None else check_text([str(text)], name)[0]
 
 
-def is_list(value: object) -> bool:
+def is_list(value: object) -> TypeGuard[Iterable[object]]:
     """Check whether a value is a list of values, not a single one, a text or a mapping."""
     return isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
 
 
-def check_labels(labels: Iterable[object], axis: str) -> list[object]:
+def check_labels(labels: object, axis: str) -> list[object]:
     """Check that labels are texts or numbers, and return them as a list."""
     if not isinstance(labels, Iterable):
         raise InputError(
@@ -833,7 +855,7 @@ def check_labels(labels: Iterable[object], axis: str) -> list[object]:
     return label_list
 
 
-def parse_time_labels(time_labels: Any) -> TimeLabels:
+def parse_time_labels(time_labels: object) -> TimeLabels:
     """Parse the labels of decisions: a list, or a list by the name of its axis.
 
     >>> parse_time_labels({"age": range(40, 42)}), parse_time_labels(range(9))

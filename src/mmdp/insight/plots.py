@@ -68,7 +68,7 @@ __all__ = [
 @check_arguments
 def policy_heatmap(
     policy: Policy | Solution,
-    ax: Axes | None = None,
+    axis: Axes | None = None,
     *,
     states: Sequence[str] | None = None,
     actions: Sequence[str] | None = None,
@@ -77,7 +77,7 @@ def policy_heatmap(
 
     If states have named axes, like ``stock=3, ordered=5``, and no ``axis`` is given, small maps of
     the two longest axes: a column for some of the times, a row for some values of the third axis.
-    For a randomised policy it shows the most probable action. A stationary one has a single
+    For a randomized policy it shows the most probable action. A stationary one has a single
     column, one with memory a row for each state and node, and one of
     :class:`mmdp.methods.BeliefGrid` the weight of a model across. ``states`` and ``actions`` are
     labels; by default those of the policy, or the ids if it has none.
@@ -98,14 +98,14 @@ def policy_heatmap(
         policy_map,
         row_labels=states or policy_map.row_labels,
         action_labels=actions or policy_map.action_labels,
-    ).plot(ax)
+    ).plot(axis)
 
 
 @check_arguments
 def tree(
     policy: Unchecked[TreePolicy | Solution],
     leaf_table: pd.DataFrame | None = None,
-    ax: Axes | None = None,
+    axis: Axes | None = None,
 ) -> Axes:
     """Plot a decision tree: the conditions of its splits and the actions of its leaves.
 
@@ -143,13 +143,13 @@ def tree(
                 leaf_record.get("second_best") or "",
             )
         )
-    tree_ax = draw_tree(rows, tree_policy.action_names, ax)
-    tree_ax.set_title(tree_policy.fallback_text, fontsize=9, loc="left")
-    return tree_ax
+    tree_axis = draw_tree(rows, tree_policy.action_names, axis)
+    tree_axis.set_title(tree_policy.fallback_text, fontsize=9, loc="left")
+    return tree_axis
 
 
 @check_arguments
-def save_figure(ax: Axes, path: str | Path) -> Path:
+def save_figure(axis: Axes, path: str | Path) -> Path:
     """Write the axis' figure as ``.png`` or ``.svg``, whole or not at all.
 
     >>> import tempfile
@@ -158,7 +158,7 @@ def save_figure(ax: Axes, path: str | Path) -> Path:
     """
     target = Path(path)
     check_figure_suffix(target)
-    content = to_png(ax) if target.suffix.lower() == ".png" else to_svg(ax)
+    content = to_png(axis) if target.suffix.lower() == ".png" else to_svg(axis)
     write_atomic(target, content)
     return target
 

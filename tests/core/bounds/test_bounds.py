@@ -88,7 +88,7 @@ def test_elimination_loses_no_better_policy(seed: int) -> None:
     model, T = make_tiny_model(seed, 300)
     rng = np.random.default_rng(seed)
     policies = enumerate_policies(model, T)
-    values = compute_mean_returns(policies, model)
+    values = compute_mean_returns(model, policies)
     incumbent = float(np.quantile(values, rng.choice([0.3, 0.8, 1.0])))
     x = LagrangianRelaxation(BACKEND.prepare(model.problem, T))
     x.set_pairs(make_random_pairs(model.n_models, rng))
@@ -285,9 +285,9 @@ def test_rounds_hold_every_pair_once(n: int) -> None:
 # ------------------------------------------------------------------ special cases, messages
 def test_bounds_are_exact_on_trivial_problems() -> None:
     one_model = make_random_model(1, n_models=1, n_states=4, n_actions=3, horizon=0)
-    several = make_random_model(2, n_models=5, n_states=4, n_actions=3, horizon=0)
+    five_models = make_random_model(2, n_models=5, n_states=4, n_actions=3, horizon=0)
     one_action = make_random_model(4, n_models=5, n_states=4, n_actions=1, horizon=0)
-    for model, T in ((one_model, 6), (several, 1), (one_action, 6)):
+    for model, T in ((one_model, 6), (five_models, 1), (one_action, 6)):
         result = bound(model, T, time_limit=0.1)
         assert result.gap(mmdp.solve(model, T).value) <= 1e-11
 
@@ -435,13 +435,13 @@ def test_pairs_are_refined_as_far_as_there_is_time() -> None:
     prepared = BACKEND.prepare(model.problem, 5)
     portfolio = BoundPortfolio(BoundRequest(prepared, "pairs", Stopwatch(1000)))
     portfolio.compute_closed_forms()
-    matching = portfolio._match_models(0.9)
+    matching = portfolio._bound_by_model_pairs(0.9)
     coarse = portfolio.bounds_found["pairs"][0]
     portfolio.deadline = solver_clock()  # no time at all
-    portfolio._evaluate_pairs(matching)
+    portfolio._refine_model_pairs(matching)
     assert portfolio.bounds_found["pairs"][0] == coarse
     portfolio.deadline = solver_clock() + 1000
-    portfolio._evaluate_pairs(matching)
+    portfolio._refine_model_pairs(matching)
     grouped = LagrangianRelaxation(
         prepared, ModelPairs(matching.pairs.first, matching.pairs.second)
     )

@@ -35,7 +35,7 @@ TEXTS = (
 
 
 def find_best_value(objective: Objective, model: mmdp.MMDP, horizon: int) -> float:
-    returns = compute_returns(enumerate_policies(model, horizon), model)
+    returns = compute_returns(model, enumerate_policies(model, horizon))
     rho = objective.relative_returns(returns, lambda: returns.max(axis=0))
     return float(objective.value(rho, model.weights).max())
 
@@ -108,13 +108,13 @@ def test_a_closed_gap_is_optimal() -> None:
 
 def test_a_monotone_user_function_is_bounded() -> None:
     model, horizon = make_random_model(2, n_models=4, n_states=3, n_actions=2, horizon=0), 3
-    min_return = mmdp.objectives.Custom(
+    min_return = mmdp.objectives.CustomObjective(
         lambda returns, weights: np.sort(returns, axis=-1)[..., 0], is_monotone=True
     )
     worst_bound = mmdp.bound(model, horizon, "oracle", objective="worst")
     bound = mmdp.bound(model, horizon, objective=min_return)
     assert bound.value == pytest.approx(worst_bound.value)
-    not_monotone = mmdp.objectives.Custom(np.matmul, is_monotone=False)
+    not_monotone = mmdp.objectives.CustomObjective(np.matmul, is_monotone=False)
     for attempt in (
         lambda: mmdp.bound(model, horizon, objective=not_monotone),
         lambda: mmdp.solve(model, horizon, objective=not_monotone, certify_time=1),
@@ -131,11 +131,12 @@ def test_a_function_that_is_not_monotone_is_never_proven_optimal() -> None:
 
     for objective in (
         negative_spread,
-        mmdp.objectives.Custom(negative_spread),
-        mmdp.objectives.Custom(negative_spread).on_regret(),
+        mmdp.objectives.CustomObjective(negative_spread),
+        mmdp.objectives.CustomObjective(negative_spread).on_regret(),
     ):
         with pytest.raises(
-            mmdp.InputError, match=r"say mmdp\.objectives\.Custom\(f, monotone=True\) if no"
+            mmdp.InputError,
+            match=r"say mmdp\.objectives\.CustomObjective\(f, is_monotone=True\) if no",
         ):
             mmdp.solve(model, 3, objective=objective, certify_time=0.1)
         with pytest.raises(mmdp.InputError, match="holds only if it is monotone"):
@@ -144,7 +145,7 @@ def test_a_function_that_is_not_monotone_is_never_proven_optimal() -> None:
         mmdp.solve(
             model,
             3,
-            objective=mmdp.objectives.Custom(negative_spread, is_monotone=True),
+            objective=mmdp.objectives.CustomObjective(negative_spread, is_monotone=True),
             certify_time=0.1,
         )
 
@@ -207,10 +208,10 @@ def test_a_problem_is_prepared_once(text: str, horizon: float) -> None:
     model = make_random_model(6, n_models=5, n_states=3, n_actions=3, horizon=0, discount=0.8)
     backend = CountingBackend()
     mmdp.bound(model, horizon, objective=text, time_limit=0.2, backend=backend)
-    first, *others = backend.n_models_prepared
+    first, *other_counts = backend.n_models_prepared
     assert first == 5
-    assert all(n < 5 for n in others)
-    assert len(others) <= (text == "cvar:0.3")
+    assert all(n < 5 for n in other_counts)
+    assert len(other_counts) <= (text == "cvar:0.3")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_numpy_backend_equals_plain_loops(seed):
     policy = mmdp.policies.MarkovPolicy.random(model, horizon, seed)
     report = mmdp.evaluate(model, policy, backend="numpy")
     np.testing.assert_allclose(
-        report.returns, compute_plain_returns(policy, model), rtol=1e-10, atol=1e-10
+        report.returns, compute_plain_returns(model, policy), rtol=1e-10, atol=1e-10
     )
 
 

@@ -103,7 +103,7 @@ def test_solves_equal_brute_force(backend: str) -> None:
         assert result.value <= best + 1e-9
         assert mmdp.bound(model, 3, backend=backend, time_limit=0.2).value >= best - 1e-9
         np.testing.assert_allclose(
-            result.returns, compute_plain_returns(result.policy, to_table_model(model)), rtol=1e-9
+            result.returns, compute_plain_returns(to_table_model(model), result.policy), rtol=1e-9
         )
 
 

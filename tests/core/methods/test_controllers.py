@@ -249,7 +249,7 @@ def test_controllers_against_every_history_dependent_policy(objective: str) -> N
     for seed in range(8):
         model = make_random_model(seed, n_models=4, n_states=2, n_actions=2, horizon=0)
         history_model = add_first_state(model)
-        rho = compute_returns(enumerate_policies(history_model, 2), history_model)
+        rho = compute_returns(history_model, enumerate_policies(history_model, 2))
         slack = 1e-8 * (1 + float(np.abs(rho).max()))
         best_value = F.value(
             F.relative_returns(rho, lambda rho=rho: rho.max(axis=0)), model.weights
@@ -286,7 +286,7 @@ def test_two_nodes_bound_the_worst_regret() -> None:
         mmdp.solve(
             model,
             5,
-            objective=mmdp.objectives.Custom(min_return, is_monotone=False),
+            objective=mmdp.objectives.CustomObjective(min_return, is_monotone=False),
             certify_time=1,
         )
 
@@ -340,10 +340,10 @@ def test_riverswim_published_values_by_nodes() -> None:
 @pytest.mark.slow
 def test_hiv_gains_nothing_by_memory() -> None:
     train, _ = mmdp.domains.load_published("hiv")
-    first, *others = mmdp.solve(train, 15, policy_class=mmdp.policies.Memory(max_nodes=3)).details[
-        "value_by_nodes"
-    ]
-    assert first <= others[-1] <= first * (1 + 1e-5)
+    first, *other_values = mmdp.solve(
+        train, 15, policy_class=mmdp.policies.Memory(max_nodes=3)
+    ).details["value_by_nodes"]
+    assert first <= other_values[-1] <= first * (1 + 1e-5)
 
 
 @pytest.mark.slow

@@ -94,9 +94,9 @@ def test_ascent_within_a_mask_never_falls() -> None:
         policy, value = ascend_within_mask(context, mask, init)
         assert np.take_along_axis(mask, policy[:, :, None].astype(np.int64), 2).all()
         assert value == pytest.approx(
-            float(compute_mean_returns(policy[None], model)[0]), rel=1e-9, abs=1e-9
+            float(compute_mean_returns(model, policy[None])[0]), rel=1e-9, abs=1e-9
         )
-        assert value >= float(compute_mean_returns(init[None], model)[0]) - 1e-9
+        assert value >= float(compute_mean_returns(model, init[None])[0]) - 1e-9
 
 
 def test_polish_is_never_worse_and_leaves_some_local_maxima() -> None:
@@ -111,7 +111,7 @@ def test_polish_is_never_worse_and_leaves_some_local_maxima() -> None:
         polished, value = polish(context, local_optimum.policy, polish_time=5)
         assert value >= local_optimum.value
         assert value == pytest.approx(
-            float(compute_mean_returns(polished[None], model)[0]), rel=1e-9, abs=1e-9
+            float(compute_mean_returns(model, polished[None])[0]), rel=1e-9, abs=1e-9
         )
         n_improved += value > local_optimum.value + 1e-9
     assert n_improved >= 3
@@ -166,7 +166,7 @@ def test_cadp_polishes_on_request() -> None:
 
 def compute_plain_mean(model: mmdp.MMDP, solution: mmdp.Solution) -> float:
     assert isinstance(solution.policy, mmdp.policies.MarkovPolicy)
-    return float(compute_mean_returns(solution.policy.table[None], model)[0])
+    return float(compute_mean_returns(model, solution.policy.table[None])[0])
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_published_instances_are_proven_optimal(paper_data: object) -> None:
 def test_milp_maximizes_tails_and_regret(text: str, seed: int) -> None:
     model, horizon = make_tiny_model(seed, max_policies=300)
     objective = as_objective(text)
-    returns = compute_returns(enumerate_policies(model, horizon), model)
+    returns = compute_returns(model, enumerate_policies(model, horizon))
     rho = objective.relative_returns(returns, lambda: returns.max(axis=0))
     best = float(objective.value(rho, model.weights).max())
     solution = mmdp.solve(model, horizon, "milp", objective=objective, backend="numpy")
@@ -261,7 +261,7 @@ def test_milp_claims_hold_in_any_units(text: str, seeds: range) -> None:
     F = as_objective(text)
     for seed in seeds:
         model, T = make_scaled_model(seed)
-        returns = compute_returns(enumerate_policies(model, T), model)
+        returns = compute_returns(model, enumerate_policies(model, T))
         rho = F.relative_returns(returns, lambda: returns.max(axis=0))  # noqa: B023
         values = F.value(rho, model.weights)
         best, value_range = float(values.max()), float(np.ptp(values))

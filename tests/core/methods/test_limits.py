@@ -64,15 +64,15 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], list[float
     """A function that makes a pass, or the values of a policy, take so many seconds."""
 
     def start(seconds: float) -> list[float]:
-        now = [0.0]
-        fake = types.SimpleNamespace(perf_counter=lambda: now[0])
+        clock = [0.0]
+        fake = types.SimpleNamespace(perf_counter=lambda: clock[0])
         monkeypatch.setattr("mmdp.core.timing.time", fake)
 
         def slow_down(owner: type, name: str, duration: float) -> None:
             original = getattr(owner, name)
 
             def timed(*args: Any, **options: Any) -> Any:
-                now[0] += duration
+                clock[0] += duration
                 return original(*args, **options)
 
             monkeypatch.setattr(owner, name, timed)
@@ -89,13 +89,13 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], list[float
             step_once, n_rounds = original_step(self, policy, transposed)
 
             def slow_step(x: Any) -> Any:
-                now[0] += seconds / 100
+                clock[0] += seconds / 100
                 return step_once(x)
 
             return slow_step, n_rounds
 
         monkeypatch.setattr(IterativeSolver, "_make_step", make_slow_step)
-        return now
+        return clock
 
     return start
 
@@ -126,11 +126,11 @@ def test_unfinished_results_say_so_and_limits_hold(
 ) -> None:
     monkeypatch.setattr(infinite, "MAX_MATRIX_BYTES", max_matrix_bytes)
     options: Any = {"policy_class": POLICY_CLASSES[class_name], "backend": "numpy"}
-    now = start_clock(seconds)
+    clock = start_clock(seconds)
     solution = mmdp.solve(MODEL, horizon, make_method(name), time_limit=LIMIT, **options)
-    assert now[0] <= LIMIT + 1 + 4 * seconds  # what is at work when the time is up, and returns
+    assert clock[0] <= LIMIT + 1 + 4 * seconds  # what is at work when the time is up, and returns
     if solution.status not in (mmdp.Status.TIME_LIMIT, mmdp.Status.ITERATION_LIMIT):
-        now = start_clock(0.0)
+        clock = start_clock(0.0)
         completed = mmdp.solve(MODEL, horizon, make_method(name), **options)
         assert solution.status is completed.status
         assert solution.value == pytest.approx(completed.value, rel=1e-9)

@@ -34,7 +34,7 @@ def test_cadp_properties(seed):
     assert solution.value >= wsu.value - 1e-12 * size
     is_single_model = model.n_models == 1
     assert solution.status is mmdp.Status["OPTIMAL" if is_single_model else "LOCAL_OPTIMUM"]
-    exact = compute_plain_returns(solution.policy, model)
+    exact = compute_plain_returns(model, solution.policy)
     np.testing.assert_allclose(solution.returns, exact, atol=1e-9 * size)
     oracle = mmdp.solve(model, horizon, "oracle")
     assert (oracle.returns >= solution.returns - 1e-9 * size).all()
@@ -52,7 +52,7 @@ def test_no_single_change_improves_cadp(seed):
                 actions = solution.policy.actions.copy()
                 actions[t, s] = a
                 changed = (
-                    compute_plain_returns(mmdp.policies.MarkovPolicy(actions), model)
+                    compute_plain_returns(model, mmdp.policies.MarkovPolicy(actions))
                     @ model.weights
                 )
                 assert changed <= solution.value + 1e-9 * compute_scale(model, horizon)
@@ -72,12 +72,13 @@ def test_gradient_equals_central_differences(seed):
     if not model.allowed[s, a]:
         a = int(np.flatnonzero(model.allowed[s])[0])
     h = 1e-3
-    up, down = table.copy(), table.copy()
-    up[t, s, a] += h
-    down[t, s, a] -= h
-    difference = (compute_polynomial_return(model, up) - compute_polynomial_return(model, down)) / (
-        2 * h
-    )
+    higher_table, lower_table = table.copy(), table.copy()
+    higher_table[t, s, a] += h
+    lower_table[t, s, a] -= h
+    difference = (
+        compute_polynomial_return(model, higher_table)
+        - compute_polynomial_return(model, lower_table)
+    ) / (2 * h)
     size = max(1.0, abs(difference))
     assert abs(gradient[t, s, a] - difference) <= 1e-6 * size
 
@@ -257,8 +258,8 @@ def test_two_way_sweeps_reach_a_local_optimum(seed):
     )
     assert (np.diff(solution.trace) >= -1e-12 * size).all()
     G = mmdp.measures.policy_gradient(model, solution.policy)
-    chosen = np.take_along_axis(G, solution.policy.actions[:, :, None].astype(int), axis=2)
-    assert (np.nan_to_num(G - chosen, nan=-1.0) <= 1e-9 * size).all()
+    policy_gradient = np.take_along_axis(G, solution.policy.actions[:, :, None].astype(int), axis=2)
+    assert (np.nan_to_num(G - policy_gradient, nan=-1.0) <= 1e-9 * size).all()
 
 
 # ------------------------------------------------------------------ sweeps and starts of CADP

@@ -40,7 +40,7 @@ def test_the_best_of_all_such_policies_is_found(objective: str, seeds: range) ->
         T, length = [(4, 2), (5, 3), (3, 1), (3, 5)][seed % 4]
         model = make_random_model(seed, n_models=3, n_states=2, n_actions=3, horizon=0)
         tables = enumerate_seasonal_policies(model, T, length)
-        returns = compute_returns(tables, model)
+        returns = compute_returns(model, tables)
         oracle_returns = mmdp.solve(model, T, "oracle").returns
         values = F.value(
             F.relative_returns(returns, lambda oracle_returns=oracle_returns: oracle_returns),
@@ -52,7 +52,7 @@ def test_the_best_of_all_such_policies_is_found(objective: str, seeds: range) ->
         assert (solution.policy.actions == tables).all(axis=(1, 2)).any()
         assert solution.status is mmdp.Status.LOCAL_OPTIMUM
         np.testing.assert_allclose(
-            solution.returns, compute_plain_returns(solution.policy, model), rtol=1e-9
+            solution.returns, compute_plain_returns(model, solution.policy), rtol=1e-9
         )
         assert solution.details["unrestricted_value"] >= solution.value - 1e-9
         assert solution.value <= values.max() + 1e-9

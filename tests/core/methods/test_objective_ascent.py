@@ -31,7 +31,7 @@ def mean_minus_two_sd(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
 OBJECTIVES: list[Objective] = [
     *map(as_objective, ("cvar:0.3", "var:0.3", "evar:0.2", "entropic:0.1", "worst")),
     *map(as_objective, ("mean-cvar:0.2:0.4", "regret:worst", "regret:cvar:0.4", "regret:mean")),
-    mmdp.objectives.Custom(mean_minus_two_sd, is_monotone=False),
+    mmdp.objectives.CustomObjective(mean_minus_two_sd, is_monotone=False),
 ]
 EACH_OBJECTIVE = pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
 
@@ -40,7 +40,7 @@ def compute_objective_value(
     returns: np.ndarray, objective: Objective, model: mmdp.MMDP, horizon: int
 ) -> object:
     """F of returns (..., M), with the models' own optima by enumeration."""
-    oracle_returns = compute_returns(enumerate_policies(model, horizon), model).max(axis=0)
+    oracle_returns = compute_returns(model, enumerate_policies(model, horizon)).max(axis=0)
     return objective.value(
         objective.relative_returns(returns, lambda: oracle_returns), model.weights
     )
@@ -56,7 +56,7 @@ def test_an_ascent_never_falls_and_ends_in_a_local_optimum(objective: Objective,
     assert (np.diff(solution.trace) >= 0).all()
     assert solution.trace[-1] == pytest.approx(solution.value, abs=slack)
     assert solution.returns == pytest.approx(
-        compute_plain_returns(solution.policy, model), abs=slack
+        compute_plain_returns(model, solution.policy), abs=slack
     )
     assert solution.value == pytest.approx(
         compute_objective_value(solution.returns, objective, model, horizon), abs=10 * slack
@@ -64,7 +64,7 @@ def test_an_ascent_never_falls_and_ends_in_a_local_optimum(objective: Objective,
     assert solution.status is mmdp.Status.LOCAL_OPTIMUM or model.n_models == 1
     policies = enumerate_policies(model, horizon)
     neighbors = policies[(policies != solution.policy.actions).sum(axis=(1, 2)) <= 1]
-    values = compute_objective_value(compute_returns(neighbors, model), objective, model, horizon)
+    values = compute_objective_value(compute_returns(model, neighbors), objective, model, horizon)
     assert np.max(values) <= solution.value + 10 * slack  # type: ignore[call-overload]
 
 
@@ -84,7 +84,7 @@ def test_zero_weight_models_set_no_scale(text: str) -> None:
         solution = mmdp.solve(model, 3, objective=text, backend="numpy")
         policies = enumerate_policies(model, 3)
         neighbors = policies[(policies != solution.policy.actions).sum(axis=(1, 2)) <= 1]
-        best = as_objective(text).value(compute_returns(neighbors, model), model.weights).max()
+        best = as_objective(text).value(compute_returns(model, neighbors), model.weights).max()
         assert best <= solution.value + 1e-9 * abs(solution.value)
 
 
@@ -94,7 +94,7 @@ def test_many_inits_find_most_tiny_optima(objective: Objective) -> None:
     for seed in range(15):
         model, horizon = make_tiny_model(seed)
         solution = mmdp.solve(model, horizon, objective=objective, backend="numpy")
-        returns = compute_returns(enumerate_policies(model, horizon), model)
+        returns = compute_returns(model, enumerate_policies(model, horizon))
         best_value = np.max(compute_objective_value(returns, objective, model, horizon))  # type: ignore[call-overload]
         slack = 1e-9 * (1 + np.abs(returns).max())
         assert solution.value <= best_value + 10 * slack

@@ -123,16 +123,16 @@ def test_pages_name_every_method(page: str) -> None:
 
 def test_tables_on_pages_agree_with_the_registry() -> None:
     """Rows under a heading ``memory`` say what the class says."""
-    seen = set()
+    known_names = set()
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         for names, memory in _read_memory_rows(page):
             assert names <= set(METHODS), page
-            seen |= names
+            known_names |= names
             for name in names:
                 assert memory in (
                     ("no", "–") if CAPABILITIES[name].memory == "none" else ("yes",)
                 ), page
-    assert seen in (set(), set(METHODS))
+    assert known_names in (set(), set(METHODS))
 
 
 def test_the_switching_page_names_the_methods() -> None:

@@ -102,7 +102,7 @@ def test_restricted_policies_against_enumeration(name: str) -> None:
     for seed in range(25):
         model = make_random_model(seed, n_models=4, n_states=3, n_actions=3, **MODEL_OPTIONS)
         policies = enumerate_policies(model, 2)
-        values = compute_mean_returns(policies, model)
+        values = compute_mean_returns(model, policies)
         best = values[is_allowed(policies)].max()
         solution = mmdp.solve(model, 2, policy_class=policy_class, backend="numpy")
         assert is_allowed(solution.policy.actions)
@@ -126,7 +126,7 @@ def test_objectives_of_restricted_policies(name: str, objective: str) -> None:
         policies = [x for x in enumerate_policies(model, 2) if is_allowed(x)]
         single_models = [model.replace(weights=np.eye(4)[m]) for m in range(4)]
         returns = np.stack(
-            [compute_mean_returns(np.array(policies), x) for x in single_models], axis=-1
+            [compute_mean_returns(x, np.array(policies)) for x in single_models], axis=-1
         )
         rho = returns - oracle_returns if F.uses_regret else returns
         best = float(F.value(rho, model.weights).max())
@@ -150,7 +150,7 @@ def test_local_optima_have_no_better_monotone_row() -> None:
     for t, row in itertools.product(range(4), rows):
         changed = solution.policy.actions.copy()
         changed[t] = row
-        assert compute_mean_returns(changed[None], model)[0] <= solution.value + 1e-9
+        assert compute_mean_returns(model, changed[None])[0] <= solution.value + 1e-9
 
 
 def test_backends_agree_on_restricted_ascents() -> None:
@@ -248,7 +248,7 @@ def test_restriction_costs_hold_for_values_near_zero(seeds: range) -> None:
         shift = (tied_value + rng.normal() * rng.choice([0, 0.1, 1, 10])) / discounts.sum()
         model = model.replace(rewards=model.rewards - shift, terminal=model.terminal - shift)
         solution = mmdp.solve(model, 2, policy_class=mmdp.policies.Tied([0, 0, 1]), backend="numpy")
-        values = compute_mean_returns(enumerate_policies(model, 2), model)
+        values = compute_mean_returns(model, enumerate_policies(model, 2))
         oracle_bound = mmdp.bound(model, 2, "oracle", backend="numpy")
         text = dataclasses.replace(solution, certificate=oracle_bound).restriction_cost_text
         match = re.fullmatch(r"being tied costs (nothing|[\d.e-]+), at most ([\d.e-]+)", text)

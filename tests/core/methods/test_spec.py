@@ -43,7 +43,7 @@ OBJECTIVES = (
     "mean-cvar:0.5:0.5",
     "regret:mean",
     "regret:worst",
-    mmdp.objectives.Custom(lambda returns, weights: np.tanh(returns) @ weights),
+    mmdp.objectives.CustomObjective(lambda returns, weights: np.tanh(returns) @ weights),
 )
 CASES = {
     "static": (STATIC, 2),
@@ -176,7 +176,9 @@ def test_without_a_class_refusals_name_any_methods() -> None:
 def test_decreasing_functions_are_not_proven_on_one_model() -> None:
     model = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
     solution = mmdp.solve(
-        model, 2, objective=mmdp.objectives.Custom(lambda returns, weights: -(returns @ weights))
+        model,
+        2,
+        objective=mmdp.objectives.CustomObjective(lambda returns, weights: -(returns @ weights)),
     )
     assert solution.value == -4.0
     assert solution.status is not mmdp.Status.OPTIMAL
@@ -254,7 +256,7 @@ def test_methods_keep_to_fixed_actions(seed: int) -> None:
     fixed_actions = np.where(rng.random((T, 2)) < 0.4, rng.integers(2, size=(T, 2)), -1)
     tables = enumerate_policies(model, T)
     tables = tables[((tables == fixed_actions) | (fixed_actions < 0)).all(axis=(1, 2))]
-    returns = compute_returns(tables, model)
+    returns = compute_returns(model, tables)
     best, policy_class = float((returns @ model.weights).max()), mmdp.policies.Fixed(fixed_actions)
     approx_best = pytest.approx(best, rel=1e-8, abs=1e-8)
     for name in METHODS:

@@ -146,7 +146,7 @@ def test_evaluation_is_that_of_a_long_horizon() -> None:
     policy = mmdp.policies.StationaryPolicy([0, 1, 2, 1, 0])
     evaluation = mmdp.evaluate(model, policy)
     assert np.allclose(
-        evaluation.returns, compute_plain_returns(policy.to_markov(300), model), atol=1e-9
+        evaluation.returns, compute_plain_returns(model, policy.to_markov(300)), atol=1e-9
     )
     assert evaluation.provenance is not None
     assert evaluation.provenance.horizon == INF
@@ -160,7 +160,7 @@ def test_evaluation_is_that_of_a_long_horizon() -> None:
 def test_a_randomized_policy_is_evaluated_too() -> None:
     model = make_model(2)
     policy = mmdp.policies.StationaryPolicy(probabilities=np.full((5, 3), 1 / 3))
-    expected = compute_plain_returns(policy.to_markov(300), model)
+    expected = compute_plain_returns(model, policy.to_markov(300))
     assert np.allclose(mmdp.evaluate(model, policy).returns, expected, atol=1e-9)
 
 

@@ -48,11 +48,11 @@ def compute_gap(seed: int, objective: str = "mean") -> float:
         make_random_model(seed, n_models=5, n_states=S, n_actions=A, horizon=0),
         as_objective(objective),
     )
-    values = F.value(compute_returns(enumerate_tree_tables(model.allowed), model), model.weights)
+    values = F.value(compute_returns(model, enumerate_tree_tables(model.allowed)), model.weights)
     solution = mmdp.solve(
         model, T, policy_class=mmdp.policies.Tree(3), objective=objective, backend="numpy"
     )
-    exact = compute_returns(solution.policy.actions[None], model)[0]
+    exact = compute_returns(model, solution.policy.actions[None])[0]
     np.testing.assert_allclose(solution.returns, exact, rtol=1e-9)
     assert solution.value <= values.max() + 1e-9 * abs(values.max())
     return float((values.max() - solution.value) / abs(values.max()))
@@ -151,7 +151,7 @@ def test_the_best_tree_without_time() -> None:
             for a, b in itertools.product(range(A), repeat=2)
         ]
         tables = np.repeat(np.array(rows)[:, None], T, axis=1)
-        best = float((compute_returns(tables, model) @ model.weights).max())
+        best = float((compute_returns(model, tables) @ model.weights).max())
         assert best - 1e-9 <= solution.value <= best + 1e-9 or abs(solution.value / best - 1) < 1e-3
 
 
@@ -162,8 +162,8 @@ def test_a_tree_that_no_single_split_improves(horizon: float, use_time: bool) ->
     matter. All that a question adds on its own is 0, for every action.
     """
     bits = np.array([*itertools.product(range(2), repeat=3)])
-    same = bits[:, 0] == bits[:, 2]
-    R = np.stack([np.where(same, 1.0, -1.0), np.where(same, -1.0, 1.0)], axis=1)
+    is_equal = bits[:, 0] == bits[:, 2]
+    R = np.stack([np.where(is_equal, 1.0, -1.0), np.where(is_equal, -1.0, 1.0)], axis=1)
     stay = np.broadcast_to(np.eye(8)[:, None], (2, 8, 2, 8))
     model = mmdp.MMDP(stay, np.stack([R, 3 * R]), discount=0.5, initial=np.full(8, 1 / 8))
     features = {f"bit {i}": bits[:, i] for i in range(3)}

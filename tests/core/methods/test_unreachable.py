@@ -61,10 +61,10 @@ def test_unreachable_states_take_the_best_prior_action(method: Any, objective: s
         visited = mmdp.measures.model_weights(model, solution.policy).sum(axis=1) > 0
         assert (solution.details["unreachable"] == ~visited).all()
         q, actions = compute_weighted_q(model, solution.policy.actions), solution.policy.actions
-        chosen = np.take_along_axis(q, actions[:, :, None].astype(int), 2)[:, :, 0]
-        assert (chosen >= q.max(axis=2) - 1e-9)[~visited].all()
+        policy_values = np.take_along_axis(q, actions[:, :, None].astype(int), 2)[:, :, 0]
+        assert (policy_values >= q.max(axis=2) - 1e-9)[~visited].all()
         assert np.allclose(
-            solution.returns, compute_plain_returns(solution.policy, model), rtol=1e-12
+            solution.returns, compute_plain_returns(model, solution.policy), rtol=1e-12
         )
         n_unreachable += (~visited).sum()
     assert n_unreachable > 10
@@ -84,7 +84,7 @@ def test_restrictions_hold_in_unreachable_states() -> None:
             solution = mmdp.solve(model, T, policy_class=policy_class, backend="numpy")
             actions, unreachable = solution.policy.actions, solution.details["unreachable"]
             assert unreachable[:, 5].all()
-            assert np.allclose(solution.returns, compute_plain_returns(solution.policy, model))
+            assert np.allclose(solution.returns, compute_plain_returns(model, solution.policy))
             results[policy_class.name] = compute_weighted_q(model, actions), actions, unreachable
         q, actions, unreachable = results["fixed"]
         assert (actions[:, 5] == 2).all()

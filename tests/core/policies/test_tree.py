@@ -108,8 +108,8 @@ def test_a_tree_over_two_axes_is_found() -> None:
         "states": {"stock": [0.5, 2, 7], "mode": ["on", "off"]},
         "actions": {"order": [0, 1]},
     }
-    for until in (None, lambda state: state["stock"] > 9):
-        model = mmdp.from_step(step, **axes, is_terminal=until)
+    for is_terminal in (None, lambda state: state["stock"] > 9):
+        model = mmdp.from_step(step, **axes, is_terminal=is_terminal)
         solution = mmdp.solve(model, 2, policy_class=mmdp.policies.Tree(4), backend="numpy")
         assert solution.policy.action(stock=2, mode="on") == "order=1"
         assert solution.restriction_cost == pytest.approx(0.0)
@@ -322,17 +322,17 @@ def test_splits_on_ages_are_splits_on_times() -> None:
 def follow_text(text: str, state: int, allowed: set[str]) -> str:
     """What a reader of the rule does in a state, who sees which actions are allowed."""
     *lines, last = text.splitlines()
-    depth, chosen = 0, ""
+    depth, action_name = 0, ""
     for line in lines:
         indent = (len(line) - len(line.lstrip())) // 4
         condition, action = line.strip().split(":")
         is_true = condition == "otherwise" or state <= int(
             condition.removeprefix("if state is at most ")
         )
-        if indent == depth and not chosen and is_true:
-            depth, chosen = depth + 1, action.strip()
+        if indent == depth and not action_name and is_true:
+            depth, action_name = depth + 1, action.strip()
     ranked = last.removeprefix("where that is not allowed: ").removeprefix("the first allowed of ")
-    return next(x for x in (chosen, *ranked.split(", ")) if x in allowed)
+    return next(x for x in (action_name, *ranked.split(", ")) if x in allowed)
 
 
 @pytest.mark.parametrize("seed", range(3))

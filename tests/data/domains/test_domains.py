@@ -439,22 +439,26 @@ def test_population_log_policy_is_optimal() -> None:
     policy = mmdp.solve(true, 300).policy
     assert policy is not None
     np.testing.assert_array_equal(
-        population_posterior.optimal_actions(_population.make_true_transitions()), policy.actions[0]
+        population_posterior.find_optimal_actions(_population.make_true_transitions()),
+        policy.actions[0],
     )
 
 
 def test_population_published_log() -> None:
     """300 steps from population 10, each where the last one ended, mostly by the best action."""
-    log = population_posterior.published_log()
+    log = population_posterior.load_published_log()
     assert (len(log.state), log.state[0]) == (300, 10)
     np.testing.assert_array_equal(log.state[1:], log.next_state[:-1])
-    best = population_posterior.optimal_actions(_population.make_true_transitions())[log.state]
+    best = population_posterior.find_optimal_actions(_population.make_true_transitions())[log.state]
     assert (best == log.action).mean() == pytest.approx(0.91)
 
 
 def test_population_samples_come_from_the_sampler() -> None:
     """The script makes the draws in the package again, and POPS begins like POP."""
-    resampled, large = population_posterior.packed(100), domains.population(variant="corrected")
+    resampled, large = (
+        population_posterior.sample_packed(100),
+        domains.population(variant="corrected"),
+    )
     small = domains.population_small()
     for i, split in enumerate(("train", "test")):
         samples = getattr(large, split).parameters
@@ -543,9 +547,11 @@ def test_population_sampler_mixes() -> None:
         log, 50, 60, np.random.default_rng(0)
     ).items():
         halves = np.concatenate([x[:, :30], x[:, 30:]])
-        within = halves.var(axis=1, ddof=1).mean()
-        between = halves.mean(axis=1).var(ddof=1)
-        assert np.sqrt((within * 29 / 30 + between) / within) < 1.01, name
+        variance_within = halves.var(axis=1, ddof=1).mean()
+        variance_between = halves.mean(axis=1).var(ddof=1)
+        assert np.sqrt((variance_within * 29 / 30 + variance_between) / variance_within) < 1.01, (
+            name
+        )
         centered = x - x.mean()
         assert abs((centered[:, 1:] * centered[:, :-1]).mean() / x.var()) < 0.1, name
 

@@ -212,9 +212,9 @@ def test_a_policy_may_be_looked_up_by_name() -> None:
     assert policy.action(level=0.5) == f"add={actions[0, 1]}"
     assert policy.action(time=3, level=2.0) == f"add={actions[3, 4]}"
     labels = [f"x={1_000_000.0 + i}" for i in range(4)]  # all digits count
-    far = mmdp.policies.StationaryPolicy([0, 1, 2, 3], state_labels=labels)
+    far_policy = mmdp.policies.StationaryPolicy([0, 1, 2, 3], state_labels=labels)
     for x, nearest in ((1_000_002.0, "2"), (1_000_002.51, "3"), (1_000_001.4999, "1")):
-        assert far.action(x=x) == nearest
+        assert far_policy.action(x=x) == nearest
     with pytest.raises(mmdp.InputError, match="level is 4.1, and the policy knows it from 0 to 4"):
         policy.action(level=4.1)
     with pytest.raises(mmdp.InputError, match="no label 'level=high'"):

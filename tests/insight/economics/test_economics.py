@@ -151,7 +151,7 @@ def test_curves_frontier_loss_and_evpi(
     curves = analysis.acceptability(THRESHOLDS).set_index(["threshold", "policy"])
     frontier = analysis.frontier(THRESHOLDS).set_index("threshold")
     names, (effects, costs) = list(STRATEGIES), cohort_outcomes
-    chosen = set()
+    best_policies = set()
     for threshold in THRESHOLDS:
         probs_best, losses, means, mean_best = [0.0] * 4, [0.0] * 4, [0.0] * 4, 0.0
         for m in range(1000):
@@ -162,7 +162,7 @@ def test_curves_frontier_loss_and_evpi(
                 means[d] += nmb[d] / 1000
                 losses[d] += (max(nmb) - nmb[d]) / 1000
         best_id = means.index(max(means))
-        chosen.add(names[best_id])
+        best_policies.add(names[best_id])
         row = frontier.loc[threshold]
         assert row["policy"] == names[best_id]
         assert row["probability"] == pytest.approx(probs_best[best_id], abs=1e-9)
@@ -173,7 +173,7 @@ def test_curves_frontier_loss_and_evpi(
             assert curve["probability"] == pytest.approx(probs_best[d], abs=1e-9)
             assert curve["nmb"] == pytest.approx(means[d], rel=1e-9)
             assert curve["loss"] == pytest.approx(losses[d], rel=1e-9, abs=1e-6)
-    assert len(chosen) >= 2  # the frontier does change
+    assert len(best_policies) >= 2  # the frontier does change
 
 
 def make_trial(n_patients: int) -> Callable[[Any, np.random.Generator], np.ndarray]:

@@ -57,7 +57,7 @@ def test_policies_of_the_sets_keep_the_guaranteed_value(seed: int) -> None:
     oracle_returns = mmdp.evaluate(model, policy).oracle
     risk_measure = mmdp.objectives.as_objective(objective)
     returns = risk_measure.relative_returns(
-        compute_returns(policies_in_sets, model), lambda: oracle_returns
+        compute_returns(model, policies_in_sets), lambda: oracle_returns
     )
     min_value = risk_measure.value(returns, model.weights).min()
     assert (

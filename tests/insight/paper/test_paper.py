@@ -107,14 +107,14 @@ def test_running_again_reuses_everything(small, tmp_path):
 def test_a_damaged_result_is_computed_again(small, content):
     out, first, _ = small
     path = next((out / "cells").glob("HIV-15-WSU-*.json"))
-    before = path.read_text()
+    original_content = path.read_text()
     path.write_text(content)
     second_results = PaperExperiment(out, domains=["HIV"]).run()
     assert second_results.n_reused == HIV_CELLS + 2
     for old, new in zip(first.cells, second_results.cells, strict=True):
         assert (new.method, new.mean) == (old.method, pytest.approx(old.mean, rel=1e-12))
-    assert json.loads(path.read_text())["inputs"] == json.loads(before)["inputs"]
-    path.write_text(before)
+    assert json.loads(path.read_text())["inputs"] == json.loads(original_content)["inputs"]
+    path.write_text(original_content)
 
 
 @pytest.fixture

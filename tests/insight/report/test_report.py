@@ -1049,7 +1049,7 @@ def test_each_solve_and_evaluation_is_made_once(
         original = getattr(module, name)
 
         def call(first: Any, *rest: Any, **options: Any) -> Any:
-            content = rest[0].arrays if name == "evaluate" else rest[1]
+            content = rest[0].defining_values if name == "evaluate" else rest[1]
             made.append((name, str(content), id(first) if name == "evaluate" else 0))
             return original(first, *rest, **options)
 

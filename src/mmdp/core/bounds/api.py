@@ -64,7 +64,7 @@ def bound(
         As for :func:`mmdp.solve`. A monotone objective is bounded by its value at the models' own
         optima; a concave one also by the method, on a mean with risk weights. The bound holds for
         a function of your own only if it is monotone: pass
-        ``mmdp.objectives.Custom(f, monotone=True)``.
+        ``mmdp.objectives.CustomObjective(f, is_monotone=True)``.
     time_limit
         Seconds for the searches (``pairs``, ``dual``, ``pair-dual``, ``lp``, ``best``); 10
         by default. Compilation on first use is not counted. A short limit gives a

@@ -133,9 +133,11 @@ def _build_flow_rows(problem: Problem, has_column: Mask) -> tuple[SparseMatrix, 
     for k in np.flatnonzero(t < horizon - 1):  # where the mass of each cell goes
         next_states, p = x.storage.get_row(int(t[k]), int(s[k]) * n_actions + int(a[k]))
         next_rows = state_rows[t[k] + 1, next_states]
-        reached = np.flatnonzero(next_rows >= 0)  # the others are out of reach
+        reachable_entries = np.flatnonzero(next_rows >= 0)  # the others are out of reach
         entries.add(
-            next_rows[reached][:, None] * n_models + model, k * n_models + model, -p[reached]
+            next_rows[reachable_entries][:, None] * n_models + model,
+            k * n_models + model,
+            -p[reachable_entries],
         )
     n_flow = int(is_used.sum()) * n_models
     entries.add(n_flow + current_rows, len(t) * n_models + cells, 1.0)
@@ -153,15 +155,19 @@ def _build_coupling_rows(
     n_occupancy = len(upper)
     cells = np.arange(n_occupancy)
     policy_columns = n_occupancy + cells // n_models
-    bounded = np.flatnonzero(lower > 0)
+    bounded_cells = np.flatnonzero(lower > 0)
     entries = _SparseBuilder()
     entries.add(cells, cells, 1.0)
     entries.add(cells, policy_columns, -upper)
-    entries.add(n_occupancy + np.arange(len(bounded)), bounded, -1.0)
-    entries.add(n_occupancy + np.arange(len(bounded)), policy_columns[bounded], lower[bounded])
+    entries.add(n_occupancy + np.arange(len(bounded_cells)), bounded_cells, -1.0)
+    entries.add(
+        n_occupancy + np.arange(len(bounded_cells)),
+        policy_columns[bounded_cells],
+        lower[bounded_cells],
+    )
     return entries.to_csr(
-        n_occupancy + len(bounded), n_occupancy + n_occupancy // n_models
-    ), bounded
+        n_occupancy + len(bounded_cells), n_occupancy + n_occupancy // n_models
+    ), bounded_cells
 
 
 class _SparseBuilder:

@@ -128,9 +128,9 @@ class PairEvaluator:
         self._round = first[self._batch_size :], second[self._batch_size :]
         values = self.prepared.compute_pair_optima(self.grid._replace(first=i, second=j))
         self._evaluations.append((i, j, self.weighted_optima[i] + self.weighted_optima[j] - values))
-        elapsed = solver_clock() - start_time
-        self.n_evaluated, self.seconds = self.n_evaluated + len(i), self.seconds + elapsed
-        if elapsed < QUICK_SECONDS:
+        elapsed_seconds = solver_clock() - start_time
+        self.n_evaluated, self.seconds = self.n_evaluated + len(i), self.seconds + elapsed_seconds
+        if elapsed_seconds < QUICK_SECONDS:
             self._batch_size = min(2 * self._batch_size, max(len(first), INITIAL_BATCH))
 
     def make_matching(self, greedy: bool = False) -> Matching:
@@ -138,29 +138,29 @@ class PairEvaluator:
         if not self._evaluations:
             return Matching(self.grid, np.zeros(0), 0, 0.0)
         i, j, gains = (np.concatenate(columns) for columns in zip(*self._evaluations, strict=True))
-        selected = _match_greedily(i, j, gains, self.problem.n_models)
+        pair_ids = _match_greedily(i, j, gains, self.problem.n_models)
         if not greedy and self.problem.n_models <= MAX_ASSIGNMENT_MODELS:
             by_assignment = _match_by_assignment(i, j, gains, self.problem.n_models)
-            selected = max(selected, by_assignment, key=lambda pairs: float(gains[pairs].sum()))
+            pair_ids = max(pair_ids, by_assignment, key=lambda pairs: float(gains[pairs].sum()))
         # those that were left over, and models that never were tried, in any order
-        unmatched = np.setdiff1d(self.model_ids, np.concatenate([i[selected], j[selected]]))
-        extra_pairs = unmatched[: len(unmatched) // 2 * 2].reshape(-1, 2)
-        pairing = self.grid._replace(
-            first=np.concatenate([i[selected], extra_pairs[:, 0]]),
-            second=np.concatenate([j[selected], extra_pairs[:, 1]]),
+        unmatched_models = np.setdiff1d(self.model_ids, np.concatenate([i[pair_ids], j[pair_ids]]))
+        extra_pairs = unmatched_models[: len(unmatched_models) // 2 * 2].reshape(-1, 2)
+        model_pairs = self.grid._replace(
+            first=np.concatenate([i[pair_ids], extra_pairs[:, 0]]),
+            second=np.concatenate([j[pair_ids], extra_pairs[:, 1]]),
         )
-        chosen_gains = np.concatenate([gains[selected], np.zeros(len(extra_pairs))])
-        return Matching(pairing, chosen_gains, len(i), self.seconds_per_pair)
+        chosen_gains = np.concatenate([gains[pair_ids], np.zeros(len(extra_pairs))])
+        return Matching(model_pairs, chosen_gains, len(i), self.seconds_per_pair)
 
 
 def _match_greedily(i: Int64Array, j: Int64Array, gains: Array, n: int) -> Int64Array:
     """Return the indices of disjoint pairs, chosen greedily by gain."""
-    is_free, selected = np.ones(n, dtype=bool), []
+    is_free, pair_ids = np.ones(n, dtype=bool), []
     for k in np.argsort(-gains, kind="stable"):
         if is_free[i[k]] and is_free[j[k]]:
             is_free[i[k]] = is_free[j[k]] = False
-            selected.append(k)
-    return np.array(selected)
+            pair_ids.append(k)
+    return np.array(pair_ids)
 
 
 def _match_by_assignment(i: Int64Array, j: Int64Array, gains: Array, n: int) -> Int64Array:
@@ -179,8 +179,8 @@ def _match_by_assignment(i: Int64Array, j: Int64Array, gains: Array, n: int) -> 
     _, partner = linear_sum_assignment(gain_matrix, maximize=True)
     pair_index = np.full(n, -1)  # the pair of a model and its partner
     for one, other in ((i, j), (j, i)):
-        selected = np.flatnonzero(partner[one] == other)
-        pair_index[one[selected]] = selected
+        pair_ids = np.flatnonzero(partner[one] == other)
+        pair_index[one[pair_ids]] = pair_ids
     return np.concatenate(
         [_split_cycle(pair_index[cycle], gains) for cycle in _iter_cycles(partner)]
     )

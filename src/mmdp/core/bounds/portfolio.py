@@ -201,7 +201,7 @@ class BoundPortfolio:
 
     def run_pairs(self) -> None:
         """Match models, then evaluate the pairs on a finer grid."""
-        self._evaluate_pairs(self._match_models(0.95))
+        self._refine_model_pairs(self._bound_by_model_pairs(0.95))
 
     def run_dual(self) -> None:
         """Minimize the dual over single models, if the time allows reach bounds."""
@@ -236,7 +236,7 @@ class BoundPortfolio:
         is_solved = n_variables <= QUICK_LP_VARIABLES and self._solve_lp(relaxation, 0.1)
         if self.is_closed:
             return
-        matching = self._match_models(0.06)
+        matching = self._bound_by_model_pairs(0.06)
         has_few_steps = (
             MIN_PAIR_STEPS * PAIR_STEP_COST * matching.refine_seconds > self.seconds_left()
         )
@@ -264,8 +264,8 @@ class BoundPortfolio:
         If there is no time for ``min_evaluations`` evaluations of all pairs, models are matched to
         the end.
         """
-        matching = self._match_models(time_share)
-        cost, pairs = self._evaluate_pairs(matching), to_fine_grid(matching.pairs)
+        matching = self._bound_by_model_pairs(time_share)
+        cost, pairs = self._refine_model_pairs(matching), to_fine_grid(matching.pairs)
         if self.seconds_left() > min_evaluations * cost:
             relaxation.set_pairs(pairs)
             self._descend("pair-dual", pairs, self._start_descent(relaxation))
@@ -308,10 +308,11 @@ class BoundPortfolio:
         return True
 
     # ------------------------------------------------------------ parts
-    def _match_models(self, time_share: float) -> Matching:
-        """Match models for this share of the time and record the bound on the coarse grid.
+    def _bound_by_model_pairs(self, time_share: float) -> Matching:
+        """Pair up models in a share of the time left, and record the bound by their gains.
 
-        Time is kept to value them on the fine grid if that takes less than half of it.
+        The grid of beliefs is coarse. Time is kept to evaluate the pairs on the fine grid if that
+        takes less than half of it.
         """
         if self.pair_evaluator is None:
             self.pair_evaluator = PairEvaluator(
@@ -336,7 +337,7 @@ class BoundPortfolio:
             "pairs", float(self.weighted_optima.sum() - gains.sum()) + rounding_error, "history"
         )
 
-    def _evaluate_pairs(self, matching: Matching) -> float:
+    def _refine_model_pairs(self, matching: Matching) -> float:
         """Evaluate pairs on the fine grid until the deadline; return the seconds that all take."""
         pairs, gains = to_fine_grid(matching.pairs), matching.gains.copy()
         start_time, n_done, batch_size = solver_clock(), 0, INITIAL_BATCH
@@ -431,9 +432,9 @@ class BoundPortfolio:
             return True
         n_eliminated = 0
         if relaxation.reach_seconds < 0.05 * self.seconds_left():
-            elapsed = solver_clock() - self.start_time
+            elapsed_seconds = solver_clock() - self.start_time
             probe_deadline = solver_clock() + min(
-                0.3 * elapsed, 0.5 * max(self.seconds_left(), 0.0)
+                0.3 * elapsed_seconds, 0.5 * max(self.seconds_left(), 0.0)
             )
             n_eliminated = descent.eliminate_actions(probe_deadline)
         if n_eliminated or not (descent.has_converged or self.will_branch):

@@ -83,8 +83,9 @@ def check_has_bound(objective: Objective, method: str = "best") -> None:
     """Raise InputError if no bound, or not this method, holds for the objective."""
     if objective.is_monotone is None:
         raise InputError(
-            f"a bound on {objective} holds only if it is monotone; say mmdp.objectives.Custom(f, "
-            "monotone=True) if no value falls when a return rises"
+            f"a bound on {objective} holds only if it is monotone; say "
+            "mmdp.objectives.CustomObjective(f, is_monotone=True) if no value falls when a return "
+            "rises"
         )
     if not objective.is_monotone:
         raise InputError(
@@ -179,10 +180,12 @@ def _drop_zero_weights(
 
     They stay if a model with a weight may turn into them.
     """
-    positive, normalized = np.flatnonzero(weights > 0), weights / weights.sum()
-    if len(positive) == len(weights) or not prepared.has_independent_models:
-        return prepared.replace(weights=normalized)
-    problem = prepared.problem.select_models(positive)._replace(weights=normalized[positive])
+    positive_models, normalized_weights = np.flatnonzero(weights > 0), weights / weights.sum()
+    if len(positive_models) == len(weights) or not prepared.has_independent_models:
+        return prepared.replace(weights=normalized_weights)
+    problem = prepared.problem.select_models(positive_models)._replace(
+        weights=normalized_weights[positive_models]
+    )
     return backend.prepare(problem, prepared.horizon)
 
 

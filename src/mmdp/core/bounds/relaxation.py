@@ -119,11 +119,11 @@ class LagrangianRelaxation:
     def set_pairs(self, pairs: ModelPairs | None) -> None:
         """Set the pairs of models; multipliers stay valid."""
         self.pairs = pairs if pairs is not None and len(pairs.first) else None
-        self._unpaired: ModelPairs | None = None
+        self._unpaired_models: ModelPairs | None = None
         if self.pairs is not None:
-            paired = np.concatenate([self.pairs.first, self.pairs.second])
-            unpaired = np.setdiff1d(np.arange(self.problem.n_models), paired)
-            self._unpaired = ModelPairs(unpaired, unpaired, 0, 1.0)
+            paired_models = np.concatenate([self.pairs.first, self.pairs.second])
+            unpaired_models = np.setdiff1d(np.arange(self.problem.n_models), paired_models)
+            self._unpaired_models = ModelPairs(unpaired_models, unpaired_models, 0, 1.0)
 
     def evaluate(self, y: Array | None = None, *, subgradient: bool = True) -> float:
         """Compute D(y); without y the bound of the groups alone."""
@@ -142,11 +142,11 @@ class LagrangianRelaxation:
         """
         prepared = self.prepared if allowed is None else self.prepared.replace(allowed=allowed)
         occupancy = self.occupancy if subgradient else None
-        if self.pairs is None or self._unpaired is None:
+        if self.pairs is None or self._unpaired_models is None:
             return prepared.compute_weighted_optima(y, occupancy)
         values = [
             prepared.compute_pair_optima(pairs, y, occupancy)
-            for pairs in (self.pairs, self._unpaired)
+            for pairs in (self.pairs, self._unpaired_models)
             if len(pairs.first)
         ]
         return np.concatenate(values)

@@ -100,12 +100,13 @@ class BeliefPlanner(Policy):
         return Belief().with_infinite_horizon() if self.horizon == math.inf else Belief()
 
     @property
-    def arrays(self) -> NamedValues:
+    def defining_values(self) -> NamedValues:
         """Tables, name, horizon and model fingerprint, which determine the policy."""
         metadata = {"name": self.name, "horizon": self.horizon, "models": self.model.fingerprint()}
         return {**self.tables._asdict(), **metadata, "problem": None}
 
     def _has_too_many_actions(self, model: MMDP) -> bool:
+        """Return whether the model has another number of actions."""
         return self.n_actions != model.n_actions
 
     def _check_actions(self, model: MMDP) -> None:
@@ -114,6 +115,7 @@ class BeliefPlanner(Policy):
             raise InputError("the planner may take actions that the model does not allow")
 
     def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
+        """Return the tables of the planner, which simulations read."""
         return self.tables
 
     def initial_memory(self, seed: int | None = 0) -> BeliefState:
@@ -198,6 +200,7 @@ class BeliefPlanner(Policy):
 
     @property
     def _horizon_text(self) -> str:
+        """Horizon as the ``repr`` says it."""
         is_infinite = self.horizon == math.inf
         return "infinite horizon" if is_infinite else pluralize(int(self.horizon), "time step")
 
@@ -245,6 +248,7 @@ class BeliefMethod(Method):
         return 8 * n_times * spec.model.problem.terminal.size * spec.model.n_actions
 
     def estimate_passes(self, problem: Problem, horizon: int) -> float:
+        """Estimate the passes over the problem, those of the simulation included."""
         return max(self.min_passes, estimate_planning_passes(problem, self.n_episodes))
 
     def solve_baseline(self, context: SolveContext) -> MethodResult:

@@ -107,7 +107,8 @@ class BeliefGridPolicy(BeliefPlanner):
         return self.tables.controller
 
     @property
-    def arrays(self) -> NamedValues:
+    def defining_values(self) -> NamedValues:
+        """Arrays of the controller, horizon and model fingerprint, by name."""
         metadata = {"horizon": self.horizon, "models": self.model.fingerprint()}
         return {**self.controller._asdict(), **metadata}
 
@@ -122,16 +123,18 @@ class BeliefGridPolicy(BeliefPlanner):
         return MemoryPolicy.for_model(self.model, self.controller)
 
     def to_dict(self) -> NamedValues:
+        """Return the controller, the model fingerprint and the alpha vectors as JSON types."""
         metadata = {"models": self.model.fingerprint(), "alphas": self.alpha_vectors.tolist()}
         return {**self._memory_policy.to_dict(), **metadata}
 
     def to_frame(self) -> pd.DataFrame:
+        """Raise InputError: there is no table of actions."""
         raise InputError(
             f"{self!r} has no table of actions: it {self.memory_note}", ["write it as .json"]
         )
 
     def compute_returns(self, model: MMDP, backend: Backend) -> Array:
-        """Compute the exact return of the policy on every model, (M,)."""
+        """Compute the exact return on every model, as of a finite-state controller."""
         if self.horizon < math.inf:
             prepared = backend.prepare(model.problem, int(self.horizon))
             return prepared.compute_node_values(self.controller).returns
@@ -141,9 +144,11 @@ class BeliefGridPolicy(BeliefPlanner):
 
     # ------------------------------------------------------------ who follows it
     def initial_memory(self, seed: int | None = 0) -> BeliefState:
+        """Return the belief before the first decision, which samples no model."""
         return replace(super().initial_memory(seed), sampled_model=-1)
 
     def act(self, memory: BeliefState, time: int, state: int) -> int:
+        """Return the action of the current node in the state."""
         return int(at_time(self.controller.actions, time)[state, self._current_node(memory, state)])
 
     def update(
@@ -235,6 +240,7 @@ class BeliefGridPolicy(BeliefPlanner):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
+        """Render a map of the actions for notebooks."""
         return self.to_map().to_html()
 
 
@@ -289,6 +295,7 @@ class BeliefGrid(Method):
         return spec.reason_if_risk() or spec.reason_if_sharded()
 
     def estimate_bytes(self, spec: ProblemSpec) -> int:
+        """Estimate the memory of a solve in bytes: the sweeps over the points of the grid."""
         n_times = 1 if spec.is_infinite_horizon else spec.planning_horizon
         return estimate_sweep_bytes(spec.model.problem, n_times, self.max_points)
 
@@ -390,8 +397,10 @@ class SimplexGrid(NamedTuple):
         x = x[(np.diff(x, axis=1) <= 0).all(axis=1)]
         point_index = np.zeros((n + 1,) * (n_models - 1), np.int64)
         point_index[tuple(x.T)] = np.arange(len(x))
-        padded = np.concatenate([np.full((len(x), 1), n), x, np.zeros((len(x), 1), int)], axis=1)
-        return cls(n, -np.diff(padded, axis=1) / n, point_index)
+        padded_levels = np.concatenate(
+            [np.full((len(x), 1), n), x, np.zeros((len(x), 1), int)], axis=1
+        )
+        return cls(n, -np.diff(padded_levels, axis=1) / n, point_index)
 
     def find_corners(self, beliefs: Array) -> tuple[IntArray, Array]:
         """Find the corners (..., M) of the cell of each belief (..., M), and their weights."""
@@ -405,10 +414,10 @@ class SimplexGrid(NamedTuple):
         corner_weights = -np.diff(np.concatenate([ones, fractions, zeros], axis=-1), axis=-1)
         steps = np.cumsum(np.eye(x.shape[-1])[order], axis=-2)
         corners = np.concatenate([floor_x[..., None, :], floor_x[..., None, :] + steps], axis=-2)
-        clipped = np.minimum(corners, self.resolution).astype(
+        clipped_corners = np.minimum(corners, self.resolution).astype(
             np.int64
         )  # those outside have no share
-        return self.point_index[tuple(np.moveaxis(clipped, -1, 0))], corner_weights
+        return self.point_index[tuple(np.moveaxis(clipped_corners, -1, 0))], corner_weights
 
 
 class _BeliefSteps(NamedTuple):
@@ -506,12 +515,12 @@ class _GridRecursion:
         self, t: int, steps: list[_BeliefSteps], alpha: Array, upper: Array
     ) -> tuple[Array, IntArray, IntArray, Array]:
         """Compute alpha, actions, plan transitions and upper (S, N, ...) at t from t + 1."""
-        next_alphas, r, disallowed = (
+        next_alphas, r, is_disallowed = (
             self.problem.expect_models(alpha),
             at_time(self.problem.r, t),
             ~at_time(self.problem.allowed, t),
         )
-        state_args = [(s, step, r[s], disallowed[s]) for s, step in enumerate(steps)]
+        state_args = [(s, step, r[s], is_disallowed[s]) for s, step in enumerate(steps)]
         alphas, actions, transitions = zip(
             *(self._backup_alphas(*args, next_alphas) for args in state_args), strict=True
         )
@@ -539,7 +548,12 @@ class _GridRecursion:
         )
 
     def _backup_upper(
-        self, s: int, step: _BeliefSteps, r: Array, disallowed: npt.NDArray[np.bool_], upper: Array
+        self,
+        s: int,
+        step: _BeliefSteps,
+        r: Array,
+        is_disallowed: npt.NDArray[np.bool_],
+        upper: Array,
     ) -> Array:
         """Compute the upper bound U_t(s, .) (N,) from U_{t+1} (S, N)."""
         self.check_time()
@@ -548,7 +562,7 @@ class _GridRecursion:
         np.add.at(
             q, step.actions, self.problem.discount * (step.corner_weights * next_upper).sum(axis=2)
         )
-        q[disallowed] = -np.inf
+        q[is_disallowed] = -np.inf
         best: Array = q.max(axis=0)
         return best
 
@@ -557,7 +571,7 @@ class _GridRecursion:
         s: int,
         step: _BeliefSteps,
         r: Array,
-        disallowed: npt.NDArray[np.bool_],
+        is_disallowed: npt.NDArray[np.bool_],
         next_alphas: Array,
     ) -> tuple[Array, IntArray, IntArray]:
         """Compute alpha_t(s, .) (N, M), actions (N,) and next plans (N, S) from alpha_{t+1}."""
@@ -573,7 +587,7 @@ class _GridRecursion:
             problem.discount * step.p * next_alphas[step.next_states[:, None], next_plans],
         )
         values = np.einsum("anm,nm->na", q, self.interior_beliefs[s])
-        values[:, disallowed] = -np.inf
+        values[:, is_disallowed] = -np.inf
         best, point_ids = _first_argmax(values), np.arange(N)
         plan_transitions = np.broadcast_to(
             point_ids[:, None], (problem.n_actions, N, problem.n_states)

@@ -145,8 +145,10 @@ class MILP(Method):
     ) -> tails.TailLP:
         """Build the program over policies that are at most slightly worse than CADP's."""
         problem, objective = context.problem, context.objective
-        negated = context.prepared.replace(rewards=-problem.r, terminal=-problem.terminal)
-        min_returns = -negated.compute_returns(negated.backward("per_model").first_values)
+        negated_problem = context.prepared.replace(rewards=-problem.r, terminal=-problem.terminal)
+        min_returns = -negated_problem.compute_returns(
+            negated_problem.backward("per_model").first_values
+        )
         max_returns = context.prepared.compute_returns(
             context.prepared.backward("per_model").first_values
         )  # over the open actions

@@ -68,9 +68,11 @@ class MixTS(BeliefMethod):
             raise InputError(f"reward_sd must be positive, not {self.reward_sd}")
 
     def estimate_bytes(self, spec: ProblemSpec) -> int:
+        """Estimate the memory of a solve in bytes, as of a method with values by model."""
         return Method.estimate_bytes(self, spec)
 
     def estimate_passes(self, problem: Problem, horizon: int) -> float:
+        """Estimate the passes over the problem, those of the simulation included."""
         return estimate_planning_passes(problem, self.n_episodes, carry_belief=self.carry_belief)
 
     def run(self, context: SolveContext) -> MethodResult:

@@ -29,6 +29,7 @@ class MVP(WSU):
     title: ClassVar[str] = "the optimal policy of the average model"
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        """Return why the method cannot solve the problem; None if it can."""
         return spec.reason_if_risk() or spec.reason_if_coupled()
 
     def find_policy(self, context: SolveContext) -> MethodResult:

@@ -40,10 +40,12 @@ class Oracle(Method):
     best_status: ClassVar[Status | None] = Status.OPTIMAL
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        """Return why the method cannot solve the problem; None if it can."""
         sharded_reason = spec.reason_if_sharded() if spec.is_infinite_horizon else None
         return spec.reason_if_risk() or spec.reason_if_coupled() or sharded_reason
 
     def estimate_bytes(self, spec: ProblemSpec) -> int:
+        """Estimate the memory of a solve in bytes: the policies, if they are kept."""
         return super().estimate_bytes(spec) // 2 * self.keep_policies
 
     def run(self, context: SolveContext) -> MethodResult:

@@ -56,7 +56,7 @@ class POMCP(BeliefMethod):
 
     def __post_init__(self) -> None:
         """Check the options."""
-        check_int(self.n_queries, "n_queries", each=64)  # nodes of the tree
+        check_int(self.n_queries, "n_queries", item_bytes=64)  # nodes of the tree
         if self.leaf_value not in ("cadp", "rollout", "random"):
             raise InputError(
                 f'leaf_value must be "cadp", "rollout" or "random", not {self.leaf_value!r}'

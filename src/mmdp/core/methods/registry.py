@@ -30,7 +30,14 @@ from mmdp.core.methods.rollout import Rollout
 from mmdp.core.methods.spec import ProblemSpec
 from mmdp.core.methods.wsu import WSU
 from mmdp.core.model import MMDP
-from mmdp.core.objectives import EXAMPLE_TEXTS, Custom, Mean, Objective, WorstCase, as_objective
+from mmdp.core.objectives import (
+    EXAMPLE_TEXTS,
+    CustomObjective,
+    Mean,
+    Objective,
+    WorstCase,
+    as_objective,
+)
 from mmdp.core.policies import (
     Belief,
     Fixed,
@@ -200,13 +207,15 @@ def check_supported(
     spec, reason = _make_spec(method, model, horizon, objective, policy_class)
     if reason is None:
         return spec
-    others = [
+    other_methods = [
         name
         for name, method_type in METHODS.items()
         if method_type.default_class is not None
         and supports(method_type(), model, horizon, objective, policy_class)
     ]
-    remedies: list[str | Remedy] = [Remedy("method", *others, verb="choose")] if others else []
+    remedies: list[str | Remedy] = (
+        [Remedy("method", *other_methods, verb="choose")] if other_methods else []
+    )
     if spec.reason_if_sharded():
         remedies.append("load the models without shard=")
     raise InputError(f"{method.name} cannot do this: {reason}", remedies)
@@ -253,7 +262,7 @@ SAMPLE_CLASSES = (
 )
 SAMPLE_OBJECTIVES: dict[str, Objective] = {
     **{x.key: x for x in map(as_objective, EXAMPLE_TEXTS.split(", "))},
-    Custom.key: Custom(lambda returns, weights: returns @ weights),
+    CustomObjective.key: CustomObjective(lambda returns, weights: returns @ weights),
     "regret": WorstCase().on_regret(),
 }
 
@@ -289,9 +298,10 @@ def require_markov_method(
     reason = (
         "has one policy per model" if method.default_class is None else "remembers what it has seen"
     )
-    others = Remedy(argument, *methods_supporting(policy_class="markov"), verb="choose")
+    other_methods = Remedy(argument, *methods_supporting(policy_class="markov"), verb="choose")
     raise InputError(
-        f"{purpose} a policy of time and state, and {method.name} {reason}", [*remedies, others]
+        f"{purpose} a policy of time and state, and {method.name} {reason}",
+        [*remedies, other_methods],
     )
 
 

@@ -26,6 +26,7 @@ class WSU(Method):
     covers_unreachable: ClassVar[bool] = True
 
     def estimate_bytes(self, spec: ProblemSpec) -> int:
+        """Estimate the memory of a solve in bytes: one table of actions."""
         return 4 * spec.planning_horizon * spec.model.n_states
 
     def find_policy(self, context: SolveContext) -> MethodResult:

@@ -16,6 +16,7 @@ from mmdp.core.kernels.infinite import check_infinite_horizon
 from mmdp.core.kernels.planner import PlannerTables
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.policies.classes import NamedValues, PolicyClass, UserData
+from mmdp.core.shapes import ActionTable, ProbabilityTable
 from mmdp.core.text import TimeLabels, join_or, parse_named_axes, parse_named_values, pluralize
 from mmdp.core.validate import match_ids, parse_labels, parse_time_labels
 
@@ -36,8 +37,8 @@ class Policy:
     """Base class of policies: maps what has been observed to an action; immutable.
 
     A new policy derives from this class. It defines ``policy_class``, ``horizon`` (the number of
-    decisions, or infinite), ``arrays`` and ``act``; with memory also ``initial_memory`` and
-    ``update``. Operations that it does not support raise InputError with a reason.
+    decisions, or infinite), ``defining_values`` and ``act``; with memory also ``initial_memory``
+    and ``update``. Operations that it does not support raise InputError with a reason.
 
     It follows the :class:`mmdp.policies.Planner` protocol. Nothing in it changes by use: all that a
     deployment remembers is in the memory of ``initial_memory`` and ``update``.
@@ -106,9 +107,22 @@ class Policy:
         raise NotImplementedError
 
     @property
-    def arrays(self) -> NamedValues:
-        """Arrays and numbers that determine the policy, by name; equal policies have equal ones."""
+    def defining_values(self) -> NamedValues:
+        """Arrays, numbers and texts that determine the policy, by name: equal ones if equal."""
         raise NotImplementedError
+
+    @property
+    def actions(self) -> ActionTable:
+        """Action ids by time and state, (T, S); (S,) without time, (T, S, nodes) with memory.
+
+        Of a randomized policy, the most probable actions.
+        """
+        raise self._unsupported_error("table of actions")
+
+    @property
+    def probabilities(self) -> ProbabilityTable:
+        """Action probabilities pi(s, a) by time and state, (T, S, A); (S, A) without time."""
+        raise self._unsupported_error("table of probabilities")
 
     @property
     def table(self) -> PolicyTable:
@@ -323,6 +337,7 @@ class Policy:
     # ------------------------------------------------------------ an object
     @classmethod
     def _slot_names(cls) -> list[str]:
+        """List the names of all slots, those of base classes included."""
         return [name for base in cls.__mro__ for name in getattr(base, "__slots__", ())]
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -335,12 +350,12 @@ class Policy:
         self._set_attributes(**state)
 
     def __eq__(self, other: object) -> bool:
-        """Compare the policies by their arrays."""
+        """Compare the policies by the values that determine them."""
         if type(other) is not type(self):
             return NotImplemented
-        own_arrays, other_arrays = self.arrays, other.arrays
-        return own_arrays.keys() == other_arrays.keys() and all(
-            np.array_equal(own_arrays[name], other_arrays[name]) for name in own_arrays
+        own_values, other_values = self.defining_values, other.defining_values
+        return own_values.keys() == other_values.keys() and all(
+            np.array_equal(own_values[name], other_values[name]) for name in own_values
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -135,11 +135,13 @@ class Belief(PolicyClass):
     uses_belief: ClassVar[bool] = True
 
     def with_infinite_horizon(self) -> Belief:
+        """Return the policy class for an infinite horizon."""
         policy_class = Belief()
         policy_class.is_infinite_horizon = True
         return policy_class
 
     def estimate_passes(self, markov_passes: float) -> float:
+        """Return the passes of a Markov policy: methods estimate their own."""
         return markov_passes
 
     def __repr__(self) -> str:

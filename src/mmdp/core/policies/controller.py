@@ -21,6 +21,7 @@ from mmdp.core.memory import check_memory
 from mmdp.core.policies.base import Policy, get_label_kwargs
 from mmdp.core.policies.classes import NamedValues, PolicyClass, SearchResult, UserData
 from mmdp.core.policies.markov import MarkovPolicy, label_columns
+from mmdp.core.shapes import ActionTable
 from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.transitions import check_not_masked
 from mmdp.core.validate import check_index, check_int
@@ -74,6 +75,7 @@ class Memory(PolicyClass):
         check_int(self.max_nodes, "max_nodes")
 
     def estimate_passes(self, markov_passes: float) -> float:
+        """Estimate the passes of a solve: they grow with the square of the nodes."""
         return markov_passes if self.max_nodes == 1 else markov_passes + 120.0 * self.max_nodes**2
 
     def check(self, model: MMDP, horizon: int) -> None:
@@ -174,10 +176,11 @@ class MemoryPolicy(Policy):
     # ------------------------------------------------------------ what it is
     @property
     def policy_class(self) -> Memory:
+        """Policy class of controllers with this number of nodes."""
         return Memory(self.n_nodes)
 
     @property
-    def actions(self) -> IntArray:
+    def actions(self) -> ActionTable:
         """Action ids, (T, S, N)."""
         return self.controller.actions
 
@@ -193,10 +196,12 @@ class MemoryPolicy(Policy):
 
     @property
     def horizon(self) -> int:
+        """Number of decisions."""
         return self.actions.shape[0]
 
     @property
     def n_nodes(self) -> int:
+        """Number of nodes."""
         return self.actions.shape[2]
 
     @property
@@ -205,11 +210,13 @@ class MemoryPolicy(Policy):
         return np.concatenate([array.reshape(-1).astype(np.int32) for array in self.controller])
 
     @property
-    def arrays(self) -> NamedValues:
+    def defining_values(self) -> NamedValues:
+        """Arrays of the controller, by name."""
         return self.controller._asdict()
 
     @property
     def memory_note(self) -> str:
+        """Clause on the number of nodes, for messages."""
         return f"has {pluralize(self.n_nodes, 'node')} of memory"
 
     @check_arguments
@@ -219,6 +226,7 @@ class MemoryPolicy(Policy):
         return MarkovPolicy(self.actions[:, :, node], **self.label_kwargs)
 
     def _check_actions(self, model: MMDP) -> None:
+        """Raise InputError if a node takes an action that the model does not allow."""
         for n in range(self.n_nodes):
             self.node_policy(n)._check_actions(model)
 
@@ -231,6 +239,7 @@ class MemoryPolicy(Policy):
         )
 
     def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
+        """Make the tables with which a backend simulates the controller."""
         return PlannerTables(NODES, model.problem, controller=self.controller)
 
     # ------------------------------------------------------------ who follows it
@@ -390,6 +399,7 @@ class MemoryPolicy(Policy):
 
     @property
     def _repr_suffix(self) -> str:
+        """Last part of the ``repr``: the number of nodes."""
         return pluralize(self.n_nodes, "node")
 
 

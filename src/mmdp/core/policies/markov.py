@@ -18,6 +18,7 @@ from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.policies.base import Policy, get_label_kwargs
 from mmdp.core.policies.classes import NamedValues, PolicyClass, UserData
 from mmdp.core.policies.planner import as_policy
+from mmdp.core.shapes import ActionTable, ProbabilityTable
 from mmdp.core.text import format_percent
 from mmdp.core.transitions import check_not_masked
 from mmdp.core.validate import align_to_labels, check_int
@@ -59,6 +60,7 @@ class Markov(PolicyClass):
         self.randomized = randomized
 
     def make_policy(self, model: MMDP, table: PolicyTable) -> MarkovPolicy:
+        """Make the Markov policy of a table, with the labels of the model."""
         return MarkovPolicy.from_table(table, **get_label_kwargs(model))
 
     def __repr__(self) -> str:
@@ -132,12 +134,12 @@ class TablePolicy(Policy):
         return self.table.ndim == len(self.axes)
 
     @property
-    def actions(self) -> IntArray:
+    def actions(self) -> ActionTable:
         """Action ids, (..., S); of a randomized policy, the most probable actions."""
         return self.table if self.is_deterministic else self.table.argmax(axis=-1).astype(np.int32)
 
     @property
-    def probabilities(self) -> Array:
+    def probabilities(self) -> ProbabilityTable:
         """Action probabilities pi(s, a), (..., S, A)."""
         if not self.is_deterministic:
             return self.table
@@ -146,7 +148,8 @@ class TablePolicy(Policy):
         return table
 
     @property
-    def arrays(self) -> NamedValues:
+    def defining_values(self) -> NamedValues:
+        """Table of actions or probabilities, by name."""
         return {"actions" if self.is_deterministic else "probabilities": self.table}
 
     @property
@@ -257,10 +260,12 @@ class TablePolicy(Policy):
         return {"policy" if self.is_deterministic else "probabilities": table.tolist()}
 
     def to_map_rows(self) -> tuple[IntArray, list[str]]:
+        """Return the actions (times, states) that a map shows, and the state names."""
         return self.actions.reshape(-1, self.n_states), self.state_names
 
     @property
     def _repr_suffix(self) -> str:
+        """Last part of the ``repr``: deterministic or randomized."""
         return "deterministic" if self.is_deterministic else "randomized"
 
 
@@ -293,7 +298,7 @@ class MarkovPolicy(TablePolicy):
     @check_arguments
     def uniform(cls, model: MMDP, horizon: int) -> MarkovPolicy:
         """Make the policy that takes every allowed action with the same probability."""
-        check_int(horizon, "horizon", each=8 * model.allowed.size)
+        check_int(horizon, "horizon", item_bytes=8 * model.allowed.size)
         row = model.allowed / model.allowed.sum(axis=1, keepdims=True)
         return cls.for_model(model, probabilities=np.repeat(row[None], horizon, axis=0))
 
@@ -307,21 +312,24 @@ class MarkovPolicy(TablePolicy):
         >>> mmdp.policies.MarkovPolicy.random(one, 3, seed=0).actions.shape
         (3, 1)
         """
-        check_int(horizon, "horizon", each=8 * model.allowed.size)
+        check_int(horizon, "horizon", item_bytes=8 * model.allowed.size)
         rng = np.random.default_rng(seed)
         scores = rng.random((horizon, model.n_states, model.n_actions))
         return cls.for_model(model, np.where(model.allowed, scores, -1.0).argmax(axis=2))
 
     @property
     def policy_class(self) -> PolicyClass:
+        """Class of all Markov policies."""
         return Markov()
 
     @property
     def horizon(self) -> int:
+        """Number of decisions."""
         return len(self.table)
 
     @property
     def as_markov(self) -> MarkovPolicy:
+        """The policy itself."""
         return self
 
     @check_arguments
@@ -338,7 +346,7 @@ class MarkovPolicy(TablePolicy):
 
 @check_arguments
 def require_markov(
-    policy_or_solution: UserData,
+    policy: UserData,
     purpose: str,
     horizon: int | None = None,
     *,
@@ -355,22 +363,22 @@ def require_markov(
     Traceback (most recent call last):
     mmdp.core.errors.InputError: a map shows a policy or the Solution it comes from, not int
     """
-    policy = getattr(policy_or_solution, "policy", policy_or_solution)
+    inner_policy = getattr(policy, "policy", policy)
     prefix = f"{purpose} {requirement}, and"
-    if policy is None and policy_or_solution is not None:
+    if inner_policy is None and policy is not None:
         raise InputError(
-            f"{prefix} {policy_or_solution.method} has one policy per model",
+            f"{prefix} {policy.method} has one policy per model",
             [_suggest_cadp(method_argument)],
         )
-    policy = as_policy(policy, f"{purpose} a policy or the Solution it comes from")
-    if policy.memory_note:
-        remedies = [] if policy.has_exact_returns else [_suggest_cadp(method_argument)]
-        subject = "this one" if policy.has_exact_returns else policy.name
-        raise InputError(f"{prefix} {subject} {policy.memory_note}", remedies)
-    if horizon is None and policy.horizon == math.inf:
+    plain_policy = as_policy(inner_policy, f"{purpose} a policy or the Solution it comes from")
+    if plain_policy.memory_note:
+        remedies = [] if plain_policy.has_exact_returns else [_suggest_cadp(method_argument)]
+        subject = "this one" if plain_policy.has_exact_returns else plain_policy.name
+        raise InputError(f"{prefix} {subject} {plain_policy.memory_note}", remedies)
+    if horizon is None and plain_policy.horizon == math.inf:
         remedy = "give policy.to_markov(T), the same over T decisions"
         raise InputError(f"{prefix} this one is stationary", [remedy])
-    return policy.to_markov(int(policy.horizon) if horizon is None else horizon)
+    return plain_policy.to_markov(int(plain_policy.horizon) if horizon is None else horizon)
 
 
 def _suggest_cadp(method_argument: str) -> Remedy:

@@ -24,7 +24,9 @@ class Planner(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the policy in tables and messages."""
+        ...
 
     @property
     def horizon(self) -> float:

@@ -100,6 +100,7 @@ class Tied(RestrictedMarkov):
 
     @classmethod
     def make_default(cls) -> Self:
+        """Raise InputError: groups of states have no default."""
         raise missing_settings_error(cls, "mmdp.policies.Tied(groups)")
 
     def get_group_ids(self, model: MMDP) -> Int64Array:
@@ -138,10 +139,12 @@ class Tied(RestrictedMarkov):
         return group_list
 
     def find_determined(self, model: MMDP, is_reached: Mask) -> Mask:
+        """Find the states in a group with a reached state, which determines their action."""
         group_ids = self.get_group_ids(model)
         return (is_reached @ np.eye(group_ids.max() + 1, dtype=bool)[group_ids])[..., group_ids]
 
     def to_settings(self, model: MMDP, horizon: int) -> Json:
+        """Return the group of each state."""
         return self.get_group_ids(model).tolist()
 
     def describe(self, model: MMDP, horizon: int) -> str:
@@ -293,6 +296,7 @@ class Fixed(RestrictedMarkov):
 
     @classmethod
     def make_default(cls) -> Self:
+        """Raise InputError: fixed actions have no default."""
         raise missing_settings_error(cls, "mmdp.policies.Fixed(actions)")
 
     def make_problem(self, model: MMDP, horizon: int) -> Problem:
@@ -302,7 +306,7 @@ class Fixed(RestrictedMarkov):
     def make_mask(self, model: MMDP, horizon: int) -> Mask:
         """Return which actions may be taken, bool (T or 1, S, A)."""
         is_mapping = is_labeled(self.actions) and not hasattr(self.actions, "columns")
-        mask = self._mask_from_mapping(model) if is_mapping else self._read_array(model)
+        mask = self._mask_from_mapping(model) if is_mapping else self._parse_fixed_actions(model)
         is_id_table = mask.ndim < 3 and mask.dtype != bool
         shape = (model.n_states,) if is_id_table else (model.n_states, model.n_actions)
         if mask.ndim == len(shape):
@@ -328,8 +332,8 @@ class Fixed(RestrictedMarkov):
             )
         return mask
 
-    def _read_array(self, model: MMDP) -> PolicyTable:
-        """Read action ids or booleans and align them to the labels of the model."""
+    def _parse_fixed_actions(self, model: MMDP) -> PolicyTable:
+        """Parse fixed actions (ids, -1 if free, or booleans), aligned to labels of the model."""
         check_not_masked(self.actions, "fixed actions")
         try:
             array = np.asarray(self.actions)
@@ -358,6 +362,7 @@ class Fixed(RestrictedMarkov):
         return mask
 
     def to_settings(self, model: MMDP, horizon: int) -> Json:
+        """Return the number of times and a digest of the open actions."""
         mask = self.make_mask(model, horizon)
         return [len(mask), hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()]
 
@@ -381,6 +386,7 @@ class Fixed(RestrictedMarkov):
         )
 
     def check(self, model: MMDP, horizon: int) -> None:
+        """Raise InputError unless the fixed actions fit the model and the horizon."""
         self.make_mask(model, horizon)
 
 
@@ -409,8 +415,8 @@ def _find_ids(labels: UserData, model: MMDP, axis: str) -> list[int]:
 def _format_states(states: Iterable[int], model: MMDP) -> str:
     """Format the first few states by label, for messages."""
     labels = [repr(model.state_labels[s]) for s in states]
-    shown = [*labels[:3], f"{len(labels) - 3} more"] if len(labels) > 4 else labels
-    return f"state{'s' if len(labels) > 1 else ''} {join_or(shown, ' and ')}"
+    shown_labels = [*labels[:3], f"{len(labels) - 3} more"] if len(labels) > 4 else labels
+    return f"state{'s' if len(labels) > 1 else ''} {join_or(shown_labels, ' and ')}"
 
 
 def _check_order(ids: list[int], model: MMDP, axis: str) -> None:

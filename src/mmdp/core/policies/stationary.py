@@ -105,16 +105,18 @@ class StationaryPolicy(TablePolicy):
 
     @property
     def policy_class(self) -> PolicyClass:
+        """Class of all stationary policies."""
         return Stationary()
 
     @property
     def horizon(self) -> float:
+        """Infinity: the policy has no last decision."""
         return math.inf
 
     @check_arguments
     def to_markov(self, horizon: int) -> MarkovPolicy:
         """Repeat the policy over a finite horizon as a Markov policy."""
-        check_int(horizon, "horizon", each=self.table.nbytes)
+        check_int(horizon, "horizon", item_bytes=self.table.nbytes)
         return MarkovPolicy.from_table(
             np.repeat(self.table[None], horizon, axis=0), **self.label_kwargs
         )

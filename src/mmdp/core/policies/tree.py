@@ -269,9 +269,11 @@ class Tree(RestrictedMarkov):
 
     @property
     def restriction_text(self) -> str:
+        """Noun for its policies, as in "being a tree costs 3"."""
         return "a tree"
 
     def estimate_passes(self, markov_passes: float) -> float:
+        """Estimate the passes of a solve: those of a Markov policy and more for each leaf."""
         return super().estimate_passes(markov_passes) + 500.0 * self.max_leaves
 
     def make_features(self, model: MMDP, horizon: int) -> tuple[Feature, ...]:
@@ -339,15 +341,18 @@ class Tree(RestrictedMarkov):
         )
 
     def check(self, model: MMDP, horizon: int) -> None:
+        """Raise InputError unless the model has features to split on."""
         self.make_features(model, horizon)
 
     def make_policy(self, model: MMDP, table: TreeWithTable) -> TreePolicy:  # type: ignore[override]
+        """Make the policy of a tree and its table, with the labels of the model."""
         table_policy = super().make_policy(model, table.table)
         assert isinstance(table_policy, MarkovPolicy | StationaryPolicy)
         features = self.make_features(model, 1 if self.is_infinite_horizon else len(table.table))
         return TreePolicy(table_policy, table.tree, features)
 
     def policy_to_table(self, policy: TreePolicy, model: MMDP) -> TreeWithTable:  # type: ignore[override]
+        """Return the tree of a policy and its table, from which a method can resume."""
         return TreeWithTable(policy.to_table(model), policy.tree)
 
 
@@ -494,26 +499,32 @@ class TreePolicy(TablePolicy):
 
     @property
     def n_leaves(self) -> int:
+        """Number of leaves."""
         return count_leaves(self.tree)
 
     @property
     def axes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Axes of the table: time and state, or the state alone."""
         return self.table_policy.axes
 
     @property
     def horizon(self) -> float:
+        """Number of decisions; math.inf for an infinite horizon."""
         return self.table_policy.horizon
 
     @property
     def as_markov(self) -> MarkovPolicy | None:
+        """Markov policy with the same actions; None for an infinite horizon."""
         return self.table_policy.as_markov
 
     @property
-    def arrays(self) -> NamedValues:
-        return {**super().arrays, "rule": self.describe()}
+    def defining_values(self) -> NamedValues:
+        """Table of actions and text of the tree, by name: equal policies have equal ones."""
+        return {**super().defining_values, "rule": self.describe()}
 
     @check_arguments
     def to_markov(self, horizon: int) -> MarkovPolicy:
+        """Return the Markov policy with the same actions over a horizon."""
         return self.table_policy.to_markov(horizon)
 
     def compute_returns(self, model: MMDP, backend: Backend) -> Array:
@@ -521,6 +532,7 @@ class TreePolicy(TablePolicy):
         return self.table_policy.compute_returns(model, backend)
 
     def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
+        """Make the tables with which a backend simulates the actions."""
         return self.table_policy.make_simulation_tables(model, horizon)
 
     # ------------------------------------------------------------ who reads it
@@ -669,16 +681,16 @@ class TreePolicy(TablePolicy):
         )
 
 
-def require_tree(policy_or_solution: object, purpose: str) -> TreePolicy:
+def require_tree(policy: object, purpose: str) -> TreePolicy:
     """Return the tree policy of a policy or Solution; InputError if it has none.
 
     ``purpose`` begins the message of the error.
     """
-    policy = getattr(policy_or_solution, "policy", policy_or_solution)
-    if isinstance(policy, TreePolicy):
-        return policy
+    tree_policy = getattr(policy, "policy", policy)
+    if isinstance(tree_policy, TreePolicy):
+        return tree_policy
     raise InputError(
-        f"{purpose} a tree, not a {type(policy).__name__}",
+        f"{purpose} a tree, not a {type(tree_policy).__name__}",
         ["solve with policy_class=mmdp.policies.Tree(max_leaves=6), or mmdp solve --max-leaves 6"],
     )
 

@@ -22,10 +22,10 @@ def add_unrestricted_value(
 ) -> MethodResult:
     """Add the value of an unrestricted policy to the details of a result.
 
-    That is the better of what ``free`` finds and of an ascent from the restricted policy, so the
-    restriction never seems to gain. Trees of all sizes are compared with the same policy: an ascent
-    starts from one of them only if it is better. If the time is up, what is known by then must
-    suffice.
+    That is the better of what ``solve_unrestricted`` finds and of an ascent from the restricted
+    policy, so the restriction never seems to gain. Trees of all sizes are compared with the same
+    policy: an ascent starts from one of them only if it is better. If the time is up, what is known
+    by then must suffice.
     """
     values, is_linear, init = [], context.objective.is_mean, result.policy
     if is_randomized(result.policy) and not is_linear:  # a free one that draws is not known
@@ -34,10 +34,10 @@ def add_unrestricted_value(
     try:
         if solve_unrestricted is not None:
             values.append(context.objective_value(solve_unrestricted().required_returns))
-            is_worse = values[0] >= context.objective_value(result.required_returns)
+            is_unrestricted_better = values[0] >= context.objective_value(result.required_returns)
             init = (
                 solve_unrestricted().policy
-                if is_worse and context.policy_class.uses_growth
+                if is_unrestricted_better and context.policy_class.uses_growth
                 else init
             )
         if not context.policy_class.is_infinite_horizon:

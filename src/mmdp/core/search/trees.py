@@ -487,7 +487,7 @@ class TreeSpace(SearchSpace):
 
 
 def _compute_max_score(sums: Array) -> Array:
-    """Return the largest sum over actions."""
+    """Score leaves by their best action: the largest of the sums along the last axis."""
     result: Array = sums.max(axis=-1)
     return result
 

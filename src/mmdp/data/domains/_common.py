@@ -84,6 +84,8 @@ def sample_parameters(
     sampler: Callable[[np.random.Generator, int], ParameterSamples],
 ) -> tuple[ParameterSamples, ParameterSamples]:
     """Sample the parameters of the train and the test models, by ``sampler(rng, count)``."""
-    counts = (check_int(n, name, each=8) for n, name in ((n_train, "n_train"), (n_test, "n_test")))
+    counts = (
+        check_int(n, name, item_bytes=8) for n, name in ((n_train, "n_train"), (n_test, "n_test"))
+    )
     train, test = map(sampler, spawn_generators(seed, 2), counts)
     return train, test

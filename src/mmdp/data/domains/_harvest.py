@@ -55,10 +55,12 @@ def make_models(samples: ParameterSamples, n_points: int) -> MMDP:
         state: Fields, action: Fields, event: Fields, sample: Fields
     ) -> tuple[dict[str, Array], Array]:
         """Compute the biomass after a year, and the harvest."""
-        harvested = action["share"] * state["biomass"]
-        remaining = state["biomass"] - harvested
-        next_biomass = remaining + sample["growth"] * remaining * (1 - remaining)
-        return {"biomass": np.minimum(next_biomass * event["year"], MAX_BIOMASS)}, harvested
+        harvest = action["share"] * state["biomass"]
+        remaining_biomass = state["biomass"] - harvest
+        next_biomass = remaining_biomass + sample["growth"] * remaining_biomass * (
+            1 - remaining_biomass
+        )
+        return {"biomass": np.minimum(next_biomass * event["year"], MAX_BIOMASS)}, harvest
 
     def event_probs(sample: Fields) -> list[Array]:
         bad_prob, other_prob = sample["bad"], (1 - sample["bad"]) / 4

@@ -48,8 +48,8 @@ def hiv(n_train: int = 50, n_test: int = 50, seed: Seed = 0) -> Domain:
     (50, ('health A', 'health B', 'health C', 'death'), 'treatment B')
     """
     train_rng, test_rng = spawn_generators(seed, 2)
-    train = _make_models(sample_parameters(check_int(n_train, "n_train", each=8), train_rng))
-    test = _make_models(sample_parameters(check_int(n_test, "n_test", each=8), test_rng))
+    train = _make_models(sample_parameters(check_int(n_train, "n_train", item_bytes=8), train_rng))
+    test = _make_models(sample_parameters(check_int(n_test, "n_test", item_bytes=8), test_rng))
     return Domain("hiv", train, test, None, DESCRIPTION, CITATION)
 
 

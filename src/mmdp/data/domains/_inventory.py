@@ -84,8 +84,8 @@ def inventory(
     else:
         check_choice(preset, "preset", ("paper",))
         shape, scale = PAPER_SHAPE, PAPER_SCALE
-    train = make_models(train_rng.gamma(shape, scale, check_int(n_train, "n_train", each=8)))
-    test = make_models(test_rng.gamma(shape, scale, check_int(n_test, "n_test", each=8)))
+    train = make_models(train_rng.gamma(shape, scale, check_int(n_train, "n_train", item_bytes=8)))
+    test = make_models(test_rng.gamma(shape, scale, check_int(n_test, "n_test", item_bytes=8)))
     return Domain(
         "inventory", train, test, make_models(np.array([TRUE_RATE])), DESCRIPTION, CITATION
     )
@@ -94,7 +94,7 @@ def inventory(
 def read_demands(demands: int | Sequence[int], rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """Read observed demands, or simulate that many from the true model."""
     if isinstance(demands, (int, np.integer)):
-        count = check_int(demands, "demands", 0, each=8)
+        count = check_int(demands, "demands", 0, item_bytes=8)
         return rng.choice(MAX_DEMAND + 1, size=count, p=compute_demand_probs([TRUE_RATE])[0])
     array = np.asarray(demands)
     if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
@@ -129,18 +129,20 @@ def make_models(rates: Array) -> MMDP:
     stock = np.arange(CAPACITY + 1)
     order_quantity = np.minimum(np.arange(MAX_ORDER + 1), (CAPACITY - stock)[:, None])
     stock_after_order = stock[:, None] + order_quantity
-    remaining = np.arange(CAPACITY + 1)
+    remaining_stock = np.arange(CAPACITY + 1)
     # the demand that leaves this stock; for 0 any larger one too
-    demand = stock_after_order[:, :, None] - remaining
+    demand = stock_after_order[:, :, None] - remaining_stock
     demand_probs = compute_demand_probs(rates)
     tail_probs = np.cumsum(demand_probs[:, ::-1], axis=1)[:, ::-1]
     clipped_demand = np.clip(demand, 0, MAX_DEMAND)
     transitions = np.where(
-        remaining == 0, tail_probs[:, clipped_demand], demand_probs[:, clipped_demand]
+        remaining_stock == 0, tail_probs[:, clipped_demand], demand_probs[:, clipped_demand]
     )
     transitions *= demand >= 0
     margin = PRICE * demand - UNIT_COST * order_quantity[:, :, None]
-    next_rewards = margin - ORDER_COST * (order_quantity > 0)[:, :, None] - HOLDING_COST * remaining
+    next_rewards = (
+        margin - ORDER_COST * (order_quantity > 0)[:, :, None] - HOLDING_COST * remaining_stock
+    )
     next_rewards = np.where(demand >= 0, next_rewards, 0.0)
     return MMDP(
         transitions,

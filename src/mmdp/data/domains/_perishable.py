@@ -55,8 +55,8 @@ def perishable(
     (121, 'age1=1, age2=2', 'events')
     """
     check_choice(issue, "issue", ("fifo", "lifo"))
-    check_int(life, "life", each=8)
-    check_int(lead_time, "lead_time", each=8)
+    check_int(life, "life", item_bytes=8)
+    check_int(lead_time, "lead_time", item_bytes=8)
 
     def sample(rng: np.random.Generator, n_models: int) -> ParameterSamples:
         return {"mean": rng.uniform(3, 5, n_models), "variation": rng.uniform(0.4, 0.6, n_models)}
@@ -88,17 +88,21 @@ def make_models(samples: ParameterSamples, life: int, lead_time: int, issue: str
 
     def step(state: Fields, action: Fields, event: Fields) -> tuple[dict[str, Array], Array]:
         """Compute orders and stock after a period, and minus its cost."""
-        order, shortage, remaining = action["order"], event["demand"], [state[x] for x in ages]
+        order, shortage, remaining_stock = (
+            action["order"],
+            event["demand"],
+            [state[x] for x in ages],
+        )
         for i in issue_order:
-            issued = np.minimum(remaining[i], shortage)
-            remaining[i], shortage = remaining[i] - issued, shortage - issued
-        wasted = remaining.pop()
-        next_values = [order, *(state[x] for x in pipeline), *remaining]
+            sales = np.minimum(remaining_stock[i], shortage)
+            remaining_stock[i], shortage = remaining_stock[i] - sales, shortage - sales
+        waste = remaining_stock.pop()
+        next_values = [order, *(state[x] for x in pipeline), *remaining_stock]
         cost = (
             ORDER_COST * order
             + SHORTAGE_COST * shortage
-            + WASTE_COST * wasted
-            + HOLDING_COST * sum(remaining)
+            + WASTE_COST * waste
+            + HOLDING_COST * sum(remaining_stock)
         )
         return dict(zip(names, next_values, strict=True)), -cost
 

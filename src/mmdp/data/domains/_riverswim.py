@@ -81,7 +81,9 @@ def riverswim(
     check_choice(variant, "variant", ("paper", "corrected"))
     move_counts = count_moves(read_log(log))
     train, test = (
-        _make_models(rng.dirichlet(1.0 + move_counts, size=check_int(n, argument, each=8)), variant)
+        _make_models(
+            rng.dirichlet(1.0 + move_counts, size=check_int(n, argument, item_bytes=8)), variant
+        )
         for rng, n, argument in zip(
             spawn_generators(seed, 2), (n_train, n_test), ("n_train", "n_test"), strict=True
         )

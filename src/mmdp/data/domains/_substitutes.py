@@ -63,11 +63,11 @@ def step(state: Fields, action: Fields, event: Fields) -> tuple[dict[str, Array]
         demands[1] + event["switches"] * shortages[0],
     ]
     sold = [np.minimum(x, d) for x, d in zip(stock, total_demands, strict=True)]
-    remaining = stock[0] - sold[0], stock[1] - sold[1]
+    remaining_stock = stock[0] - sold[0], stock[1] - sold[1]
     revenue = PRICES[0] * sold[0] - UNIT_COSTS[0] * orders[0]
     revenue = revenue + (PRICES[1] * sold[1] - UNIT_COSTS[1] * orders[1])
-    profit = revenue - HOLDING_COST * (remaining[0] + remaining[1])
-    return {"first": remaining[0], "second": remaining[1]}, profit
+    profit = revenue - HOLDING_COST * (remaining_stock[0] + remaining_stock[1])
+    return {"first": remaining_stock[0], "second": remaining_stock[1]}, profit
 
 
 def event_probs(sample: Fields) -> dict[str, Array | list[Array]]:

@@ -289,6 +289,7 @@ def _make_axis(spec: Any, name: str) -> Axis:
 
 
 def _format_value(value: object) -> str:
+    """Format a value of an axis as a label."""
     return f"{value:.6g}" if isinstance(value, (float, np.floating)) else str(value)
 
 

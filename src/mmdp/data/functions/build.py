@@ -32,7 +32,7 @@ class NextStates(NamedTuple):
     weights: Array | None  # (S, A, W, C) of each corner; None if C = 1
 
     def equals(self, other: NextStates) -> bool:
-        """Whether ids and weights are the same."""
+        """Return whether ids and weights are the same."""
         if self.weights is None or other.weights is None:
             return self.weights is other.weights and np.array_equal(self.ids, other.ids)
         return np.array_equal(self.ids, other.ids) and np.array_equal(self.weights, other.weights)

@@ -83,7 +83,7 @@ class UserFunction:
             raise InputError(f"{self.name}: {_explain_error(error)}") from error
 
     def depends_on_sample(self) -> bool:
-        """Whether it has read a parameter of the sample."""
+        """Return whether it has read a parameter of the sample."""
         return bool(self.read_fields.get("sample"))
 
 
@@ -97,14 +97,16 @@ def _check_parameters(
         return frozenset(allowed_names)
     if any(x.kind == x.VAR_KEYWORD for x in parameters):
         return frozenset(allowed_names)
-    used = [x for x in parameters if x.default is x.empty or x.name in allowed_names]
-    unknown = [x for x in used if x.name not in allowed_names or x.kind == x.POSITIONAL_ONLY]
+    used_parameters = [x for x in parameters if x.default is x.empty or x.name in allowed_names]
+    unknown = [
+        x for x in used_parameters if x.name not in allowed_names or x.kind == x.POSITIONAL_ONLY
+    ]
     if unknown:
         raise InputError(
             f"{name} has an unknown parameter {unknown[0].name!r}; it may have "
             f"{join_or(allowed_names)}, each by this name"
         )
-    return frozenset(x.name for x in used)
+    return frozenset(x.name for x in used_parameters)
 
 
 def _readonly_view(value: object) -> object:
@@ -150,8 +152,8 @@ def check_elementwise(
             differs = ~_is_close(values, outputs[key][rows]).reshape(len(rows), -1).all(axis=1)
             if not differs.any():
                 continue
-            repeated = call_rows(np.arange(n_rows))
-            if not all(_is_close(repeated[k], outputs[k]).all() for k in repeated):
+            repeated_outputs = call_rows(np.arange(n_rows))
+            if not all(_is_close(repeated_outputs[k], outputs[k]).all() for k in repeated_outputs):
                 raise InputError(
                     f"{name} returns other numbers when it is called again; it must not draw "
                     "random numbers: describe randomness by events= and event_probs="

@@ -74,8 +74,10 @@ class OffGridSimulator:
         )[m]
         if not np.array_equal(self.spec.compute_model_initial(m), model_initial):
             values, p = self.spec.states.values_at(np.arange(S)), model_initial[:S]
-        sampled = np.minimum(np.searchsorted(np.cumsum(p), u * p.sum(), side="right"), len(p) - 1)
-        return {k: v[sampled] for k, v in values.items()}
+        sampled_ids = np.minimum(
+            np.searchsorted(np.cumsum(p), u * p.sum(), side="right"), len(p) - 1
+        )
+        return {k: v[sampled_ids] for k, v in values.items()}
 
     def _choose_actions(self, t: int, state: StateValues, u: Array) -> npt.NDArray[np.int64]:
         """Choose the action in each state by the policy at the nearest grid point; returns (n,)."""
@@ -161,6 +163,7 @@ class OffGridSimulator:
 
 
 def _format_state(state: StateValues, i: int) -> str:
+    """Format the i-th state by axis, for messages."""
     return ", ".join(
         f"{k}={v[i]:.6g}" if v.dtype.kind == "f" else f"{k}={v[i]}" for k, v in state.items()
     )

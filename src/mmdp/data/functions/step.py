@@ -37,14 +37,14 @@ def from_step(
     actions: Unchecked[Mapping[str, object]],
     events: Mapping[str, object] | None = None,
     event_probs: Callable[..., object] | None = None,
-    samples: Any = None,
+    samples: object = None,
     initial: Mapping[str, object] | Callable[..., object] | None = None,
     discount: float = 1.0,
     allowed: Callable[..., object] | None = None,
     terminal_reward: Callable[..., object] | None = None,
     is_terminal: Callable[..., object] | None = None,
     time_labels: Unchecked[int | Iterable[object] | Mapping[str, Iterable[object]] | None] = None,
-    **fields: Any,
+    **fields: object,
 ) -> MMDP:
     """Build models from a step function, one model per parameter sample.
 
@@ -252,7 +252,7 @@ class StepSpec:
         """Make the specification of some of the models, by id."""
         return replace(self, samples={k: v[models] for k, v in self.samples.items()})
 
-    def call_context(self, m: int, t: int) -> dict[str, Any]:
+    def call_context(self, m: int, t: int) -> dict[str, object]:
         """Get the arguments ``sample`` and ``time`` of model m and time t."""
         sample = {name: values[m] for name, values in self.samples.items()}
         return {
@@ -334,7 +334,7 @@ class StepSpec:
                 for t in range(T):
                     model_probs = [
                         self._call_event_probs(function, m, t, {}, 1)
-                        for m in self._models(bar, t, T)
+                        for m in self._iter_models(bar, t, T)
                     ]
                     probs_by_time.append(np.stack(model_probs, axis=-1))
                 return EventProbs(np.stack(probs_by_time), None)
@@ -349,11 +349,11 @@ class StepSpec:
                 )
             return EventProbs(np.stack(distributions)[None], distribution_id)
 
-    def _models(self, bar: ProgressBar, done: int, total: int) -> Iterator[int]:
-        """Yield the ids of all models and update the progress bar (round ``done`` of ``total``)."""
+    def _iter_models(self, bar: ProgressBar, n_done: int, total: int) -> Iterator[int]:
+        """Yield the ids of all models and update the progress bar after each."""
         M = self.n_models
         for m in range(M):
-            bar.update(done * M + m, total * M)
+            bar.update(n_done * M + m, total * M)
             yield m
 
     def _assign_distributions(
@@ -385,7 +385,7 @@ class StepSpec:
             pairs = states, actions, *np.divmod(rows, actions.size)
             model_probs = [
                 self._call_event_probs(function, m, t, self._make_columns(*pairs), len(rows), pairs)
-                for m in self._models(
+                for m in self._iter_models(
                     bar, t * len(parts) + i, self.count_times(function) * len(parts)
                 )
             ]
@@ -748,13 +748,15 @@ def _add_distribution(p: Array, id_by_bytes: dict[bytes, int], distributions: li
     return distribution_id
 
 
-def _parse_time_labels(time_labels: Any) -> tuple[object, ...] | None:
+def _parse_time_labels(time_labels: object) -> tuple[object, ...] | None:
     """Parse a number, range or labels of times; None without."""
     if time_labels is None:
         return None
     if is_of_type(time_labels, int):
-        time_labels = range(check_int(time_labels, "time_labels", 0, each=8))
-    labels_by_axis = time_labels if isinstance(time_labels, Mapping) else {"time": time_labels}
+        time_labels = range(check_int(time_labels, "time_labels", 0, item_bytes=8))
+    labels_by_axis: Mapping[str, Any] = (
+        time_labels if isinstance(time_labels, Mapping) else {"time": time_labels}
+    )
     if not all(map(is_list, labels_by_axis.values())):
         raise InputError(
             f"time_labels must be a number, a range or labels, not {shorten(time_labels)}"
@@ -765,7 +767,7 @@ def _parse_time_labels(time_labels: Any) -> tuple[object, ...] | None:
     return labels
 
 
-def _as_floats(values: Any, subject: str) -> Array:
+def _as_floats(values: object, subject: str) -> Array:
     """Convert returned values to a float array, or raise an error that names the function."""
     try:
         return np.asarray(values, dtype=float)

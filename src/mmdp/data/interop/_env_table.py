@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,13 @@ import numpy.typing as npt
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.core.text import did_you_mean, pluralize
-from mmdp.data.posterior.samples import read_samples
+from mmdp.data.posterior.samples import ParameterSamples, read_samples
 
+if TYPE_CHECKING:
+    from mmdp.data.functions.axes import Axes
+
+Array = npt.NDArray[np.float64]
+Columns = dict[str, Array]  # (n,) by the name of an axis
 N_RESETS = 500  # resets that make the initial distribution
 DERIVED_ATTRIBUTES = {  # what CartPole computes once, from attributes that a sample may set
     "total_mass": lambda env: env.masspole + env.masscart,
@@ -21,12 +26,29 @@ DERIVED_ATTRIBUTES = {  # what CartPole computes once, from attributes that a sa
 }
 
 
+class SettableEnv(Protocol):
+    """A Gymnasium environment whose state can be set."""
+
+    state: npt.ArrayLike
+    action_space: Any
+
+    def reset(self, *, seed: int | None = None) -> object:
+        """Begin an episode."""
+        ...
+
+    def step(self, action: object) -> tuple[object, float, bool, bool, object]:
+        """Take an action: the observation, the reward, whether the episode has ended, and more."""
+        ...
+
+
 class EnvStepper:
     """A step function for :func:`mmdp.from_step` that steps an environment row by row."""
 
     rows_per_call = 2**12  # in a call, so that the bar moves: each takes long
 
-    def __init__(self, base: Any, states: Any, actions: Any, samples: Mapping[str, Any]) -> None:
+    def __init__(
+        self, base: SettableEnv, states: Axes, actions: list[str], samples: ParameterSamples
+    ) -> None:
         self.base = base = copy.deepcopy(base)  # the user's keeps its attributes
         self.states, self.actions = states, actions
         unknown_name = next((name for name in samples if not hasattr(base, name)), None)
@@ -36,18 +58,21 @@ class EnvStepper:
                 "samples set attributes of env.unwrapped"
             )
         base.reset()
-        first_state: Any = getattr(base, "state", "missing")
+        first_state: npt.ArrayLike = getattr(base, "state", "missing")
         if np.shape(first_state) != (len(states),):
             raise InputError(
                 f"axes name {pluralize(len(states), 'value')}; env.unwrapped.state after a reset "
-                f"is {first_state}: name each of its entries, in their order"
+                f"is {first_state!s}: name each of its entries, in their order"
             )
         is_cart_pole = {*DERIVED_ATTRIBUTES, "masspole", "masscart", "length"} <= vars(base).keys()
         self.derived_names = [
             name for name in DERIVED_ATTRIBUTES if is_cart_pole and name not in samples
         ]
 
-    def __call__(self, state: Any, action: Any, sample: Any) -> tuple[dict[str, Any], Any]:
+    def __call__(
+        self, state: Columns, action: Columns, sample: Mapping[str, float]
+    ) -> tuple[Columns, Array]:
+        """Step every row from its state and action, with the attributes of the sample."""
         env = self.base
         for name in sample:
             setattr(env, name, sample[name])
@@ -65,13 +90,13 @@ class EnvStepper:
             next_states[i] = np.nan if terminated else env.state
         return self.clip_to_axes(next_states), reward
 
-    def clip_to_axes(self, values: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """States (n, axes) by name; what lies beyond an axis is put on its end."""
+    def clip_to_axes(self, values: Array) -> Columns:
+        """Split states (n, axes) by name; put what lies beyond an axis on its end."""
         axis_columns = zip(self.states.items(), values.T, strict=True)
         return {name: axis.clip(x) for (name, axis), x in axis_columns}
 
-    def sample_initial_states(self, seed: int | None) -> dict[str, npt.NDArray[Any]]:
-        """First states of episodes."""
+    def sample_initial_states(self, seed: int | None) -> Columns:
+        """Sample first states of episodes by resets."""
         self.base.reset(seed=seed)
         states = []
         for _ in range(N_RESETS):
@@ -81,9 +106,14 @@ class EnvStepper:
 
 
 def make_env_models(
-    base: Any, axes: Any, actions: Any, samples: Any, seed: int | None, **fields: Any
+    base: SettableEnv,
+    axes: Mapping[str, object],
+    actions: Mapping[str, object] | None,
+    samples: object,
+    seed: int | None,
+    **fields: Any,
 ) -> MMDP:
-    """See :func:`mmdp.interop.from_gymnasium`."""
+    """Make models of an environment by its axes; see :func:`mmdp.interop.from_gymnasium`."""
     from mmdp.data.functions import from_step
     from mmdp.data.functions.axes import Axes
 
@@ -100,7 +130,8 @@ def make_env_models(
     step = EnvStepper(base, states, list(actions), samples_table)
     user_is_terminal = fields.pop("is_terminal", None)
 
-    def is_terminal(state: Any) -> Any:  # a terminal step returns nan, which is no point of an axis
+    def is_terminal(state: Columns) -> npt.NDArray[np.bool_]:
+        # a terminal step returns nan, which is no point of an axis
         has_ended = np.isnan(next(iter(state.values())))
         return has_ended if user_is_terminal is None else has_ended | user_is_terminal(state=state)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
+import numpy.typing as npt
 
 from mmdp.core.kernels.problem import at_time
 from mmdp.core.kernels.sampling import TableSampler, sample_columns
@@ -18,13 +19,16 @@ except ImportError:  # to_gymnasium() says what to install; the module can still
 
 Env: Any = object if gymnasium is None else gymnasium.Env
 VectorEnv: Any = object if gymnasium is None else gymnasium.vector.VectorEnv
+Array = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 AUTORESET = None if gymnasium is None else gymnasium.vector.AutoresetMode.NEXT_STEP
 
 
 class ModelEnv(Env):  # type: ignore[misc]
     """See :func:`mmdp.interop.to_gymnasium`."""
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+    metadata: dict[str, object] = {"render_modes": []}  # noqa: RUF012
 
     def __init__(
         self, model: MMDP, model_index: int, horizon: int | None, seed: int | None
@@ -37,8 +41,8 @@ class ModelEnv(Env):  # type: ignore[misc]
         self._fallback_actions = find_fallback_actions(model)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.int64, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[np.int64, dict[str, object]]:
         """Draw a state from the initial distribution."""
         if seed is None and self._seed is not None:
             seed, self._seed = self._seed, None  # the first reset only
@@ -47,7 +51,7 @@ class ModelEnv(Env):  # type: ignore[misc]
         self._state = self._sample_index(self.model.problem.get_initial(self.model_index))
         return np.int64(self._state), self._make_info()
 
-    def step(self, action: Any) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
+    def step(self, action: SupportsInt) -> tuple[np.int64, float, bool, bool, dict[str, object]]:
         """Take the action; an action that is not allowed counts as the lowest allowed one."""
         taken_action = int(self._fallback_actions[self._state, int(action)])
         next_state, reward, terminated = self._sample_transition(taken_action)
@@ -69,7 +73,7 @@ class ModelEnv(Env):  # type: ignore[misc]
         )
 
     def _sample_transition(self, action: int) -> tuple[int, float, bool]:
-        """(next state, reward, whether the model ends there for lack of transitions)."""
+        """Sample a next state and reward, and whether the episode ends for lack of transitions."""
         problem, next_rewards = self.model.problem, self.model.pattern_rewards
         t, pair = self._time, self._state * self.model.n_actions + action
         next_states, probs = problem.storage.get_row(t, pair)
@@ -84,11 +88,13 @@ class ModelEnv(Env):  # type: ignore[misc]
             reward = float(at_time(next_rewards, t)[problem.indptr[pair] + k, self._current_model])
         return int(next_states[k]), reward, False
 
-    def _sample_index(self, p: Any) -> int:
+    def _sample_index(self, p: Array) -> int:
+        """Draw an index with probabilities proportional to ``p``."""
         index = np.searchsorted(np.cumsum(p), self.np_random.random() * p.sum(), side="right")
         return int(min(index, np.flatnonzero(p)[-1]))
 
-    def _make_info(self) -> dict[str, Any]:
+    def _make_info(self) -> dict[str, object]:
+        """Make the info of a step: the time and the allowed actions."""
         mask = self.model.allowed[self._state].astype(np.int8)
         return {"time": self._time, "action_mask": mask}
 
@@ -96,7 +102,7 @@ class ModelEnv(Env):  # type: ignore[misc]
 class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
     """See :func:`mmdp.interop.to_gymnasium_vector`."""
 
-    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AUTORESET}  # noqa: RUF012
+    metadata: dict[str, object] = {"render_modes": [], "autoreset_mode": AUTORESET}  # noqa: RUF012
 
     def __init__(
         self, model: MMDP, num_envs: int | None, horizon: int | None, seed: int | None
@@ -117,8 +123,8 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
         self._has_ended = np.zeros(self.num_envs, bool)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Ids, dict[str, object]]:
         """Begin an episode in every environment."""
         if seed is None and self._seed is not None:
             seed, self._seed = self._seed, None  # the first reset only
@@ -126,7 +132,7 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
         self._start_episodes(np.ones(self.num_envs, bool))
         return self._states.copy(), self._make_info()
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: npt.ArrayLike) -> tuple[Ids, Array, Mask, Mask, dict[str, object]]:
         """Take an action in each; one that has ended begins again instead, and earns nothing."""
         is_reset, states = self._has_ended, self._states
         taken_actions = self._fallback_actions[states, np.asarray(actions)]
@@ -144,8 +150,8 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
         info = self._make_info() | {"taken": taken_actions, "_taken": ~is_reset}
         return self._states.copy(), np.where(is_reset, 0.0, rewards), terminated, truncated, info
 
-    def _start_episodes(self, mask: Any) -> None:
-        """New episodes in some of the environments."""
+    def _start_episodes(self, mask: Mask) -> None:
+        """Begin new episodes in some of the environments."""
         n_starting = int(mask.sum())
         if self._samples_models:
             self._models[mask] = self._sample_columns(np.tile(self.model.weights, (n_starting, 1)))
@@ -156,8 +162,8 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
         self._times[mask] = 0
         self._has_ended = self._has_ended & ~mask
 
-    def _sample_transitions(self, actions: Any) -> tuple[Any, Any, Any]:
-        """(next states, rewards, whether the model ends there for lack of transitions)."""
+    def _sample_transitions(self, actions: Ids) -> tuple[Ids, Array, Mask]:
+        """Sample next states and rewards, and whether episodes end for lack of transitions."""
         problem, m, s = self.model.problem, self._models, self._states
         next_rewards = self.model.pattern_rewards
         pairs, u = s * self.model.n_actions + actions, self.np_random.random(self.num_envs)
@@ -167,7 +173,7 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
             next_states[at_time] = self._sampler.sample_next(
                 int(t), pairs[at_time], m[at_time], u[at_time]
             )
-        has_ended: Any = next_states < 0
+        has_ended = next_states < 0
         rewards = problem.r[self._time_index(len(problem.r)), s, actions, m]
         if next_rewards is not None:
             assert isinstance(self._sampler, TableSampler)
@@ -179,15 +185,16 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
             rewards = np.where(has_ended, rewards, next_reward_values)
         return np.where(has_ended, s, next_states), rewards, has_ended
 
-    def _time_index(self, n_steps: int) -> Any:
-        """Where each environment is on a time axis of that length, which may be 1."""
+    def _time_index(self, n_steps: int) -> Ids:
+        """Find where each environment is on a time axis of that length, which may be 1."""
         return np.minimum(self._times, n_steps - 1)
 
-    def _sample_columns(self, p: Any) -> Any:
-        """One draw from each row of probabilities."""
+    def _sample_columns(self, p: Array) -> Ids:
+        """Draw an index from each row of probabilities."""
         return sample_columns(p, self.np_random.random(len(p)))
 
-    def _make_info(self) -> dict[str, Any]:
+    def _make_info(self) -> dict[str, object]:
+        """Make the info of a step: times, models and allowed actions of all environments."""
         all_envs = np.ones(self.num_envs, bool)
         mask = self.model.allowed[self._states].astype(np.int8)
         info = {"time": self._times.copy(), "model": self._models.copy(), "action_mask": mask}

@@ -26,7 +26,7 @@ class TransitionEntries(NamedTuple):
 
 
 def check_model_index(model: MMDP, model_index: int) -> int:
-    """A model number that exists; negative ones count from the end."""
+    """Check a model number, and return it from 0; negative ones count from the end."""
     if (
         not isinstance(model_index, (int, np.integer))
         or not -model.n_models <= model_index < model.n_models
@@ -36,6 +36,7 @@ def check_model_index(model: MMDP, model_index: int) -> int:
 
 
 def check_stationary(model: MMDP, target: str) -> None:
+    """Refuse models that vary with time, or that lack actions."""
     if model.horizon is not None:
         raise InputError(f"{target} cannot hold a model that varies with time")
     sums = _min_row_sums(model)
@@ -47,6 +48,7 @@ def check_stationary(model: MMDP, target: str) -> None:
 
 
 def check_not_switching(model: MMDP, target: str) -> None:
+    """Refuse models that switch."""
     if model.is_switching:
         raise InputError(
             f"{target} cannot hold a model that switches; hold it still with "
@@ -55,7 +57,7 @@ def check_not_switching(model: MMDP, target: str) -> None:
 
 
 def find_fallback_actions(model: MMDP) -> Ints:
-    """(S, A) the action itself if allowed, else the lowest allowed one of the state.
+    """Find the action to take for each action: itself if allowed, else the lowest allowed one.
 
     Tools without forbidden actions get a copy of an allowed one, which changes no optimum.
     """
@@ -64,7 +66,7 @@ def find_fallback_actions(model: MMDP) -> Ints:
 
 
 def list_transitions(model: MMDP, model_index: int, *, fill_forbidden: bool) -> TransitionEntries:
-    """Transitions of model m; with ``fill`` a forbidden action repeats an allowed one."""
+    """List the transitions of a model; ``fill_forbidden`` repeats allowed actions for others."""
     problem = model.problem
     rows = np.arange(len(problem.indptr) - 1)
     source_rows = rows
@@ -84,7 +86,7 @@ def list_transitions(model: MMDP, model_index: int, *, fill_forbidden: bool) -> 
 
 
 def _min_row_sums(model: MMDP) -> Array:
-    """(S A,) smallest sum of a row over the models."""
+    """Compute the smallest sum of each row of transitions over the models."""
     problem = model.problem
     sums = np.zeros(len(problem.indptr) - 1)
     nonempty_rows = np.flatnonzero(np.diff(problem.indptr))

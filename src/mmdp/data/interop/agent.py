@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import SupportsFloat, cast
 
 import numpy as np
 
@@ -58,8 +58,8 @@ class Agent:
         self.time, self.last_step, self.memory = 0, (-1, -1), self.policy.initial_memory(seed)
         self.n_episodes += 1
 
-    def __call__(self, observation: Any, reward: float | None = None) -> int:
-        """The action in this state; ``reward`` is that of the step before."""
+    def __call__(self, observation: object, reward: float | None = None) -> int:
+        """Return the action in this state; ``reward`` is that of the step before."""
         if reward is not None and not (type(reward) is float and math.isfinite(reward)):
             check_type("reward", reward, FiniteFloat)
         state, policy = self._read_state(observation), self.policy
@@ -82,7 +82,7 @@ class Agent:
         >>> agent.belief, [agent(state) for state in ("1", "4")], agent.belief
         ({'m1': 0.5, 'm2': 0.5}, [1, 0], {'m1': 0.0, 'm2': 1.0})
         """
-        belief_policy: Any = self.policy
+        belief_policy: object = self.policy
         if not hasattr(belief_policy, "belief_by_label"):
             raise InputError(
                 f"{belief_policy!r} keeps no belief",
@@ -92,8 +92,8 @@ class Agent:
             return belief_policy.belief_by_label(self.memory, 1, 0)
         return belief_policy.belief_by_label(self.memory, self.time - 1, self.last_step[0])
 
-    def _read_state(self, observation: Any) -> int:
-        """The number of a state from its number or label."""
+    def _read_state(self, observation: object) -> int:
+        """Find the number of a state from its number or label."""
         labels = getattr(self.policy, "state_labels", None) or ()
         if isinstance(observation, Mapping) and labels:
             observation = find_state_label(observation, labels)
@@ -110,11 +110,13 @@ class Agent:
         return state
 
 
-def _as_state_id(observation: Any) -> int | None:
-    """The whole number that an observation is, also as an array of one; None if it is none."""
+def _as_state_id(observation: object) -> int | None:
+    """Convert an observation to a whole number, also an array of one; None if it is none."""
     if type(observation) is int:
         return observation
     if isinstance(observation, np.ndarray) and observation.size == 1:
         observation = observation.item()
-    is_integer = is_of_type(observation, float) and float(observation).is_integer()
-    return int(observation) if is_integer else None
+    if not is_of_type(observation, float):
+        return None
+    number = float(cast("SupportsFloat", observation))
+    return int(number) if number.is_integer() else None

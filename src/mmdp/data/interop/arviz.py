@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ ArvizGroups = dict[str, dict[str, npt.NDArray[np.float64]]]
 
 @check_arguments
 def to_arviz(model: MMDP, returns: Mapping[str, npt.ArrayLike] | None = None) -> ArvizGroups:
-    """The groups that ``arviz.from_dict`` takes: one chain with a draw per model.
+    """Make the groups that ``arviz.from_dict`` takes: one chain with a draw per model.
 
     ``posterior`` has the parameters of the models and ``returns``, (M,) by name, such as those of
     a solution; ``sample_stats`` has the models' ``weight``. ArviZ is not needed here. The other
@@ -35,7 +34,7 @@ def to_arviz(model: MMDP, returns: Mapping[str, npt.ArrayLike] | None = None) ->
     >>> to_arviz(two, {"wait": [3, 4]})["posterior"]
     {'p': array([[0.1, 0.2]]), 'wait': array([[3., 4.]])}
     """
-    variables: dict[str, Any] = dict(model.parameters)
+    variables: dict[str, object] = dict(model.parameters)
     for name, values in (returns or {}).items():
         array = as_float_array(values, f"returns of {name!r}")
         if array.shape != (model.n_models,):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from mmdp.core.text import format_bytes
 from mmdp.core.transitions import MAX_DENSE_BYTES, SparseTransitions
 from mmdp.core.validate import check_int
 from mmdp.data.domains._common import spawn_generators
-from mmdp.data.interop._env_table import make_env_models
+from mmdp.data.interop._env_table import SettableEnv, make_env_models
 from mmdp.data.interop._one_model import check_model_index
 from mmdp.data.posterior.dirichlet import sample_dirichlet_rows
 
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+# by state and action: probability, next state, reward, whether the episode ends
+EnvTransitions = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
 
 
 @check_arguments
 def to_gymnasium(
     model: MMDP, model_index: int = 0, horizon: int | None = None, seed: Seed = 0
-) -> gymnasium.Env[Any, Any]:
-    """Model ``m`` as a Gymnasium environment with Discrete spaces; needs ``mmdp[gym]``.
+) -> gymnasium.Env[np.int64, np.int64]:
+    """Make a Gymnasium environment of one model, with Discrete spaces; needs ``mmdp[gym]``.
 
     The observation is the state. After ``horizon`` steps (or the model's own number, if it
     varies with time) the episode is truncated, and the last reward includes the discounted
@@ -58,8 +61,8 @@ def to_gymnasium_vector(
     num_envs: int | None = None,
     horizon: int | None = None,
     seed: Seed = 0,
-) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """All models as one Gymnasium vector environment; needs ``mmdp[gym]``.
+) -> gymnasium.vector.VectorEnv[Ints, Ints, Array]:
+    """Make one Gymnasium vector environment of all models; needs ``mmdp[gym]``.
 
     One environment per model, in their order. Or ``num_envs`` of them, each of which draws its
     model by weight whenever an episode begins: a policy that is trained there maximises the mean
@@ -78,12 +81,12 @@ def to_gymnasium_vector(
     from mmdp.data.interop._environment import ModelsVectorEnv
 
     if num_envs is not None:
-        check_int(num_envs, "num_envs", each=32)
+        check_int(num_envs, "num_envs", item_bytes=32)
     return ModelsVectorEnv(model, num_envs, _check_episode_length(model, horizon), seed)
 
 
 def _check_episode_length(model: MMDP, horizon: int | None) -> int | None:
-    """Steps of an episode; None if it never ends."""
+    """Check the number of steps of an episode; None if it never ends."""
     if horizon is None:
         return model.horizon
     check_int(horizon, "horizon")
@@ -94,19 +97,19 @@ def _check_episode_length(model: MMDP, horizon: int | None) -> int | None:
 
 @check_arguments
 def from_gymnasium(
-    env: Any,
+    env: object,
     *,
     n_models: int = 100,
     concentration: float = 20.0,
     noise: float = 0.0,
     discount: float = 1.0,
     seed: Seed = 0,
-    axes: Mapping[str, Any] | None = None,
-    actions: Mapping[str, Any] | None = None,
-    samples: Any = None,
-    **fields: Any,
+    axes: Mapping[str, object] | None = None,
+    actions: Mapping[str, object] | None = None,
+    samples: object = None,
+    **fields: object,
 ) -> MMDP:
-    """Models around the table of an environment, or by samples of the constants of one without.
+    """Make models around the table of an environment, or by samples of its constants.
 
     Parameters
     ----------
@@ -172,7 +175,7 @@ def from_gymnasium(
             )
         name = getattr(getattr(env, "spec", None), "id", None)
         fields = {"name": name, "discount": discount} | fields
-        return make_env_models(base, axes, actions, samples, seed, **fields)
+        return make_env_models(cast("SettableEnv", base), axes, actions, samples, seed, **fields)
     if actions is not None or samples is not None or fields:
         raise InputError(
             "actions, samples and other arguments of from_step need axes for the state"
@@ -212,9 +215,9 @@ def from_gymnasium(
 class _EnvTable:
     """A transition table as flat arrays (S A S',) of probabilities and rewards."""
 
-    def __init__(self, base: Any) -> None:
-        table: Any = getattr(base, "P", None)
-        if not hasattr(table, "__getitem__"):
+    def __init__(self, base: object) -> None:
+        table: EnvTransitions | None = getattr(base, "P", None)
+        if table is None or not hasattr(table, "__getitem__"):
             raise InputError(
                 "the environment has no transition table P[state][action]; give axes= for its "
                 "state if that can be set, as in CartPole, MountainCar and Pendulum"
@@ -254,7 +257,10 @@ class _EnvTable:
         self.terminal_states = terminal_states
 
     @staticmethod
-    def _flatten(table: Any) -> tuple[Ints, Ints, Ints, Array, Array, npt.NDArray[np.bool_]]:
+    def _flatten(
+        table: EnvTransitions,
+    ) -> tuple[Ints, Ints, Ints, Array, Array, npt.NDArray[np.bool_]]:
+        """Convert the table to columns: state, action, next state, probability, reward, end."""
         entries = [
             (s, a, *entry)
             for s in range(len(table))
@@ -276,7 +282,7 @@ class _EnvTable:
         )
 
     def add_noise(self, noise: float) -> Array:
-        """Rows mixed with the even distribution over the state's possible next states."""
+        """Mix rows with the even distribution over the state's possible next states."""
         table = self.probs.reshape(self.n_states, self.n_actions, self.n_states)
         is_reachable = (table > 0).any(axis=1, keepdims=True)
         mixed_probs = (1 - noise) * table + noise * is_reachable / is_reachable.sum(
@@ -291,17 +297,19 @@ class _EnvTable:
         ).reshape(-1)
         return np.where(table.sum(axis=2, keepdims=True) > 0, mixed_probs, 0.0).reshape(-1)
 
-    def find_initial(self, base: Any) -> Array | None:
+    def find_initial(self, base: object) -> Array | None:
+        """Find the initial distribution among the attributes of the environment; None without."""
         for name in ("initial_state_distrib", "isd"):
             distribution = getattr(base, name, None)
             if distribution is not None and len(distribution) == self.n_env_states:
-                padded = np.zeros(self.n_states)
-                padded[: self.n_env_states] = np.asarray(distribution) / np.sum(distribution)
-                return padded
+                initial = np.zeros(self.n_states)
+                initial[: self.n_env_states] = np.asarray(distribution) / np.sum(distribution)
+                return initial
         return None
 
 
-def _import_gymnasium() -> Any:
+def _import_gymnasium() -> ModuleType:
+    """Import gymnasium, or raise an error that says how to install it."""
     try:
         import gymnasium
     except ImportError:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from xml.sax.saxutils import escape
 
 import numpy as np
@@ -96,16 +95,17 @@ def save_pomdp(model: MMDP, path: PathLike) -> None:
 
 
 def _format_number(value: float) -> str:
-    """All digits, no exponent, one digit after the point: what every parser reads."""
+    """Format a number with all digits, no exponent and a decimal point, for every parser."""
     return np.format_float_positional(value, trim="0")
 
 
 def _find_kept_models(model: MMDP) -> list[int]:
+    """Find the models that can occur: by weight, or all if they switch."""
     return np.flatnonzero((model.weights > 0) | model.is_switching).tolist()
 
 
 def _list_next_models(model: MMDP, m: int) -> list[tuple[int, float]]:
-    """The models that may hold after model m, with their probabilities."""
+    """List the models that may follow model m, with their probabilities."""
     if model.problem.model_transitions is None:
         return [(m, 1.0)]
     row = model.problem.model_transitions[m]
@@ -113,7 +113,7 @@ def _list_next_models(model: MMDP, m: int) -> list[tuple[int, float]]:
 
 
 def _format_names(model: MMDP, axis: str) -> list[str]:
-    """The labels of a kind if all are plain names, else letters with numbers."""
+    """Format the labels of an axis: as they are if all are plain names, else letters and ids."""
     labels: tuple[str, ...] = getattr(model, f"{axis}_labels")
     is_plain = model.has_labels[axis] and all(_NAME_PATTERN.fullmatch(x) for x in labels)
     if is_plain and _RESERVED_NAMES.isdisjoint(labels):
@@ -122,7 +122,7 @@ def _format_names(model: MMDP, axis: str) -> list[str]:
 
 
 def _iter_comments(model: MMDP) -> Iterator[str]:
-    """Labels, one per line, with line breaks and dashes that would end a comment made harmless."""
+    """Yield labels, one per line, without breaks and dashes that would end a comment."""
     yield "written by mmdp: the hidden state is (model, state), the observation is the state"
     for axis in ("state", "action", "model"):
         for name, label in zip(
@@ -135,6 +135,7 @@ def _iter_comments(model: MMDP) -> Iterator[str]:
 
 # ---------------------------------------------------------------------- .pomdp
 def _iter_pomdp_lines(model: MMDP) -> Iterator[str]:
+    """Yield the lines of a .pomdp file."""
     model_ids, n_states, observation_names = (
         _find_kept_models(model),
         model.n_states,
@@ -170,6 +171,7 @@ def _iter_pomdp_lines(model: MMDP) -> Iterator[str]:
 
 
 def _iter_pomdp_model_lines(model: MMDP, m: int) -> Iterator[str]:
+    """Yield the transitions, observations and rewards of a model for a .pomdp file."""
     entries = list_transitions(model, m, fill_forbidden=True)
     action_names, observation_names = _format_names(model, "action"), _format_names(model, "state")
     next_models = _list_next_models(model, m)
@@ -189,6 +191,7 @@ def _iter_pomdp_model_lines(model: MMDP, m: int) -> Iterator[str]:
 
 # ---------------------------------------------------------------------- .pomdpx
 def _iter_pomdpx_lines(model: MMDP) -> Iterator[str]:
+    """Yield the lines of a .pomdpx file."""
     model_ids = _find_kept_models(model)
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield '<pomdpx version="1.0" id="mmdp">'
@@ -218,6 +221,7 @@ def _iter_pomdpx_lines(model: MMDP) -> Iterator[str]:
 
 
 def _iter_pomdpx_dynamics(model: MMDP, model_ids: list[int]) -> Iterator[str]:
+    """Yield the transition, observation and reward functions of a .pomdpx file."""
     entries_by_model = {m: list_transitions(model, m, fill_forbidden=True) for m in model_ids}
     models, states, action_names = (
         _format_names(model, axis) for axis in ("model", "state", "action")
@@ -250,12 +254,14 @@ def _iter_pomdpx_dynamics(model: MMDP, model_ids: list[int]) -> Iterator[str]:
 
 
 def _iter_state_variable(name: str, is_observed: bool, values: list[str]) -> Iterator[str]:
+    """Yield the declaration of a state variable in a .pomdpx file."""
     observed_text = "true" if is_observed else "false"
     yield f'<StateVar vnamePrev="{name}_0" vnameCurr="{name}_1" fullyObs="{observed_text}">'
     yield f"<ValueEnum>{' '.join(values)}</ValueEnum></StateVar>"
 
 
 def _iter_variable_values(tag: str, name: str, values: list[str]) -> Iterator[str]:
+    """Yield the declaration of a variable with its values in a .pomdpx file."""
     yield f'<{tag} vname="{name}"><ValueEnum>{" ".join(values)}</ValueEnum></{tag}>'
 
 
@@ -265,7 +271,8 @@ def _iter_conditional(
     entries: list[tuple[str, str]],
     tag: str = "CondProb",
     value_tag: str = "ProbTable",
-) -> Iterator[Any]:
+) -> Iterator[str]:
+    """Yield a conditional probability table, or another table, of a .pomdpx file."""
     yield f'<{tag}><Var>{name}</Var><Parent>{parents}</Parent><Parameter type="TBL">'
     for instance, text in entries:
         yield f"<Entry><Instance>{instance}</Instance><{value_tag}>{text}</{value_tag}></Entry>"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.arguments import check_arguments
+from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.data.interop._one_model import (
@@ -18,12 +19,26 @@ from mmdp.data.interop._one_model import (
     list_transitions,
 )
 
+if TYPE_CHECKING:
+    import scipy.sparse
+
 Array = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+
+class QuantEconProblem(Protocol):
+    """A ``quantecon.markov.DiscreteDP``: by state and action, or by state-action pairs."""
+
+    R: Array  # (S, A), or (L,) by pair
+    Q: Array  # (S, A, S'), or (L, S') by pair, dense or sparse
+    beta: float
+    s_indices: Ids | None  # (L,); None if by state and action
+    a_indices: Ids | None
 
 
 @check_arguments
-def to_quantecon(model: MMDP, model_index: int = 0) -> Any:
-    """Model ``m`` as ``quantecon.markov.DiscreteDP`` in its form by state-action pairs.
+def to_quantecon(model: MMDP, model_index: int = 0) -> QuantEconProblem:
+    """Convert a model to ``quantecon.markov.DiscreteDP`` in its form by state-action pairs.
 
     Actions that are not allowed have no pair; transitions are sparse if the model's are. A
     DiscreteDP has no initial distribution and no terminal values: quantecon's functions take them.
@@ -41,18 +56,18 @@ def to_quantecon(model: MMDP, model_index: int = 0) -> Any:
     entry_pairs = pair_ids[entries.state, entries.action]
     import scipy.sparse
 
-    q: Any = scipy.sparse.csr_matrix(
+    q = scipy.sparse.csr_matrix(
         (entries.probability, (entry_pairs, entries.next_state)), shape=(len(s), model.n_states)
     )
-    if model.storage == "dense":
-        q = q.toarray()
     r = np.bincount(entry_pairs, entries.probability * entries.reward, len(s))
-    return DiscreteDP(r, q, model.discount, s, a)
+    return DiscreteDP(r, q.toarray() if model.storage == "dense" else q, model.discount, s, a)
 
 
 @check_arguments
-def from_quantecon(problem: Any, **fields: Any) -> MMDP:
-    """A problem from a ``DiscreteDP``, or from a sequence of them: one model each.
+def from_quantecon(
+    problem: Unchecked[QuantEconProblem | Sequence[QuantEconProblem]], **fields: Any
+) -> MMDP:
+    """Make models of a ``DiscreteDP``, or of a sequence of them: one model each.
 
     Both forms are read; a reward of -inf forbids the action. ``fields`` are other arguments of
     :class:`mmdp.MMDP`; the discount is the DiscreteDP's unless given.
@@ -64,7 +79,7 @@ def from_quantecon(problem: Any, **fields: Any) -> MMDP:
     >>> mmdp.interop.from_quantecon(ddp).allowed.tolist()
     [[True, False], [True, True]]
     """
-    problems = list(problem) if isinstance(problem, (list, tuple)) else [problem]
+    problems: list[QuantEconProblem] = list(problem) if isinstance(problem, Sequence) else [problem]
     if not problems or not all(hasattr(x, name) for x in problems for name in ("R", "Q", "beta")):
         raise InputError("from_quantecon() needs a DiscreteDP, or a list of them")
     pairs_by_model = [_read_pairs(x) for x in problems]
@@ -84,8 +99,8 @@ def from_quantecon(problem: Any, **fields: Any) -> MMDP:
     return MMDP.from_coordinates(**columns, shape=rewards.shape, rewards=rewards, **fields)
 
 
-def _read_pairs(problem: Any) -> tuple[Any, Any, Array, Any]:
-    """(states, actions, rewards, sparse (L, S') transitions) of the pairs that exist."""
+def _read_pairs(problem: QuantEconProblem) -> tuple[Ids, Ids, Array, scipy.sparse.csr_matrix]:
+    """Read the feasible pairs: states, actions, rewards and sparse transitions (L, S')."""
     import scipy.sparse
 
     r = np.asarray(problem.R, dtype=np.float64)
@@ -104,7 +119,7 @@ def _read_pairs(problem: Any) -> tuple[Any, Any, Array, Any]:
 
 
 def _list_transitions(model: MMDP, model_index: int) -> TransitionEntries:
-    """The transitions of model m, if quantecon can hold it."""
+    """List the transitions of a model, if quantecon can represent it."""
     index = check_model_index(model, model_index)
     check_stationary(model, "quantecon")
     check_not_switching(model, "quantecon")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -20,18 +20,43 @@ from mmdp.data.io.tables import from_frame
 PRISM_SUFFIXES = (".prism", ".nm", ".pm")
 COLUMNS = ("model", "state", "action", "next_state", "probability", "reward")
 Align = Literal["variables", "numbers"]
+Constants = Mapping[str, object]  # values by name
+StateName = str | int  # the values of variables, or a number
+Row = tuple[int, StateName, StateName, StateName, float, float]  # see COLUMNS
+RewardFunction = Callable[[int, int], float]  # of state and choice
+
+
+class StormMdp(Protocol):
+    """A sparse MDP of stormpy."""
+
+    nr_states: int
+    nr_choices: int
+    initial_states: Sequence[int]
+    model_type: object
+    transition_matrix: Any
+    state_valuations: Any
+    choice_labeling: Any
+    reward_models: Mapping[str, Any]
+
+    def has_state_valuations(self) -> bool:
+        """Return whether the values of variables are known."""
+        ...
+
+    def has_choice_labeling(self) -> bool:
+        """Return whether choices have labels."""
+        ...
 
 
 @check_arguments
 def from_storm(
-    models: Any,
+    models: object,
     *,
-    constants: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    constants: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
     reward: str | None = None,
     align: Align = "variables",
     **fields: Any,
 ) -> MMDP:
-    """A problem from MDPs of Storm: needs ``stormpy`` (the extra ``storm``).
+    """Make models of MDPs of Storm: needs ``stormpy`` (the extra ``storm``).
 
     Parameters
     ----------
@@ -63,7 +88,7 @@ def from_storm(
             dict.fromkeys(x for state_names in names_by_model for x in state_names)
         )
     }
-    rows: list[tuple[Any, ...]] = []
+    rows: list[Row] = []
     initial = np.zeros((len(mdps), len(state_ids)))
     for m, (model, state_names) in enumerate(zip(mdps, names_by_model, strict=True)):
         rows += _iter_rows(m, model, state_names, reward)
@@ -76,12 +101,16 @@ def from_storm(
     return from_frame(frame, **({"initial": initial} | labels | fields))
 
 
-def _pair_with_constants(models: Any, constants: Any) -> list[tuple[Any, Any]]:
-    """Every model with the values of its constants."""
-    is_single = isinstance(models, (str, Path)) or hasattr(models, "transition_matrix")
-    if not is_single and not is_list(models):
+def _pair_with_constants(
+    models: object, constants: Constants | Sequence[Constants] | None
+) -> list[tuple[object, Constants | None]]:
+    """Pair every model with the values of its constants."""
+    if isinstance(models, (str, Path)) or hasattr(models, "transition_matrix"):
+        model_list = [models]
+    elif is_list(models):
+        model_list = list(models)
+    else:
         raise InputError(f"from_storm needs files or MDPs of stormpy, not {shorten(models)}")
-    model_list = [models] if is_single else list(models)
     if not model_list:
         raise InputError("from_storm needs at least one model")
     if constants is None or isinstance(constants, Mapping):
@@ -93,8 +122,8 @@ def _pair_with_constants(models: Any, constants: Any) -> list[tuple[Any, Any]]:
     return list(zip(model_list, values, strict=True))
 
 
-def _build_mdp(model: Any, constants: Mapping[str, Any] | None) -> Any:
-    """The MDP of a file; one that is built already as it is."""
+def _build_mdp(model: object, constants: Constants | None) -> StormMdp:
+    """Build the MDP of a file; return one that is built already unchanged."""
     try:
         import stormpy
     except ImportError:
@@ -105,14 +134,14 @@ def _build_mdp(model: Any, constants: Mapping[str, Any] | None) -> Any:
     if constants and (path is None or path.suffix.lower() not in PRISM_SUFFIXES):
         raise InputError(f"constants belong to PRISM files ({join_or(PRISM_SUFFIXES)})")
     if path is None:
-        return model
+        return cast("StormMdp", model)
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the path")
     try:
         if path.suffix.lower() == ".drn":
             parser_options = stormpy.io.DirectEncodingParserOptions()
             parser_options.build_choice_labeling = True
-            mdp = stormpy.build_model_from_drn(str(path), options=parser_options)
+            mdp: StormMdp = stormpy.build_model_from_drn(str(path), options=parser_options)
         elif path.suffix.lower() in PRISM_SUFFIXES:
             program = stormpy.parse_prism_program(str(path))
             if constants:
@@ -139,8 +168,8 @@ def _build_mdp(model: Any, constants: Mapping[str, Any] | None) -> Any:
 
 
 # ---------------------------------------------------------------------- states
-def _name_states(mdps: Sequence[Any], align: Align) -> Sequence[Sequence[Any]]:
-    """What each model calls its states; those of the same name are the same state."""
+def _name_states(mdps: Sequence[StormMdp], align: Align) -> Sequence[Sequence[StateName]]:
+    """Name the states of each model; those of the same name are the same state."""
     if align == "variables" or len(mdps) == 1:
         names = [
             state_names for state_names in map(_read_valuations, mdps) if state_names is not None
@@ -152,8 +181,8 @@ def _name_states(mdps: Sequence[Any], align: Align) -> Sequence[Sequence[Any]]:
     return [range(mdps[0].nr_states)] * len(mdps)
 
 
-def _read_valuations(model: Any) -> list[str] | None:
-    """``b=true, s=0`` for every state; None if the values of variables are not known."""
+def _read_valuations(model: StormMdp) -> list[str] | None:
+    """Write every state as ``b=true, s=0``; None if the values of variables are not known."""
     if not model.has_state_valuations():
         return None
     valuations = model.state_valuations
@@ -164,8 +193,8 @@ def _read_valuations(model: Any) -> list[str] | None:
     ]
 
 
-def _format_value(value: Any) -> str:
-    """A value as PRISM files write it."""
+def _format_value(value: object) -> str:
+    """Format a value as PRISM files write it."""
     return str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value)
 
 
@@ -187,7 +216,8 @@ def _check_variables(names: Sequence[Sequence[str]]) -> None:
             )
 
 
-def _check_same_numbering(mdps: Sequence[Any], align: str) -> None:
+def _check_same_numbering(mdps: Sequence[StormMdp], align: str) -> None:
+    """Refuse models whose states cannot be matched by their numbers."""
     first_mdp, starts = mdps[0], list(mdps[0].initial_states)
     for m, model in enumerate(mdps[1:], 1):
         if align != "numbers":
@@ -207,10 +237,8 @@ def _check_same_numbering(mdps: Sequence[Any], align: str) -> None:
             )
 
 
-def _make_unreached_rows(
-    rows: Sequence[tuple[Any, ...]], n_models: int, has_initial: bool
-) -> list[tuple[Any, ...]]:
-    """Rows that stay and earn 0, for models in which a state of others is never reached."""
+def _make_unreached_rows(rows: Sequence[Row], n_models: int, has_initial: bool) -> list[Row]:
+    """Make rows that stay and earn 0, for models in which a state of others is never reached."""
     known_states = {row[:2] for row in rows}
     actions = dict.fromkeys(row[1:3] for row in rows)
     added_rows = [
@@ -230,9 +258,9 @@ def _make_unreached_rows(
 
 # ---------------------------------------------------------------------- choices
 def _iter_rows(
-    m: int, model: Any, state_names: Sequence[Any], reward: str | None
-) -> Iterator[tuple[Any, ...]]:
-    """Transitions of a model, see COLUMNS."""
+    m: int, model: StormMdp, state_names: Sequence[StateName], reward: str | None
+) -> Iterator[Row]:
+    """Yield the transitions of a model, see COLUMNS."""
     matrix, get_reward, labels = (
         model.transition_matrix,
         _make_reward_function(model, reward),
@@ -265,17 +293,17 @@ def _iter_rows(
                 )
 
 
-def _read_choice_labels(model: Any) -> list[str]:
-    """The label of every choice; empty if it has none."""
+def _read_choice_labels(model: StormMdp) -> list[str]:
+    """Read the label of every choice; empty if it has none."""
     if not model.has_choice_labeling():
         return [""] * int(model.nr_choices)
     label_sets = (model.choice_labeling.get_labels_of_choice(i) for i in range(model.nr_choices))
     return ["+".join(sorted(set(x) - {"__NOLABEL__"})) for x in label_sets]
 
 
-def _check_unlabeled_choices(rows: Iterable[tuple[Any, ...]]) -> None:
+def _check_unlabeled_choices(rows: Iterable[Row]) -> None:
     """Refuse choices that only have numbers, where models have different numbers of them."""
-    counts: dict[Any, dict[int, int]] = {}
+    counts: dict[StateName, dict[int, int]] = {}
     for m, state, action, *_ in rows:
         choice_counts = counts.setdefault(state, {})
         choice_counts[m] = max(
@@ -289,12 +317,12 @@ def _check_unlabeled_choices(rows: Iterable[tuple[Any, ...]]) -> None:
             )
 
 
-def _make_reward_function(model: Any, reward: str | None) -> Any:
-    """What a choice in a state earns."""
+def _make_reward_function(model: StormMdp, reward: str | None) -> RewardFunction:
+    """Make the function that says what a choice in a state earns."""
     reward_names: Iterable[str] = list(model.reward_models)
     if reward is None and len(model.reward_models) == 1:
         (reward,) = reward_names
-    if reward not in model.reward_models:
+    if reward is None or reward not in model.reward_models:
         raise InputError(
             f"reward= must name one of the reward models: {', '.join(reward_names) or 'none'}"
         )

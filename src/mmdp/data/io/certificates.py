@@ -14,7 +14,7 @@ import numpy as np
 
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.model import MMDP
-from mmdp.core.objectives import Custom, as_objective
+from mmdp.core.objectives import CustomObjective, as_objective
 from mmdp.core.policies import Policy
 from mmdp.core.solution import SCOPE_NAMES, Bound, Solution
 
@@ -30,7 +30,7 @@ def certificate_to_dict(solution: object) -> dict[str, object] | None:
         or not solution.certificate.model_fingerprint
     ):
         return None
-    if solution.objective.key == Custom.key:  # a function cannot be kept in a file
+    if solution.objective.key == CustomObjective.key:  # a function cannot be kept in a file
         return None
     certificate, provenance = solution.certificate, solution.provenance
     return {

@@ -19,7 +19,7 @@ from mmdp.core import kernels
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import FileNotWrittenWarning, InputError, Remedy
 from mmdp.core.model import MMDP
-from mmdp.core.objectives import Custom, Objective, as_objective
+from mmdp.core.objectives import CustomObjective, Objective, as_objective
 from mmdp.core.policies import (
     MarkovPolicy,
     MemoryPolicy,
@@ -174,7 +174,7 @@ def load_objective(path: PathLike) -> Objective | None:
         if Path(path).suffix.lower() == ".csv"
         else str(_read_metadata(Path(path)).get("objective") or "")
     )
-    return as_objective(text) if text and Custom.key not in text.split(":") else None
+    return as_objective(text) if text and CustomObjective.key not in text.split(":") else None
 
 
 def _read_metadata(file: Path) -> dict[str, Any]:

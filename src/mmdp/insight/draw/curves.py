@@ -264,13 +264,13 @@ def _label_points(axis: Axes, labeled_points: list[tuple[str, tuple[float, float
 
     axis.figure.canvas.figure.draw_without_rendering()  # only then has the axis its size
     marks = np.concatenate([axis.transData.transform(line.get_xydata()) for line in axis.lines])
-    occupied = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in marks]
+    occupied_boxes = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in marks]
     for name, point in labeled_points:
         text = axis.annotate(name, point, (0, 0), textcoords="offset points", fontsize=9)
         n_overlaps = [
-            _place_label(text, *offset).count_overlaps(occupied) for offset in LABEL_OFFSETS
+            _place_label(text, *offset).count_overlaps(occupied_boxes) for offset in LABEL_OFFSETS
         ]
-        occupied.append(_place_label(text, *LABEL_OFFSETS[int(np.argmin(n_overlaps))]))
+        occupied_boxes.append(_place_label(text, *LABEL_OFFSETS[int(np.argmin(n_overlaps))]))
 
 
 def _place_label(text: Annotation, x: int, y: int) -> Bbox:
@@ -526,10 +526,10 @@ def _plot_by_threshold(
 
 
 @check_arguments
-def cohort_trace(table: pd.DataFrame, axis: Axes | None = None) -> Axes:
+def cohort_trace(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
     """Plot the share in each state by time: a color per state, a line style per policy.
 
-    ``table`` is that of :func:`mmdp.economics.cohort_trace`.
+    ``frame`` is that of :func:`mmdp.economics.cohort_trace`.
 
     >>> import pandas as pd
     >>> rows = {"policy": ["wait"] * 4, "time": [0, 1] * 2, "state": ["ill"] * 2 + ["dead"] * 2,
@@ -539,7 +539,7 @@ def cohort_trace(table: pd.DataFrame, axis: Axes | None = None) -> Axes:
     """
     from matplotlib.lines import Line2D
 
-    states, policies = (list(dict.fromkeys(table[x])) for x in ("state", "policy"))
+    states, policies = (list(dict.fromkeys(frame[x])) for x in ("state", "policy"))
     has_many_states = len(states) > len(LINE_COLORS)
     colors = dict(
         zip(
@@ -552,7 +552,7 @@ def cohort_trace(table: pd.DataFrame, axis: Axes | None = None) -> Axes:
         x: {"linestyle": LINE_STYLES[i % len(LINE_STYLES)]} for i, x in enumerate(policies)
     }
     axis = axis or new_axis_for_legend(len(states) + len(policies))
-    for (policy, state), group in table.groupby(["policy", "state"], sort=False):
+    for (policy, state), group in frame.groupby(["policy", "state"], sort=False):
         style = {"color": colors[state], **line_styles[policy]}
         axis.plot(group["time"], group["share"], linewidth=1.6, **style)
     axis.set_ylim(0, 1.02)
@@ -562,7 +562,7 @@ def cohort_trace(table: pd.DataFrame, axis: Axes | None = None) -> Axes:
             Line2D([], [], color=TEXT_COLOR, label=format_label(str(x)), **line_styles[x])
             for x in policies
         ]
-    time_labels = TimeLabels.from_columns(table, TRACE_COLUMNS)
+    time_labels = TimeLabels.from_columns(frame, TRACE_COLUMNS)
     legend = {**LEGEND_BESIDE, "handles": handles, "handlelength": 3.5}
     return format_axes(
         axis, format_time_axis(axis, time_labels), "share of the cohort", legend=legend
@@ -571,25 +571,25 @@ def cohort_trace(table: pd.DataFrame, axis: Axes | None = None) -> Axes:
 
 @check_arguments
 def survival(
-    table: pd.DataFrame, dead: str | Sequence[str] = "dead", axis: Axes | None = None
+    frame: pd.DataFrame, dead: str | Sequence[str] = "dead", axis: Axes | None = None
 ) -> Axes:
     """Plot the share that is in none of the states ``dead``, by time, one line per policy.
 
-    ``table`` is that of :func:`mmdp.economics.cohort_trace`.
+    ``frame`` is that of :func:`mmdp.economics.cohort_trace`.
     """
     dead_states = [dead] if isinstance(dead, str) else list(dead)
     for state in dead_states:
-        if state not in set(table["state"]):
-            states = list(dict.fromkeys(table["state"]))
+        if state not in set(frame["state"]):
+            states = list(dict.fromkeys(frame["state"]))
             raise InputError(
                 f"no state {did_you_mean(state, states)} in the trace; name those to leave out"
             )
     alive = (
-        table[~table["state"].isin(dead_states)]
+        frame[~frame["state"].isin(dead_states)]
         .groupby(["policy", "time"], sort=False)["share"]
         .sum()
     )
-    axis = axis or new_axis_for_legend(table["policy"].nunique())
+    axis = axis or new_axis_for_legend(frame["policy"].nunique())
     for i, (name, group) in enumerate(alive.groupby("policy", sort=False)):
         axis.plot(
             group.index.get_level_values("time"),
@@ -600,7 +600,7 @@ def survival(
             label=format_label(str(name)),
         )
     axis.set_ylim(0, 1.02)
-    time_labels = TimeLabels.from_columns(table, TRACE_COLUMNS)
+    time_labels = TimeLabels.from_columns(frame, TRACE_COLUMNS)
     return format_axes(
         axis, format_time_axis(axis, time_labels), "share alive", legend=LEGEND_BESIDE
     )

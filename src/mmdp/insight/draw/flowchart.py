@@ -81,10 +81,12 @@ class FlowChart:
         return _SvgRenderer(self).render()
 
     def _repr_svg_(self) -> str:
+        """Render the chart for notebooks."""
         return self.to_svg()
 
 
 def _escape_dot(text: str) -> str:
+    """Escape a text for a string in DOT."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
 
 
@@ -200,4 +202,5 @@ class _SvgRenderer:
 
 
 def _format_tooltip(lines: Iterable[str]) -> str:
+    """Join lines to a tooltip, escaped for SVG."""
     return html.escape("\n".join(lines))

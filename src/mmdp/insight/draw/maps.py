@@ -81,10 +81,10 @@ class NamedAxes:
     """
 
     def __init__(self, row_labels: Sequence[str]) -> None:
-        axes, others = parse_named_axes(row_labels)
-        axes = axes if len(axes) > 1 and len(others) < 2 else {}
+        axes, other_labels = parse_named_axes(row_labels)
+        axes = axes if len(axes) > 1 and len(other_labels) < 2 else {}
         self.names, self.values = list(axes), list(axes.values())
-        self.state_ids = [s for s, row in enumerate(row_labels) if axes and row not in others]
+        self.state_ids = [s for s, row in enumerate(row_labels) if axes and row not in other_labels]
         value_index = {name: {x: i for i, x in enumerate(values)} for name, values in axes.items()}
         state_values = (parse_named_values(row_labels[s]) for s in self.state_ids)
         self.coordinates = np.array(
@@ -104,16 +104,16 @@ class NamedAxes:
         Axes beyond the third are held at their middle; at most ``max_values`` values of an axis.
         """
         row_id, column_id = sorted(sorted(range(len(self.shape)), key=lambda i: -self.shape[i])[:2])
-        others = [i for i in range(len(self.shape)) if i not in (row_id, column_id)]
+        other_axes = [i for i in range(len(self.shape)) if i not in (row_id, column_id)]
         table = np.full((len(actions), *self.shape), NO_STATE)
         table[(slice(None), *self.coordinates.T)] = actions[:, self.state_ids]
         varies = (actions[:, self.state_ids] != actions[0, self.state_ids]).any()
         panel_times = _spaced_indices(len(actions), MAX_PANEL_TIMES) if varies else [0]
-        fixed_values: list[dict[int, int]] = [{i: self.shape[i] // 2 for i in others}]
-        if others:
+        fixed_values: list[dict[int, int]] = [{i: self.shape[i] // 2 for i in other_axes}]
+        if other_axes:
             fixed_values = [
-                fixed_values[0] | {others[0]: j}
-                for j in _spaced_indices(self.shape[others[0]], MAX_PANEL_ROWS)
+                fixed_values[0] | {other_axes[0]: j}
+                for j in _spaced_indices(self.shape[other_axes[0]], MAX_PANEL_ROWS)
             ]
         value_ids = [_spaced_indices(self.shape[i], max_values) for i in (row_id, column_id)]
         map_axes = [
@@ -197,9 +197,9 @@ class PolicyMap:
             if n_times > 1
             else "by state"
         )
-        omitted = [pluralize(n_states - n_rows, "more state")] * (n_rows < n_states)
-        omitted += [pluralize(n_times - n_shown, "more time")] * (n_shown < n_times)
-        omitted_text = f" (and {', '.join(omitted)})" if omitted else ""
+        omission_texts = [pluralize(n_states - n_rows, "more state")] * (n_rows < n_states)
+        omission_texts += [pluralize(n_times - n_shown, "more time")] * (n_shown < n_times)
+        omitted_text = f" (and {', '.join(omission_texts)})" if omission_texts else ""
         styles = ActionStyles(self.action_labels)
         svg_body = "".join(visible._render_row(s, styles) for s in range(n_rows))
         return visible._render_frame(
@@ -386,17 +386,19 @@ class PolicyMap:
         """Draw a legend of the used actions right of the axis."""
         from matplotlib.patches import Patch
 
-        used = self.used_actions
+        used_actions = self.used_actions
         marks = [f"{mark}  " if self.x_range is None else "" for mark in styles.marks]
         handles = [
             Patch(
                 color=styles.colors[a],
                 label=f"{marks[a]}{format_label(self.action_labels[a], MAX_LEGEND_LENGTH)}",
             )
-            for a in used[:MAX_LEGEND_ACTIONS]
+            for a in used_actions[:MAX_LEGEND_ACTIONS]
         ]
-        if len(used) > MAX_LEGEND_ACTIONS:
-            handles.append(Patch(color="none", label=f"and {len(used) - MAX_LEGEND_ACTIONS} more"))
+        if len(used_actions) > MAX_LEGEND_ACTIONS:
+            handles.append(
+                Patch(color="none", label=f"and {len(used_actions) - MAX_LEGEND_ACTIONS} more")
+            )
         axis.legend(
             handles=handles,
             title="action",

@@ -60,6 +60,7 @@ def _interpolate_viridis(position: float) -> str:
 
 
 def _parse_rgb(color: str) -> list[int]:
+    """Parse a color "#rrggbb" to three numbers from 0 to 255."""
     return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
 
 

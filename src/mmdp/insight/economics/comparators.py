@@ -79,14 +79,14 @@ def cost_effectiveness(
 
 
 def find_duplicate(
-    policy: MarkovPolicy, others: Mapping[str, MarkovPolicy], outcome_models: Sequence[MMDP]
+    policy: MarkovPolicy, other_policies: Mapping[str, MarkovPolicy], outcome_models: Sequence[MMDP]
 ) -> str | None:
     """Find the name of another policy with the same effect and the same cost in every model.
 
     ``outcome_models`` are those of :meth:`OutcomeDiscounting.make_outcome_models`.
     """
     returns = [evaluate(outcome_model, policy).returns for outcome_model in outcome_models]
-    for name, other in others.items():
+    for name, other in other_policies.items():
         other_returns = [evaluate(outcome_model, other).returns for outcome_model in outcome_models]
         if all(
             np.allclose(x, y, rtol=1e-9, atol=1e-12 * np.abs(y).max())

@@ -209,11 +209,13 @@ class OutcomeDiscounting:
         (wtp,) = read_thresholds([threshold])
         n_steps = 0 if self == OutcomeDiscounting() else check_horizon(model.horizon, horizon)
         check_no_terminal_values(model)
-        planning = self
+        planning_discounting = self
         if self.within_cycle == "simpson":
             self.time_weights(n_steps)  # refuse a horizon without Simpson's weights
-            planning = replace(self, within_cycle="half-cycle")
-        effect_model, cost_model = planning.make_outcome_models(model, effects, costs, n_steps)
+            planning_discounting = replace(self, within_cycle="half-cycle")
+        effect_model, cost_model = planning_discounting.make_outcome_models(
+            model, effects, costs, n_steps
+        )
         effect_rewards, cost_rewards = effect_model.rewards, cost_model.rewards
         ndim = max(effect_rewards.ndim, cost_rewards.ndim)
         effect_rewards, cost_rewards = (

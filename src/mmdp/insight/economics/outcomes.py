@@ -94,9 +94,9 @@ class CostEffectiveness:
         mapping of name to array, as for :func:`mmdp.from_samples`; ``parameters`` too.
         """
         effect_columns, cost_columns = read_samples(effects), read_samples(costs)
-        unmatched = set(effect_columns) ^ set(cost_columns)
-        if unmatched:
-            name = sorted(unmatched)[0]
+        unmatched_columns = set(effect_columns) ^ set(cost_columns)
+        if unmatched_columns:
+            name = sorted(unmatched_columns)[0]
             missing_table, known_names = (
                 ("costs", cost_columns) if name in effect_columns else ("effects", effect_columns)
             )
@@ -226,8 +226,10 @@ class CostEffectiveness:
                 else (added_cost, added_effect, added_cost / added_effect)
             )
             rows.append((self.policies[i], cost[i], effect[i], *increments, "ND"))
-        others = sorted(status, key=lambda i: (status[i] == "D", cost[i]))
-        rows += [(self.policies[i], cost[i], effect[i], *(np.nan,) * 3, status[i]) for i in others]
+        other_ids = sorted(status, key=lambda i: (status[i] == "D", cost[i]))
+        rows += [
+            (self.policies[i], cost[i], effect[i], *(np.nan,) * 3, status[i]) for i in other_ids
+        ]
         columns = ["policy", "cost", "effect", "added_cost", "added_effect", "icer", "status"]
         return pd.DataFrame(rows, columns=columns)
 
@@ -285,7 +287,7 @@ class CostEffectiveness:
         >>> round(value, 2), round(error, 3)                   # the exact value is 0.2349
         (0.23, 0.007)
         """
-        check_int(n_resamples, "n_resamples", 2, each=8 * len(self.weights))
+        check_int(n_resamples, "n_resamples", 2, item_bytes=8 * len(self.weights))
         rng = np.random.default_rng(None if seed is None else [SEED_STREAM, seed])
         values = self._check_summary(self._run_study(study, rng) if callable(study) else study)
         has_weight = self.weights > 0  # so that every bootstrap sample has a weight

@@ -57,6 +57,7 @@ class WillingnessToPay:
         return notebook.render_frame(self._format_title(), self.frontier)
 
     def _format_title(self) -> str:
+        """Format the title of the plot."""
         n_policies = pluralize(len(self.policies), "policy", "policies")
         return f"The best of {n_policies} by willingness to pay"
 

@@ -110,9 +110,9 @@ def make_lookup_tables(spec: PolicySpec) -> dict[str, object]:
     else:
         tables["FEATURES"] = list_feature_values(spec)
     if spec.allowed is not None and spec.needs_mask:
-        masked = np.flatnonzero(~spec.allowed.all(axis=1)).tolist()
+        masked_states = np.flatnonzero(~spec.allowed.all(axis=1)).tolist()
         tables["ALLOWED"] = {
-            s: [spec.actions[a] for a in np.flatnonzero(spec.allowed[s])] for s in masked
+            s: [spec.actions[a] for a in np.flatnonzero(spec.allowed[s])] for s in masked_states
         }
         tables["FALLBACK"] = [spec.actions[a] for a in spec.fallback]
     if spec.is_randomized:

@@ -23,7 +23,7 @@ Sheet = Any  # a worksheet of openpyxl, which may not be installed
 ERROR_TEXT = '"check what is typed above"'
 
 
-class Formula(str):
+class CellFormula(str):
     """Text that Excel computes; other text is stored as text."""
 
 
@@ -63,13 +63,14 @@ def _check_labels(spec: PolicySpec) -> None:
 
 
 def _append_rows(sheet: Sheet, rows: Iterator[Sequence[object]]) -> None:
+    """Append rows of values to a worksheet."""
     for row in rows:
         sheet.append([_make_cell(sheet, value) for value in row])
 
 
 def _make_cell(sheet: Sheet, value: object) -> object:
     """Make a cell; text that looks like a formula or an error is marked as text."""
-    if not isinstance(value, str) or isinstance(value, Formula) or value[:1] not in ("=", "#"):
+    if not isinstance(value, str) or isinstance(value, CellFormula) or value[:1] not in ("=", "#"):
         return value
     from openpyxl.cell import WriteOnlyCell
 
@@ -109,22 +110,22 @@ def _iter_front_rows(spec: PolicySpec, uses_tree: bool) -> Iterator[Sequence[obj
         if name.endswith("state"):  # its place, from 1; 0 if there is none
             state_cells = _format_column_range("States", 0, S)
             formula = f"=SUMPRODUCT(EXACT({state_cells},$B${row})*(ROW({state_cells})-1))"
-            yield [name, spec.states[0], Formula(formula)]
+            yield [name, spec.states[0], CellFormula(formula)]
         else:
             yield [name, 0]
     row = len(inputs) + 2  # of the place of the decision
     state_cell = f"$C${inputs['state']}"
-    yield ["row", Formula(f"={_format_row_formula(spec, inputs, state_cell)}")]
+    yield ["row", CellFormula(f"={_format_row_formula(spec, inputs, state_cell)}")]
     row_cell = f"$B${row}"
     if uses_tree:
         yield from _iter_tree_rows(spec, inputs, row)
     elif spec.is_randomized:
         for a, action in enumerate(spec.actions):
             cells = _format_column_range("Rule", len(spec.argument_names) + a, spec.table.size)
-            yield [action, Formula(f"=IFERROR(INDEX({cells},{row_cell}),{ERROR_TEXT})")]
+            yield [action, CellFormula(f"=IFERROR(INDEX({cells},{row_cell}),{ERROR_TEXT})")]
     else:
         cells = _format_column_range("Rule", len(spec.argument_names), spec.table.size)
-        yield ["action", Formula(f"=IFERROR(INDEX({cells},{row_cell}),{ERROR_TEXT})")]
+        yield ["action", CellFormula(f"=IFERROR(INDEX({cells},{row_cell}),{ERROR_TEXT})")]
     if spec.node_rows is not None:
         node_row_cells = _format_column_range("Rule", len(spec.argument_names) + 1, spec.table.size)
         next_node_cells, next_state_cell = (
@@ -133,11 +134,11 @@ def _iter_front_rows(spec: PolicySpec, uses_tree: bool) -> Iterator[Sequence[obj
         )
         node_row = f"INDEX({node_row_cells},{row_cell})*{S}+{next_state_cell}"
         next_node = f"IF({next_state_cell}<1,NA(),INDEX({next_node_cells},{node_row}))"
-        yield ["next node", Formula(f"=IFERROR({next_node},{ERROR_TEXT})")]
+        yield ["next node", CellFormula(f"=IFERROR({next_node},{ERROR_TEXT})")]
         initial_node = (
             f"IF({state_cell}<1,NA(),INDEX({_format_column_range('States', 1, S)},{state_cell}))"
         )
-        yield ["an episode begins in node", Formula(f"=IFERROR({initial_node},{ERROR_TEXT})")]
+        yield ["an episode begins in node", CellFormula(f"=IFERROR({initial_node},{ERROR_TEXT})")]
     for line in spec.provenance_lines[1:]:
         yield [line]
 
@@ -165,17 +166,17 @@ def _iter_tree_rows(
         cells = _format_column_range("States", j, S)
         yield [
             spec.features[i].name,
-            Formula(f"=IFERROR(INDEX({cells},{state_cell}),{ERROR_TEXT})"),
+            CellFormula(f"=IFERROR(INDEX({cells},{state_cell}),{ERROR_TEXT})"),
         ]
     leaf_row = row + len(spec.features_used) + 1
-    yield ["leaf", Formula(f"={_format_tree_formula(spec, spec.tree)}")]
+    yield ["leaf", CellFormula(f"={_format_tree_formula(spec, spec.tree)}")]
     first_column, last_column = (
         _column_letter(len(spec.features_used) + 1),
         _column_letter(len(spec.features_used) + A),
     )
     cells = f"States!${first_column}$2:${last_column}${S + 1}"
     formula = f"IF(ISERROR($B${row}),NA(),INDEX({cells},{state_cell},$B${leaf_row}))"
-    yield ["action", Formula(f"=IFERROR({formula},{ERROR_TEXT})")]
+    yield ["action", CellFormula(f"=IFERROR({formula},{ERROR_TEXT})")]
 
 
 def _format_tree_formula(spec: PolicySpec, node: DecisionNode) -> str:

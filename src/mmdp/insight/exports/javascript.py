@@ -115,8 +115,8 @@ def _iter_tree_lines(spec: PolicySpec) -> Iterator[str]:
     yield TREE_CHECK_CODE
     if spec.needs_mask:
         yield FIRST_ALLOWED
-    given = "; allowed: the actions that the state allows" * spec.needs_mask
-    yield f"// What to do by what is asked{given}."
+    mask_text = "; allowed: the actions that the state allows" * spec.needs_mask
+    yield f"// What to do by what is asked{mask_text}."
     arguments, checks = make_tree_signature(spec, as_json, "checkInt", "checkNumber", "checkChoice")
     yield f"function decideByFeatures({arguments}) {{"
     yield from (f"    {check};" for check in checks)

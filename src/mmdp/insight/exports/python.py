@@ -109,8 +109,8 @@ def _make_tree_lines(spec: PolicySpec) -> list[str]:
     arguments, checks = make_tree_signature(spec, repr, *check_names)
     say = "return _first_allowed({}, allowed)" if spec.needs_mask else "return {}"
     body = render_tree(spec, repr, "==", say, "if {}:")
-    given = "; allowed: the actions that the state allows" * spec.needs_mask
-    docstring = f'    """What to do by what is asked{given}."""'
+    mask_text = "; allowed: the actions that the state allows" * spec.needs_mask
+    docstring = f'    """What to do by what is asked{mask_text}."""'
     head = ["", f"def decide_by_features({arguments}):", docstring]
     helpers = [TREE_CHECK_CODE, *[FIRST_ALLOWED] * spec.needs_mask]
     return [*helpers, *head, *(f"    {x}" for x in checks), *body, ""]

@@ -68,6 +68,7 @@ class PolicySpec:
 
     @property
     def n_nodes(self) -> int:
+        """Number of nodes of memory."""
         return self.table.shape[2]
 
     @property
@@ -89,6 +90,7 @@ class PolicySpec:
 
     @property
     def tree_uses_time(self) -> bool:
+        """Whether the tree has a split on the time."""
         return any(self.features[x].is_time for x in _find_used_features(self.tree))
 
     @property
@@ -176,12 +178,12 @@ def _find_objective(source: Policy | Solution, bound: Bound | None) -> Objective
 
 
 def _find_near_optimal(
-    given: Policy | Solution, model: MMDP, objective: Objective
+    source: Policy | Solution, model: MMDP, objective: Objective
 ) -> NearOptimalActions:
     """Find the near-optimal actions of a policy within 1% of the value at stake."""
     from mmdp.insight.measures import near_optimal_actions
 
-    return near_optimal_actions(model, given, NEAR_OPTIMAL_TOLERANCE, objective=objective)
+    return near_optimal_actions(model, source, NEAR_OPTIMAL_TOLERANCE, objective=objective)
 
 
 def _add_tree(spec: PolicySpec, policy: TreePolicy) -> PolicySpec:

@@ -208,7 +208,7 @@ def near_optimal_actions(
         raise InputError(
             "near-optimal actions need an objective that never falls if a return rises; "
             f"{risk_measure.name} may",
-            ["say mmdp.objectives.Custom(function, monotone=True) if it does not"],
+            ["say mmdp.objectives.CustomObjective(function, is_monotone=True) if it does not"],
         )
     evaluation = evaluate(model, evaluator.policy)
 

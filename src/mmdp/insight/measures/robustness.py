@@ -88,7 +88,7 @@ def stability(
     >>> mmdp.measures.stability(sure, 3, n_resamples=5)
     Stability(0.0% of decisions change in a resample of the models, 0.0% at most; mean loss 0)
     """
-    check_int(n_resamples, "n_resamples", each=16)
+    check_int(n_resamples, "n_resamples", item_bytes=16)
     solution = solve(model, horizon, method, seed=seed)
     return stability_from_solution(solution, model, n_resamples, seed, method)
 

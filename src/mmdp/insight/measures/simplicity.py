@@ -84,7 +84,7 @@ def value_by_leaves(
     ([196.23, 200.22, 200.22], 2)
     """
     if isinstance(n_leaves, int):
-        n_leaves = range(1, check_int(n_leaves, "n_leaves", each=8) + 1)
+        n_leaves = range(1, check_int(n_leaves, "n_leaves", item_bytes=8) + 1)
     counts = sorted({*n_leaves})
     if not counts:
         raise InputError("n_leaves is empty; give numbers of leaves, such as (1, 2, 3)")

@@ -169,7 +169,8 @@ def make_constant_policies(
     has_choice = model.problem.has_choice()[:n_times] & (allowed.sum(axis=2) > 1)
     is_always_allowed = np.all(allowed | ~has_choice[:, :, None], axis=(0, 1))
     # a belief policy has no table
-    policy_actions = np.ravel(getattr(policy, "actions", np.zeros(0, np.int64)))
+    has_table = not policy.policy_class.uses_belief
+    policy_actions = np.ravel(policy.actions) if has_table else np.zeros(0, np.int32)
     action_counts = np.bincount(policy_actions, minlength=model.n_actions)
     candidates = [
         int(a)

@@ -156,19 +156,19 @@ class PairedDifference(NamedTuple):
 
 def compute_differences(results: PaperResults) -> dict[tuple[str, int, str], PairedDifference]:
     """Compute paired differences of mean returns by domain, horizon and pair of methods."""
-    cells, paired = index_cells(results), {}
+    cells, differences = index_cells(results), {}
     for column, (first, second) in itertools.product(list_columns(results), METHOD_PAIRS):
         pair = cells[(*column, first)], cells[(*column, second)]
         first_printed, second_printed = (cell.printed_value("mean_return") for cell in pair)
-        printed = (
+        printed_value = (
             None
             if first_printed is None or second_printed is None
             else first_printed - second_printed
         )
-        paired[(*column, f"{first} − {second}")] = PairedDifference(
-            pair[0].mean - pair[1].mean, printed
+        differences[(*column, f"{first} − {second}")] = PairedDifference(
+            pair[0].mean - pair[1].mean, printed_value
         )
-    return paired
+    return differences
 
 
 # ------------------------------------------------------------------ the page

@@ -100,10 +100,10 @@ class PaperCell:
 
     def matches_paper(self, table: TableName) -> bool | None:
         """Test whether our figure, truncated as in the paper, equals its own; None without one."""
-        printed = self.printed_value(table)
-        if printed is None:
+        printed_value = self.printed_value(table)
+        if printed_value is None:
             return None
-        return math.trunc(self.our_value(table) / self.unit) * self.unit == printed
+        return math.trunc(self.our_value(table) / self.unit) * self.unit == printed_value
 
     def is_misprint(self, table: TableName) -> bool:
         """Test whether the paper's figure contradicts its own rows."""
@@ -239,7 +239,7 @@ class PaperExperiment:
                     "method": name,
                     "source": case.find_source(self.data_dir),
                 },
-                self._make_source(case),
+                self._make_model_source(case),
                 None,
                 horizon,
                 method,
@@ -258,9 +258,14 @@ class PaperExperiment:
         two_models = ModelSource.from_models(mmdp.domains.two_models)
         query_counts = FULL_QUERY_COUNTS if self.full else QUERY_COUNTS
         figures = {
-            "figure": (self._make_source(CASES["POPS"]), 50, _compute_ascent, None),
+            "figure": (self._make_model_source(CASES["POPS"]), 50, _compute_ascent, None),
             "regret": (two_models, None, _compute_regret, [REGRET_HORIZONS, REGRET_QUERIES]),
-            "queries": (self._make_source(CASES["RS"]), 50, _compute_query_curve, query_counts),
+            "queries": (
+                self._make_model_source(CASES["RS"]),
+                50,
+                _compute_query_curve,
+                query_counts,
+            ),
         }
         return [
             FigureCell(
@@ -277,7 +282,7 @@ class PaperExperiment:
             for name, (source, horizon, compute, settings) in figures.items()
         ]
 
-    def _make_source(self, case: PaperCase) -> ModelSource:
+    def _make_model_source(self, case: PaperCase) -> ModelSource:
         """Make the source of a domain's models; files are identified by their content."""
         key = compute_digest([case.name, self.seed, self._data_keys[case.name]])
         return ModelSource(partial(_load_pair, case.name, self.seed, self.data_dir), key)

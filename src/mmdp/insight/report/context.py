@@ -405,7 +405,7 @@ def check_option_names(options: Mapping[str, object], options_type: type) -> Non
 
 def _policy_key(policy: Policy) -> str:
     """Compute a digest of a policy's name and arrays, as a key of the cache."""
-    return compute_digest(describe_object([policy.name, policy.arrays]))
+    return compute_digest(describe_object([policy.name, policy.defining_values]))
 
 
 def _find_objective(

@@ -36,6 +36,6 @@ def pack(folder: Path, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     for name in ("riverswim", "hiv"):
-        pack(Path(sys.argv[1]) / name, here / f"{name}.npz")
+        pack(Path(sys.argv[1]) / name, folder / f"{name}.npz")
