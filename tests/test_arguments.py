@@ -3,6 +3,7 @@
 ``CALLS`` has one right call of each public callable; a new one without a call fails the test. Each
 argument in turn is replaced by every value of ``WRONG``. That must be refused by an InputError in
 one line, unless the value has a meaning there: its type says so (:func:`fits`), or ``MEANINGS``.
+Numbers in turn are also replaced by those of ``UNUSABLE_NUMBERS``, in the shape of the right call.
 """
 
 from __future__ import annotations
@@ -72,6 +73,13 @@ WRONG_VALUES: dict[str, Any] = {
     "10**400": 10**400,
     "range": range(10**12),
 }
+# numbers that no computation can use, made of those of a right call
+UNUSABLE_NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "complex array": lambda numbers: numbers.astype(complex),
+    "complex list": lambda numbers: numbers.astype(complex).tolist(),
+    "list of 10**400": lambda numbers: np.full(numbers.shape, 10**400, object).tolist(),
+}
+NUMERIC_LABELS = {"policies.Tied.groups"}  # numbers that are compared, not computed with
 HOOKS = (Method, Objective, PolicyClass)  # their methods are called by mmdp
 # made by mmdp, or what a new method, kernel or kind of policy is built of
 INTERNAL_NAMES = {
@@ -871,6 +879,42 @@ def test_wrong_arguments_are_refused(name: str) -> None:
     assert list(find_failures(name)) == []
 
 
+def replace_numbers(value: Any, replace: Callable[[Any], Any]) -> Any:
+    """The value with other numbers in their place; None if it holds none."""
+    if isinstance(value, Mapping):
+        values = {key: replace_numbers(x, replace) for key, x in value.items()}
+        replaced = {key: x for key, x in values.items() if x is not None}
+        return {**value, **replaced} if replaced else None
+    if not isinstance(value, (list, tuple, np.ndarray, int, float)):
+        return None
+    try:
+        numbers = np.array(value)
+    except ValueError:  # of several shapes
+        return None
+    return replace(numbers) if numbers.dtype.kind in "iuf" and numbers.size else None
+
+
+def find_unusable_numbers_taken(name: str) -> Iterator[str]:
+    """The calls that take numbers that cannot be computed with."""
+    for argument in CALLS[name]()[1]:
+        for label, replace in UNUSABLE_NUMBERS.items():
+            function, valid_arguments = CALLS[name]()
+            wrong = replace_numbers(valid_arguments[argument], replace)
+            if wrong is None or f"{name}.{argument}" in NUMERIC_LABELS:
+                continue
+            outcome_name = call_outcome(function, {**valid_arguments, argument: wrong})
+            is_seed = "seed" in argument and "10**400" in label
+            if outcome_name != "refused" and not is_seed:
+                yield f"{name}({argument}={label}): {outcome_name}"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_numbers_that_cannot_be_computed_with_are_refused(name: str) -> None:
+    if name == "interop.from_storm":
+        pytest.importorskip("stormpy")
+    assert list(find_unusable_numbers_taken(name)) == []
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_unknown_arguments_are_refused(name: str) -> None:
     function, valid_arguments = CALLS[name]()
@@ -903,6 +947,26 @@ def test_unknown_arguments_are_refused(name: str) -> None:
             lambda: solve_model("grid").policy.best_action(1.5, X, [0.5, 0.5]),
             "time must be a whole number",
         ),
+        (lambda: MODEL.replace(states=5), "state labels must be a sequence .* not 5"),
+        (lambda: MODEL.replace(discount=10**400), "discount must be a number from 0 to 1, not 1"),
+        (lambda: mmdp.MMDP(MODEL.transitions, MODEL.rewards, discount=10**400), "about 1e400"),
+        (lambda: posterior.Prior(concentration=10**30), "concentration .* about 1e30, too large"),
+        (lambda: mmdp.fit(LOG, prior=np.full((2, 2, 2), 1j)), "prior must be real numbers"),
+        (
+            lambda: policies.MarkovPolicy(probabilities=np.full((1, 2, 2), 0.5 + 0j)),
+            "probabilities must be real numbers",
+        ),
+        (
+            lambda: mmdp.MMDP.from_coordinates(
+                model=[0],
+                state=[0],
+                action=[0],
+                next_state=[0],
+                probability=[1.0],
+                shape=(10**30, 1, 1),
+            ),
+            "shape has a whole number of about 1e30",
+        ),
         (lambda: mmdp.Grid("0", 1, 3), "low must be a number, not '0'"),
         (lambda: mmdp.solve(MODEL, 2, callback=5), "callback must be a function or None, not 5"),
         (lambda: mmdp.export(None, "p.py"), "policy must be a Policy or a Solution, not None"),
@@ -913,6 +977,13 @@ def test_unknown_arguments_are_refused(name: str) -> None:
 def test_messages_say_what_is_wrong(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(mmdp.InputError, match=message):
         call()
+
+
+def test_calls_with_too_few_or_too_many_arguments_name_the_function() -> None:
+    with pytest.raises(TypeError, match=r"^solve\(\): missing a required argument: 'model'$"):
+        mmdp.solve()
+    with pytest.raises(TypeError, match=r"^bound\(\): too many positional arguments$"):
+        mmdp.bound(MODEL, 2, "oracle", 3, 4, 5)
 
 
 def test_whole_numbers_in_arrays_are_states() -> None:

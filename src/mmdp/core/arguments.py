@@ -78,8 +78,11 @@ def _make_array_constraint(ndim: int) -> ValueConstraint:
 
     def is_numeric_array(value: object) -> bool:
         try:
-            array = np.asarray(value, np.float64)
-        except (TypeError, ValueError):
+            array = np.asarray(value)
+            if array.dtype.kind == "c":  # numpy drops the imaginary part
+                return False
+            array = array.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
             return False
         return array.ndim == ndim and array.size > 0 and not np.isnan(array).any()
 
@@ -160,11 +163,12 @@ def check_arguments(function: F) -> F:
     def wrapper(*args: object, **kwargs: object) -> object:
         for unknown_name in () if has_var_keyword else kwargs.keys() - parameters.keys():
             raise InputError(f"{name}() has no argument {did_you_mean(unknown_name, parameters)}")
-        hints, bound_arguments = (
-            _get_type_hints(function),
-            signature.bind(*args, **kwargs).arguments,
-        )
-        for argument, value in {**bound_arguments, **kwargs}.items():
+        try:
+            bound_arguments = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}") from None
+        hints = _get_type_hints(function)
+        for argument, value in {**kwargs, **bound_arguments}.items():
             _check_length(argument, value)
             if argument in hints:
                 check_type(argument, value, hints[argument])
@@ -177,12 +181,13 @@ def check_type(name: str, value: object, hint: object) -> None:
     """Raise InputError if a value is not of the type; ``name`` is that of the argument."""
     if is_of_type(value, hint):
         return
-    if _is_whole(value) and not -WIDEST <= value < WIDEST:
-        power = int(math.log10(abs(value)))
-        raise InputError(
-            f"{name} is a whole number of about 1e{power}, too large for 64 bits; give a smaller "
-            "one, or a number with a decimal point if that is meant"
-        )
+    for number in value if isinstance(value, (list, tuple)) else [value]:
+        if _is_whole(number) and not -WIDEST <= number < WIDEST:
+            power, verb = int(math.log10(abs(number))), "is" if number is value else "has"
+            raise InputError(
+                f"{name} {verb} a whole number of about 1e{power}, too large for 64 bits; give a "
+                "smaller one, or a number with a decimal point if that is meant"
+            )
     alternatives, shown_value = _split_union(hint), type(value).__name__
     choices = [
         x
@@ -373,6 +378,7 @@ def _is_sequence(value: object, origin: object, type_args: tuple[object, ...]) -
     if (
         not isinstance(value, Iterable)
         or isinstance(value, bytes)
+        or getattr(value, "shape", None) == ()
         or is_single_string
         or is_mapping > is_iterated_mapping
     ):

@@ -844,16 +844,17 @@ class MMDP:
     ) -> MMDP:
         """Return the same models with posterior weights given observed transitions (Bayes' rule).
 
+        Every call begins a new episode, so pass ``initial="last"`` to update step by step: the new
+        models start in the last state seen, after the last time seen. Without it, the first state
+        counts in every call if models begin apart, and the time before it if models switch and
+        vary with time; steps given here then have a warning.
+
         ``state, action, next_state`` are those of one step, or of several as lists: labels, or ids
         from 0. In their place there may be a log, as :func:`mmdp.fit` reads it. A model that varies
         with time takes the ``time`` of the step, or the column of the log, from 0.
-        ``initial="last"``: the new models start in the last state seen, after the last time seen.
-        If models change, the weights are those of the model that holds now; whole numbers as times
-        count the decisions that have passed. There is a warning if a step had a probability below
-        one in a million (see :func:`mmdp.posterior.predictive_probabilities`).
-
-        If models begin apart, the first state of each episode counts too. That of steps given here
-        does in every call, with a warning unless ``initial="last"`` says that they go on.
+        If models switch, the weights are those of the model that holds now; whole numbers as times
+        count the decisions that have passed within one log. There is a warning if a step had a
+        probability below one in a million (see :func:`mmdp.posterior.predictive_probabilities`).
 
         >>> import mmdp
         >>> P = [[[[0.9, 0.1]], [[0.0, 1.0]]], [[[0.3, 0.7]], [[0.0, 1.0]]]]

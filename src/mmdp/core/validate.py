@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence, Set, Sized
 from typing import Any, Literal, NamedTuple, SupportsFloat, TypeGuard, cast
 
 import numpy as np
@@ -27,6 +27,7 @@ from mmdp.core.transitions import (
 )
 
 REWARD_RTOL = 1e-14  # relative difference of rewards that is rounding
+LABEL_NBYTES = 250  # memory of a label while it is read: the value, its text, and copies
 MAX_NESTING = 8  # lists within lists that are searched
 MAX_VALUE = 1e150  # largest value: variances are squares, and doubles end at 1.8e308
 AXES = ("state", "action", "model")
@@ -763,7 +764,9 @@ def parse_discount(discount: SupportsFloat | str) -> float:
     try:
         value = float(discount)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"discount must be a number from 0 to 1, not {discount!r}") from None
+        raise InputError(
+            f"discount must be a number from 0 to 1, not {shorten(discount)}"
+        ) from None
     if not 0.0 <= value <= 1.0:
         raise InputError(f"discount must be from 0 to 1, not {value:g}")
     return value
@@ -848,6 +851,8 @@ def check_labels(labels: object, axis: str) -> list[object]:
         raise InputError(
             f"{axis} labels must be a sequence of text or numbers, not {shorten(labels)}"
         )
+    if isinstance(labels, Sized):
+        check_memory(LABEL_NBYTES * len(labels), f"{len(labels):,} {axis} labels", ["give fewer"])
     label_list = list(labels)
     for x in label_list:
         if type(x) is not str and not is_of_type(x, Label):

@@ -456,7 +456,8 @@ def _parse_axis(
     if isinstance(values, Mapping):
         pairs = [(str(key), parse(value)) for key, value in values.items()]
     else:
-        is_single = isinstance(values, str) or not isinstance(values, Iterable)
+        is_scalar = getattr(values, "shape", None) == ()
+        is_single = is_scalar or isinstance(values, str) or not isinstance(values, Iterable)
         pairs = [(make_label(value), parse(value)) for value in ([values] if is_single else values)]
     if not pairs:
         raise InputError(f"{argument} must hold at least one value")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 
 import mmdp
 from mmdp.core.bounds import BOUND_METHODS, Bound, bound
-from mmdp.core.bounds.descent import DualDescent
+from mmdp.core.bounds.descent import DualDescent, step_without_sign_change
 from mmdp.core.bounds.matching import PairEvaluator, _match_by_assignment, iter_round_robin
 from mmdp.core.bounds.portfolio import BoundPortfolio
 from mmdp.core.bounds.relaxation import LagrangianRelaxation, compute_reach_bounds, expand_allowed
@@ -548,3 +549,12 @@ def test_differences_above_rounding_are_not_proven_away() -> None:
     uniform = mmdp.evaluate(model, mmdp.policies.MarkovPolicy.uniform(model, 1))
     assert uniform.value(solution.objective) > solution.value + 2e-5
     assert solution.status is not mmdp.Status.OPTIMAL
+
+
+def test_steps_of_large_multipliers_stop_at_zero_without_a_warning() -> None:
+    y, d = np.array([1e200, 1e200, -1e200, 0.0]), np.array([-1e200, 3e200, -3e200, 1.0])
+    new = np.empty(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step_without_sign_change(y, d, 1.0, new)
+    assert new.tolist() == [2e200, 0.0, 0.0, -1.0]

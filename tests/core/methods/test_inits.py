@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -101,6 +104,20 @@ def test_a_time_limit_keeps_the_first_init():
     )
     assert solution.status is mmdp.Status.TIME_LIMIT
     assert solution.value >= mmdp.solve(make_small_model(1), 8, "wsu", backend="numpy").value - 1e-9
+
+
+def test_inits_are_made_when_they_are_needed():
+    """However many are asked for: the first ones are the same, and cost the same."""
+    model = make_small_model(1)
+    context = SolveContext(model, 3, kernels.get_backend("numpy"))
+    few = list(inits.iter_inits(MarkovSpace(context), "wsu", 40))
+    tracemalloc.start()
+    many = itertools.islice(inits.iter_inits(MarkovSpace(context), "wsu", 10**6), 40)
+    for a, b in zip(few, many, strict=True):
+        assert a.name == b.name
+        np.testing.assert_array_equal(a.candidate, b.candidate)
+    assert tracemalloc.get_traced_memory()[1] < 1e6
+    tracemalloc.stop()
 
 
 def test_a_search_accepts_a_fitting_init():

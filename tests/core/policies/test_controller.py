@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 import xml.etree.ElementTree as ET
 from typing import Any
 
@@ -54,6 +55,19 @@ def test_one_node_is_a_markov_policy() -> None:
     np.testing.assert_allclose(
         mmdp.evaluate(model, policy).returns, mmdp.evaluate(model, table).returns
     )
+
+
+def test_a_table_becomes_a_policy_with_nodes_without_copies() -> None:
+    """Its node transitions, a cell for each pair of states, are allocated once."""
+    model = mmdp.MMDP([np.eye(300)[:, None]], np.zeros((300, 1)))
+    table = np.zeros((4, 300), np.int32)
+    tracemalloc.start()
+    policy = mmdp.policies.Memory(2).make_policy(model, table)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * policy.node_transitions.nbytes
+    assert policy.node_transitions.shape == (4, 300, 1, 300)
+    assert not policy.node_transitions.any()
 
 
 @pytest.mark.parametrize("name", ["riverswim", "inventory", "hiv", "two_models"])

@@ -38,16 +38,21 @@ def test_axes_that_exceed_memory_are_refused() -> None:
     ("call", "message"),
     [
         (lambda: mmdp.MMDP([[csr_array(np.eye(99))]] * 9, np.ones((99, 1))), "the transitions"),
-        (lambda: mmdp.domains.garnet(n_models=90, n_states=9), "90 models of these sizes"),
+        (lambda: mmdp.domains.garnet(n_models=90, n_states=9), "180 models of these sizes"),
         (
             lambda: mmdp.from_step(
                 fail_if_called, states={"s": mmdp.Grid(0, 1, 90)}, actions={"a": range(9)}
             ),
             "90 states, 9 actions and 1 event would take 25.9 kB",
         ),
+        (
+            lambda: mmdp.MMDP([[[[1.0]]]], [[1.0]], time_labels=range(90)),
+            "90 time labels would take 22.5 kB",
+        ),
+        (lambda: SMALL_MODEL.replace(states=range(90)), "90 state labels would take 22.5 kB"),
         (lambda: mmdp.solve(SMALL_MODEL, 90, "qmdp"), "a policy over 90 decisions would take"),
     ],
-    ids=["arrays", "garnet", "grid", "planner"],
+    ids=["arrays", "garnet", "grid", "times", "states", "planner"],
 )
 def test_models_that_exceed_memory_are_refused(
     call: Any, message: str, monkeypatch: pytest.MonkeyPatch
@@ -103,6 +108,7 @@ LOG = {"state": [0, 1], "action": [0, 0], "next_state": [1, 0], "reward": [1.0, 
             ),
             "time_labels",
         ),
+        (lambda: SMALL_MODEL.replace(states=range(MANY)), "states, .* shorten it"),
         (lambda: coordinates((1, MANY, 2)), "make the shape smaller"),
         (lambda: coordinates((MANY, 2, 2)), "make the shape smaller"),
         (lambda: coordinates((1, 2, 10**18)), "make the shape smaller"),
@@ -113,6 +119,8 @@ LOG = {"state": [0, 1], "action": [0, 0], "next_state": [1, 0], "reward": [1.0, 
     ],
 )
 def test_counts_that_cannot_fit(call: Any, message: str) -> None:
+    with pytest.raises(MemoryLimitError):  # loads what is loaded when it is used
+        call()
     tracemalloc.start()
     try:
         with pytest.raises(MemoryLimitError, match=message) as error_info:

@@ -136,6 +136,23 @@ def test_a_step_whose_first_state_counts_in_every_call_has_a_warning() -> None:
         make_labeled_model().update(0, 1, 2)  # models begin together
 
 
+def test_a_step_before_which_models_switch_in_every_call_has_a_warning() -> None:
+    """By hand, models switch once after each decision; without initial="last", also before it."""
+    model = make_switching(_make_time_varying_model(), 1)
+    wrong = right = model
+    for t, (s, a, z) in enumerate(STEPS):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            right = right.update(s, a, z, time=0, initial="last")
+            if t == 0:
+                wrong = wrong.update(s, a, z, time=t)
+        if t > 0:
+            with pytest.warns(mmdp.core.errors.MMDPWarning, match=f"over the {t} decision.*before"):
+                wrong = wrong.update(s, a, z, time=t)
+    np.testing.assert_allclose(right.weights, enumerate_posterior(model, STEPS), rtol=1e-12)
+    assert np.abs(wrong.weights - right.weights).max() > 0.001
+
+
 def test_every_episode_counts_and_so_do_their_first_states() -> None:
     model = with_model_initials(make_labeled_model(), 3)
     log = pd.DataFrame(STEPS * 2, columns=["state", "action", "next_state"])

@@ -23,6 +23,7 @@ from mmdp.core.policies.tree import Feature, Leaf, Split
 from mmdp.core.text import TimeLabels
 from mmdp.insight.exports import TARGETS, excel, render_policy
 from mmdp.insight.exports import html as html_of
+from mmdp.insight.exports.spec import make_spec
 from tests import chromium
 from tests.cli.calls import run
 from tests.insight.exports.formulas import Workbook
@@ -378,6 +379,61 @@ console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0, "utf8")).map
         *(ACTIONS[a] for a in policy.actions.reshape(-1)),
         *[None] * len(bad_queries),
     ]
+
+
+@pytest.mark.parametrize("horizon", [3, np.inf])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_solved_tree_agrees_with_its_policy_in_every_state_and_time(
+    seed: int, horizon: float
+) -> None:
+    """By state, and by its features with the actions that the models allow there."""
+    rng = np.random.default_rng(seed)
+    names, actions = [f"x={i % 3}, y={i // 3}" for i in range(8)], list("abcd")
+    allowed = rng.random((8, 4)) < 0.5
+    allowed[np.arange(8), rng.integers(4, size=8)] = True
+    model = mmdp.MMDP(
+        rng.dirichlet(np.ones(8), size=(2, 8, 4)),
+        rng.normal(size=(2, 8, 4)),
+        allowed=allowed,
+        states=names,
+        actions=actions,
+        discount=0.9,
+    )
+    solution = mmdp.solve(model, horizon, policy_class=mmdp.policies.Tree(max_leaves=3))
+    policy: Any = solution.policy
+    spec = make_spec(solution, model)
+    program: dict[str, Any] = {}
+    exec(render_policy(solution, "python", model), program)
+    assert spec.needs_mask
+    table = policy.to_markov(3).actions
+    for t, s in itertools.product(range(3), range(8)):
+        expected = actions[table[t, s]]
+        assert program["decide"](*[t] * spec.uses_time, names[s]) == expected
+        arguments = [t] * spec.tree_uses_time + program["_FEATURES"][s]
+        allowed_actions = [actions[a] for a in np.flatnonzero(allowed[s])]
+        assert program["decide_by_features"](*arguments, allowed=allowed_actions) == expected
+
+
+def test_a_tree_that_is_another_rule_by_what_the_models_allow_is_exported_as_a_table() -> None:
+    """The table takes z in the state q, though y comes first and is allowed there."""
+    table = mmdp.policies.MarkovPolicy(
+        [[0, 2]], state_labels=["p", "q"], action_labels=["x", "y", "z"]
+    )
+    policy = mmdp.policies.TreePolicy(table, Leaf(0), [], [1, 2])
+    P = np.full((1, 2, 3, 2), 0.5)
+    model = mmdp.MMDP(
+        P,
+        np.zeros((2, 3)),
+        allowed=[[1, 1, 1], [0, 1, 1]],
+        states=["p", "q"],
+        actions=["x", "y", "z"],
+    )
+    program: dict[str, Any] = {}
+    exec(render_policy(policy, "python", model), program)
+    assert program["decide"](0, "q") == "z"
+    assert "decide_by_features" not in program
+    exec(render_policy(policy, "python", model.replace(allowed=[[1, 1, 1], [0, 0, 1]])), program)
+    assert program["decide_by_features"](["z"]) == program["decide"](0, "q") == "z"
 
 
 def test_a_table_that_its_tree_does_not_make_is_exported_as_it_is(tmp_path: Path) -> None:

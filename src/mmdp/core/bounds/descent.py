@@ -224,5 +224,6 @@ def step_without_sign_change(y: Array, d: Array, step_size: float, out: Array) -
         block = slice(first, first + BLOCK_SIZE)
         old = flat_y[block]
         new = old - step_size * flat_d[block]
-        new *= old * new >= 0.0
+        with np.errstate(over="ignore"):  # the sign is right
+            new *= old * new >= 0.0
         flat_out[block] = new

@@ -42,9 +42,8 @@ class Controller(NamedTuple):
         """Make a controller with one node, never left, for each table (T, S) of actions."""
         actions = np.stack(tables, axis=2).astype(np.int32)
         T, S, N = actions.shape
-        node_transitions = np.broadcast_to(
-            np.arange(N, dtype=np.uint8)[:, None], (T, S, N, S)
-        ).copy()
+        node_transitions = np.zeros((T, S, N, S), np.uint8)  # takes no time until it is written
+        node_transitions[:, :, 1:] = np.arange(1, N, dtype=np.uint8)[:, None]
         return cls(actions, node_transitions, np.zeros(S, np.uint8))
 
     def add_node(self, table: npt.NDArray[np.integer]) -> Controller:

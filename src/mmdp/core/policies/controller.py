@@ -92,8 +92,9 @@ class Memory(PolicyClass):
 
     def make_policy(self, model: MMDP, table: SearchResult) -> MemoryPolicy:
         """Make the policy of a controller, or of a table (T, S) of actions as a single node."""
-        is_table = isinstance(table, np.ndarray)
-        return MemoryPolicy.for_model(model, Controller.from_tables(table) if is_table else table)
+        if isinstance(table, np.ndarray):
+            return MemoryPolicy._own_controller(model, Controller.from_tables(table))
+        return MemoryPolicy.for_model(model, table)
 
 
 class MemoryPolicy(Policy):
@@ -169,8 +170,13 @@ class MemoryPolicy(Policy):
     @check_arguments
     def for_model(cls, model: MMDP, controller: Controller) -> MemoryPolicy:
         """Make the policy of a controller with the labels of the model."""
+        return cls._own_controller(model, controller.copy())
+
+    @classmethod
+    def _own_controller(cls, model: MMDP, controller: Controller) -> MemoryPolicy:
+        """Make the policy of a controller that nobody else holds."""
         policy = cls.__new__(cls)
-        policy._initialize(controller.copy(), model, **get_label_kwargs(model))
+        policy._initialize(controller, model, **get_label_kwargs(model))
         return policy
 
     # ------------------------------------------------------------ what it is

@@ -20,7 +20,7 @@ from mmdp.core.policies.classes import NamedValues, PolicyClass, UserData
 from mmdp.core.policies.planner import as_policy
 from mmdp.core.shapes import ActionTable, ProbabilityTable
 from mmdp.core.text import format_percent
-from mmdp.core.transitions import check_not_masked
+from mmdp.core.transitions import as_float_array, check_not_masked
 from mmdp.core.validate import align_to_labels, check_int
 
 if TYPE_CHECKING:
@@ -425,17 +425,13 @@ def _read_actions(actions: npt.ArrayLike, axes: tuple[str, ...]) -> IntArray:
 
 def _read_probabilities(probabilities: npt.ArrayLike, axes: tuple[str, ...]) -> Array:
     """Check action probabilities with the given axes and return them as a read-only array."""
-    check_not_masked(probabilities, "policy probabilities")
-    expected_shape = _format_shape((*axes, "action"))
-    try:
-        table = np.array(probabilities, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"policy probabilities must be numbers {expected_shape}") from None
+    table = as_float_array(probabilities, "policy probabilities")
     if table.ndim != len(axes) + 1 or table.size == 0:
         raise InputError(
-            f"policy probabilities have shape {table.shape}; expected {expected_shape}"
+            f"policy probabilities have shape {table.shape}; expected "
+            f"{_format_shape((*axes, 'action'))}"
         )
-    table = normalize(table)
+    table = normalize(table.copy())
     is_invalid = ~(np.abs(table.sum(axis=-1) - 1.0) <= SUM_TOLERANCE) | (table < 0).any(axis=-1)
     if is_invalid.any():
         cell = tuple(int(i) for i in np.argwhere(is_invalid)[0])

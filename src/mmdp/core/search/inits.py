@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -68,21 +69,29 @@ def iter_inits(space: SearchSpace, init: object, n_init: int) -> Iterator[Init]:
         f"{n_init:,} initial policies",
         ["take fewer"],
     )
-    seeds = np.random.SeedSequence(context.seed).generate_state(max(n_init, 1)).tolist()
+    seeds = itertools.islice(_iter_seeds(context.seed), max(n_init, 1))
     init_names = space.init_names if context.objective.is_mean else space.init_names[:N_NAMED_INITS]
     is_fresh = context.best_policy is None
     names = [name for name in init_names if not (is_fresh and name == init)][: n_init - 1]
-    yield make_first_init(space, init, seeds[0])
-    for name, seed in zip(names, seeds[1:], strict=False):
+    yield make_first_init(space, init, next(seeds))
+    for name, seed in zip(names, seeds, strict=False):
         yield make_init(space, name, seed)
     models = _sample_models(context, n_init - 1 - len(names))
-    for i, seed in enumerate(seeds[1 + len(names) :]):
+    for i, seed in enumerate(seeds):
         m = next(models, -1) if i % 2 == 0 else -1
         optimum = None if m < 0 else space.find_model_optimum(m)
         if optimum is None:
             yield Init("random", space.compute_init("random", seed))
         else:
             yield Init(f"model {context.model.model_labels[m]}", optimum)
+
+
+def _iter_seeds(seed: int | None) -> Iterator[int]:
+    """Iterate over the seeds of the initial policies, the same for any number of them."""
+    sequence, n_given, n_made = np.random.SeedSequence(seed), 0, MAX_AUTO_INITS
+    while True:
+        yield from sequence.generate_state(n_made)[n_given:].tolist()
+        n_given, n_made = n_made, 2 * n_made
 
 
 def make_first_init(space: SearchSpace, init: object, seed: int) -> Init:

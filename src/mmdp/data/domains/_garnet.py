@@ -74,10 +74,10 @@ def garnet(
         raise InputError(f"reward_noise={reward_noise} is below 0; give a number of at least 0")
     n_train = check_int(n_models, "n_models")
     n_test = n_train if n_test is None else check_int(n_test, "n_test")
-    max_models = max(n_train, n_test)
+    n_samples = n_train + n_test + max(n_train, n_test)  # one set is sampled, then copied
     check_memory(
-        8 * math.prod(sizes) * branching * max_models,
-        f"{max_models:,} models of these sizes",
+        8 * math.prod(sizes) * branching * n_samples,
+        f"{n_train + n_test:,} models of these sizes",
         ["take fewer models or states"],
     )
     base_rng, train_rng, test_rng = spawn_generators(seed, 3)

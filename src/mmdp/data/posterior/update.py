@@ -124,17 +124,24 @@ def filter_weights(model: MMDP, steps: LoggedSteps) -> FilterResult:
 
 
 def warn_begins_anew(model: MMDP, steps: LoggedSteps) -> None:
-    """Warn if the first state counts as the start of an episode, as in every further call."""
+    """Warn if the weights count as those before an episode, as in every further call."""
     begins = steps.time[0] == 0 or not model.horizon
     if begins and not model.problem.has_common_initial:
-        warnings.warn(
-            f"the initial distributions of the models differ, so "
-            f"{model.state_labels[steps.state[0]]!r} counts as the first state of an episode in "
-            "every call of update(); pass initial='last' to update step by step, or a log of "
-            "whole episodes",
-            MMDPWarning,
-            stacklevel=4,
+        reason = (
+            "the initial distributions of the models differ, so "
+            f"{model.state_labels[steps.state[0]]!r} counts as the first state of an episode"
         )
+    elif not begins and model.is_switching:
+        n_decisions = pluralize(int(steps.time[0]), "decision")
+        reason = f"the weights are those at time 0, so models switch over the {n_decisions} before"
+    else:
+        return
+    warnings.warn(
+        f"{reason} in every call of update(); pass initial='last' to update step by step, or a log "
+        "of whole episodes",
+        MMDPWarning,
+        stacklevel=4,
+    )
 
 
 def _get_start_time(model: MMDP, steps: LoggedSteps) -> int:

@@ -169,7 +169,7 @@ def make_spec(
             **fields, table=choice_ids.reshape(*table.shape[:2], 1), is_randomized=True
         )
     spec = PolicySpec(**fields, table=table.astype(np.int64)[:, :, None])
-    return _add_tree(spec, policy) if isinstance(policy, TreePolicy) else spec
+    return _add_tree(spec, policy, model) if isinstance(policy, TreePolicy) else spec
 
 
 def _find_objective(source: Policy | Solution, bound: Bound | None) -> Objective:
@@ -186,8 +186,11 @@ def _find_near_optimal(
     return near_optimal_actions(model, source, NEAR_OPTIMAL_TOLERANCE, objective=objective)
 
 
-def _add_tree(spec: PolicySpec, policy: TreePolicy) -> PolicySpec:
-    """Add the tree to a specification if tree, mask and fallback reproduce the table."""
+def _add_tree(spec: PolicySpec, policy: TreePolicy, model: MMDP | None) -> PolicySpec:
+    """Add the tree to a specification if tree, mask and fallback reproduce the table.
+
+    The mask excludes what the table avoids; the models, if given, must exclude it too.
+    """
     actions = spec.table[:, :, 0]
     leaf_actions = np.broadcast_to(policy.leaf_actions, actions.shape)
     s = np.broadcast_to(np.arange(actions.shape[1]), actions.shape)
@@ -202,7 +205,10 @@ def _add_tree(spec: PolicySpec, policy: TreePolicy) -> PolicySpec:
     is_finite = all(
         math.isfinite(x) for f in features if f.is_ordered for x in map(float, f.levels)
     )
-    if not (allowed[s, actions].all() and is_finite):
+    is_reproduced = allowed[s, actions].all() and (
+        model is None or not (model.allowed & ~allowed).any()
+    )
+    if not (is_reproduced and is_finite):
         return spec
     return replace(
         spec,
