@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from mmdp.core.evaluate import Mask
-from mmdp.core.kernels import PreparedProblem
-from mmdp.core.kernels.problem import IntArray, PolicyTable
+from mmdp.core.kernels.events import ExogenousEvents
+from mmdp.core.kernels.problem import PolicyTable, Problem, at_time, find_row_entries
 from mmdp.core.search.context import MethodResult, SolveContext
 from mmdp.core.search.rows import make_restriction
 from mmdp.core.timing import TimeUp
@@ -29,7 +29,7 @@ def fill_unreachable(context: SolveContext, result: MethodResult) -> MethodResul
     restriction = make_restriction(policy_class, context.model)
     if not (policy_class.is_action_mask or restriction):
         return result
-    is_reached = find_reachable_states(context.prepared, table)
+    is_reached = find_reachable_states(context.problem, table)
     if is_reached.all():
         return result
     is_determined = policy_class.find_determined(context.model, is_reached)
@@ -47,21 +47,33 @@ def fill_unreachable(context: SolveContext, result: MethodResult) -> MethodResul
     return replace(result, policy=actions, details={**result.details, "unreachable": ~is_reached})
 
 
-def find_reachable_states(prepared: PreparedProblem, policy: PolicyTable) -> Mask:
+def find_reachable_states(problem: Problem, policy: PolicyTable) -> Mask:
     """Find the states that some model reaches under the policy, (T, S), or (S,) if stationary."""
-    x, rows = prepared.problem, np.atleast_2d(policy).astype(np.int32)
+    x, storage, rows = problem, problem.storage, np.atleast_2d(policy)
+    probs = storage.probs if isinstance(storage, ExogenousEvents) else x.p
+    is_possible = np.logical_or.reduce(x.all_gather((probs > 0).any(axis=-1)))  # in some model
 
     def find_next_states(t: int, is_reached: Mask) -> Mask:
-        b = np.repeat(is_reached[:, None].astype(np.float64), x.n_models, axis=1)
-        is_next = (prepared.push_forward(t, b, rows[t]) > 0).any(axis=1)
-        return np.logical_or.reduce(x.all_gather(is_next))
+        s, is_possible_now = np.flatnonzero(is_reached), at_time(is_possible, t)
+        a = rows[t, s]
+        if isinstance(storage, ExogenousEvents):
+            events = storage.at_time(t)
+            has_event = is_possible_now[events.distribution_id[s, a]]
+            is_corner = has_event[:, :, None] & (events.corner_weights[s, a] > 0)
+            next_states = events.next_states[s, a][is_corner]
+        else:
+            k, _ = find_row_entries(x.indptr, s * x.n_actions + a)
+            next_states = x.indices[k[is_possible_now[k]]]
+        is_next = np.zeros_like(is_reached)
+        is_next[next_states] = True
+        return is_next
 
-    is_reached: Mask = np.array([(x.initial > 0).any(axis=1)])
+    is_reached: list[Mask] = [np.logical_or.reduce(x.initial > 0, axis=1)]
     for t in range(len(rows) - 1):
-        is_reached = np.vstack([is_reached, find_next_states(t, is_reached[t])])
+        is_reached.append(find_next_states(t, is_reached[t]))
     while policy.ndim == 1:  # until no state is new
-        is_next = is_reached | find_next_states(0, is_reached[0])
-        if (is_next == is_reached).all():
-            return is_reached[0]
-        is_reached = is_next
-    return is_reached
+        is_known = is_reached[0] | find_next_states(0, is_reached[0])
+        if (is_known == is_reached[0]).all():
+            return is_known
+        is_reached = [is_known]
+    return np.array(is_reached)
