@@ -38,12 +38,13 @@ def fill_unreachable(context: SolveContext, result: MethodResult) -> MethodResul
     prior, actions = context.problem.prior_weights(), np.asarray(table, dtype=np.int32)
     choose_row = None if restriction is None else restriction.choose_row
     with suppress(TimeUp):
-        for _ in range(MAX_ROUNDS if policy_class.is_infinite_horizon else 1):
+        for i in range(MAX_ROUNDS if policy_class.is_infinite_horizon else 1):
+            if i:
+                context.check_time()
             old_actions = actions
             actions = context.evaluator.improve_mean(old_actions, prior, allowed, choose_row)
             if (actions == old_actions).all():
                 break
-            context.check_time()
     return replace(result, policy=actions, details={**result.details, "unreachable": ~is_reached})
 
 
