@@ -31,7 +31,7 @@ ROOM_ORDER = (
     ("core.kernels",),
     ("core.transitions", "core.validate", "core.model"),
     ("core.objectives", "core.policies"),
-    ("core.solution",),
+    ("core.solution", "core.evaluate"),
     ("core.search",),
     ("core.bounds",),
     ("core.methods",),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 import mmdp
 from mmdp.core.methods.registry import methods_supporting
 from mmdp.core.objectives import Objective, as_objective
-from mmdp.core.search import space
+from mmdp.core.search.space import AscentDirection
 from mmdp.core.testing import (
     compute_plain_returns,
     compute_returns,
@@ -212,14 +212,14 @@ def test_time_limit_and_callback_keep_the_best() -> None:
 )
 def test_a_time_limit_ends_a_sweep(policy_class: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock on which the changes at one time take a second."""
-    now, original = [0.0], space.select_changes
+    now, original = [0.0], AscentDirection.select_changes
     monkeypatch.setattr("mmdp.core.timing.time.perf_counter", lambda: now[0])
 
     def improve_slowly(*args: Any) -> Any:
         now[0] += 1
         return original(*args)
 
-    monkeypatch.setattr(space, "select_changes", improve_slowly)
+    monkeypatch.setattr(AscentDirection, "select_changes", improve_slowly)
     model = make_random_model(2, n_models=5, n_states=4, n_actions=3, horizon=0, has_masks=False)
     solution = mmdp.solve(
         model, 20, objective="cvar:0.2", policy_class=policy_class, time_limit=30.0, backend="numpy"

@@ -14,8 +14,8 @@ from scipy.optimize import linprog
 import mmdp
 from mmdp.core import kernels
 from mmdp.core.objectives import as_objective
-from mmdp.core.search import randomized
 from mmdp.core.search.context import SolveContext
+from mmdp.core.search.gradient import SmoothedObjective
 from mmdp.insight import report
 from tests.instances import make_door_model, make_switching_model
 
@@ -207,21 +207,25 @@ def test_gradients_equal_central_differences(
     context = SolveContext(
         model, n_steps, kernels.get_backend("numpy"), policy_class=class_for_horizon, objective=F
     )
-    params, rng = randomized._make_params(context), np.random.default_rng(1)
-    policy = rng.dirichlet([2, 2], size=params.allowed.shape[:-1])
-    smoothed = randomized.SmoothedObjective(context, 1e-6 if objective == "var:0.5" else 0.0)
-    rho, J, _ = params.compute_jacobian(policy)
+    evaluator, rng = context.evaluator, np.random.default_rng(1)
+    policy = rng.dirichlet([2, 2], size=evaluator.allowed.shape[:-1])
+    smoothed = SmoothedObjective(context, 1e-6 if objective == "var:0.5" else 0.0)
+    rho, J, _ = evaluator.compute_jacobian(policy)
     w = (
         smoothed.compute_weights(rho)
-        if objective != "entropic:0.5"
+        if objective == "var:0.5"
         else model.weights * F.dual_density(rho, model.weights)
     )
+    if objective == "mean":
+        gradient = evaluator.compute_gradient(policy).discounted
+        centered = gradient - (policy * gradient).sum(axis=-1, keepdims=True)
+        np.testing.assert_allclose(centered - (J @ w), 0, atol=1e-9)
     np.testing.assert_allclose(
-        rho, compute_returns(model, params.to_table(policy), 3 if horizon == 3 else 400)
+        rho, compute_returns(model, evaluator.to_table(policy), 3 if horizon == 3 else 400)
     )
     direction = rng.normal(size=policy.shape[:-1])[..., None] * [1, -1]  # shares still add up to 1
     up, down = (
-        F.value(params.compute_returns(policy + e * direction), model.weights)
+        F.value(evaluator.compute_returns(policy + e * direction), model.weights)
         for e in (1e-6, -1e-6)
     )
     assert ((J @ w) * direction).sum() == pytest.approx((up - down) / 2e-6, rel=1e-5, abs=1e-8)

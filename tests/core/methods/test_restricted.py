@@ -17,7 +17,7 @@ from mmdp.core.methods.base import TimeUp
 from mmdp.core.objectives import as_objective
 from mmdp.core.search import multistart
 from mmdp.core.search.inits import Init
-from mmdp.core.search.markov import make_monotone_chooser, make_tied_chooser
+from mmdp.core.search.rows import MonotoneRows, TiedRows
 from mmdp.core.search.space import SearchSpace
 from mmdp.core.testing import compute_mean_returns, enumerate_policies, make_random_model
 from mmdp.core.text import format_bound
@@ -49,7 +49,7 @@ def test_a_monotone_row_is_the_best_of_all(seed: int) -> None:
     chains = [rng.permutation(5)] if seed % 3 else [np.array([3, 0]), np.array([1, 2, 4])]
     order = rng.permutation(3)
     best = find_best_sum(G, lambda row: is_monotone(row, chains, order))
-    best_row = make_monotone_chooser(chains, order)(G, np.ones((5, 1)), None)
+    best_row = MonotoneRows(chains, order).choose_row(G, np.ones((5, 1)), None)
     if np.isfinite(best):
         assert is_monotone(best_row, chains, order)
         assert G[np.arange(5), best_row].sum() == pytest.approx(best)
@@ -62,7 +62,7 @@ def test_a_tied_row_is_the_best_of_all(seed: int) -> None:
     G[2, 1] = -np.inf
     tied = [np.flatnonzero(group == g) for g in range(3)]
     best = find_best_sum(G, lambda row: all(len(set(row[x])) == 1 for x in tied))
-    best_row = make_tied_chooser(group)(G, np.ones((5, 1)), None)
+    best_row = TiedRows(group).choose_row(G, np.ones((5, 1)), None)
     assert G[np.arange(5), best_row].sum() == pytest.approx(best)
 
 
@@ -70,8 +70,8 @@ def test_a_tied_choice_keeps_the_incumbent() -> None:
     G, b = np.array([[1.0, 1.0], [0.0, 0.0]]), np.ones((2, 1))
     incumbent = np.array([1, 1])
     for choose_row in (
-        make_tied_chooser(np.array([0, 0])),
-        make_monotone_chooser([np.arange(2)], np.arange(2)),
+        TiedRows(np.array([0, 0])).choose_row,
+        MonotoneRows([np.arange(2)], np.arange(2)).choose_row,
     ):
         assert choose_row(G, b, incumbent).tolist() == [1, 1]
         assert choose_row(G, b, None).tolist() == [0, 0]
@@ -155,7 +155,7 @@ def test_local_optima_have_no_better_monotone_row() -> None:
 
 def test_backends_agree_on_restricted_ascents() -> None:
     model = make_random_model(2, n_models=5, n_states=4, n_actions=3, **MODEL_OPTIONS)
-    choose_row = make_monotone_chooser([np.arange(4)], np.arange(3))
+    choose_row = MonotoneRows([np.arange(4)], np.arange(3)).choose_row
     results = [
         mmdp.core.kernels.get_backend(name)
         .prepare(model.problem, 5)

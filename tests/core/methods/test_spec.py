@@ -216,31 +216,32 @@ def test_gains_of_single_changes_in_switching_models(seed: int) -> None:
     from mmdp.core import kernels
     from mmdp.core.search.context import SolveContext
     from mmdp.core.search.markov import MarkovSpace
-    from mmdp.core.search.space import AscentDirection
+    from mmdp.core.search.space import AscentDirection, WeightedMean
 
     x, T = make_switching_model(seed), 3
-    direction = AscentDirection(
-        lambda: x.weights, lambda gains: np.ones(gains.shape, bool)
-    )  # all may pay
     context = SolveContext(x, T, kernels.get_backend("numpy"))
     table = np.random.default_rng(seed).integers(x.n_actions, size=(T, x.n_states), dtype=np.int32)
     d = context.prepared.forward_by_start(lambda prepared: prepared.forward(table))
     returns = returns_by_paths(x, table)
-    changes = MarkovSpace(context).iter_changes(table, direction)
+    space = MarkovSpace(context)
+    direction = AscentDirection(
+        space, table, returns, WeightedMean(x.weights)
+    )  # by which all may pay
+    changes = space.iter_changes(table, direction)
     batch = next(changes)
     for t in reversed(range(T)):
         visit_probs = context.prepared.credit_to_start(d[t], np.ones((x.n_states, x.n_models)))
-        for s in np.argsort(-(visit_probs @ x.weights), kind="stable"):
-            for a, gain in enumerate(batch[0]):
+        for i, s in enumerate(np.argsort(-(visit_probs @ x.weights), kind="stable")):
+            for a, gain in enumerate(batch[i]):
                 changed = table.copy()
                 changed[t, s] = a
                 np.testing.assert_allclose(
                     gain, returns_by_paths(x, changed) - returns, rtol=0, atol=1e-9
                 )
-            try:
-                batch = changes.send(np.array([-1], np.int32))  # leave it as it is
-            except StopIteration as end:
-                last_time, final_table = t, end.value[0]
+        try:
+            batch = changes.send(np.full(x.n_states, -1, np.int32))  # leave them as they are
+        except StopIteration as end:
+            last_time, final_table = t, end.value[0]
     assert last_time == 0
     np.testing.assert_array_equal(final_table, table)
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import mmdp
+from mmdp.core.evaluate import RankOneUpdate
 from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon, IterativeSolver
 from mmdp.core.kernels.numpy.passes import Passes
 from mmdp.core.methods.base import TimeUp
 from mmdp.core.objectives import as_objective
-from mmdp.core.search.stationary import _RankOneUpdate
 from mmdp.core.testing import compute_plain_returns, make_random_model
 from mmdp.core.text import format_number
 from tests.instances import seed_ranges
@@ -168,7 +168,7 @@ def test_a_randomized_policy_is_evaluated_too() -> None:
 def test_rank_one_updates_equal_a_new_factorization(seed: int) -> None:
     model = make_model(seed)
     x = DirectSolver(model.problem)
-    update = _RankOneUpdate(x, np.zeros(5, dtype=np.int32))
+    update = RankOneUpdate(x, np.zeros(5, dtype=np.int32))
     for s in (3, 0, 4, 1, 2):
         before, changes = x.compute_returns(update.policy), update.compute_changes(s)
         a = int((changes @ model.weights).argmax())
@@ -177,7 +177,7 @@ def test_rank_one_updates_equal_a_new_factorization(seed: int) -> None:
             x.compute_returns(update.policy), before + changes[a], rtol=1e-10, atol=1e-12
         )
     assert update.policy.any()
-    refactorized = _RankOneUpdate(x, update.policy.copy())
+    refactorized = RankOneUpdate(x, update.policy.copy())
     for name in ("F", "v", "d"):
         assert np.allclose(
             getattr(update, name), getattr(refactorized, name), rtol=1e-10, atol=1e-12
@@ -431,7 +431,7 @@ def test_limits_are_kept_up_to_a_pass(limit: float, monkeypatch: pytest.MonkeyPa
     for owner, name in (
         (DirectSolver, "solve_linear"),
         (DirectSolver, "compute_inverse"),
-        (_RankOneUpdate, "compute_changes"),
+        (RankOneUpdate, "compute_changes"),
     ):
         slow_down(owner, name)
     slow_down(Passes, "backward")

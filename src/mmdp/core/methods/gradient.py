@@ -56,7 +56,7 @@ class _GradientMethod(Method):
         init = make_first_init(MarkovSpace(context), self.init, context.seed or 0).candidate
         table: PolicyTable = context.solve_wsu()[0] if init is None else init
         iterate = gradient.GradientIterate.from_logits(
-            context, gradient.table_to_logits(context, table)
+            gradient.SmoothedObjective(context), gradient.table_to_logits(context, table)
         )
         direction = gradient.DIRECTIONS[self.name]
         iterates, max_iter = (
@@ -69,12 +69,12 @@ class _GradientMethod(Method):
         n_steps = context.n_iterations
         status = Status.ITERATION_LIMIT if n_steps == max_iter else Status.COMPLETED
         details = {
-            "stationarity": iterate.compute_stationarity(gradient.make_discount_powers(context)),
+            "stationarity": iterate.stationarity,
             "randomized_value": iterate.value,
         }
         table = iterate.policy
         if self.deterministic:
-            table, returns = context.maximize_weighted(iterate.b)
+            table, returns = context.maximize_weighted(context.prepared.forward(iterate.policy))
             details["rounded_value"] = context.compute_mean(returns)
         return MethodResult(
             table,

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.core.evaluate import Evaluator, StationaryEvaluator, make_evaluator
 from mmdp.core.kernels import Backend, PreparedProblem, Problem
 from mmdp.core.kernels.controller import Controller
 from mmdp.core.kernels.infinite import InfiniteHorizon, ModelOptima
@@ -127,6 +128,13 @@ class SolveContext:
         """Solver for the infinite-horizon values of stationary policies."""
         return InfiniteHorizon.from_problem(self.problem, self.check_time)
 
+    @property
+    def evaluator(self) -> Evaluator:
+        """Evaluator of the tables of the policy class over the horizon."""
+        if self.policy_class.is_infinite_horizon:
+            return StationaryEvaluator(self.infinite_horizon)
+        return make_evaluator(self.policy_class, self.prepared)
+
     @cached_property
     def model_optima(self) -> ModelOptima:
         """Optimum of each model over an infinite horizon, as far as the time allows."""
@@ -173,16 +181,7 @@ class SolveContext:
         self.trace.append(value)
         self.n_iterations = len(self.trace) - 1
         self.keep_best(policy, value)
-        if self.callback is not None:
-            self.callback(
-                Progress(
-                    stage=self.method,
-                    iteration=self.n_iterations,
-                    value=value,
-                    best_value=self.best_value,
-                    elapsed=self.stopwatch.elapsed,
-                )
-            )
+        self._call_back(value)
         if not is_last:
             self.check_time()
 
@@ -196,19 +195,22 @@ class SolveContext:
 
     def report_bound(self, bound: float, n_nodes: int) -> None:
         """Call back with a proven bound and the node count; raise TimeUp at the time limit."""
+        self._call_back(self.best_value, bound=bound, n_nodes=n_nodes)
+        self.check_time()
+
+    def _call_back(self, value: float, **bound: Any) -> None:
+        """Call back with the progress so far."""
         if self.callback is not None:
             self.callback(
                 Progress(
                     stage=self.method,
                     iteration=self.n_iterations,
-                    value=self.best_value,
+                    value=value,
                     best_value=self.best_value,
-                    bound=bound,
-                    n_nodes=n_nodes,
                     elapsed=self.stopwatch.elapsed,
+                    **bound,
                 )
             )
-        self.check_time()
 
     def check_time(self) -> None:
         """Raise TimeUp if the time limit is reached and there is an incumbent.
@@ -306,9 +308,7 @@ class SolveContext:
         """Compute the exact return of a policy table on every model, (M,), ignoring time limit."""
         if self.policy_class.is_infinite_horizon:
             return self.infinite_horizon.with_clock(lambda: None).compute_returns(policy)
-        return self.prepared.compute_returns(
-            self.prepared.backward("policy", policy=policy).first_values
-        )
+        return self.evaluator.compute_returns(policy)
 
     def maximize_weighted(
         self, weights: Array, incumbent: PolicyTable | None = None

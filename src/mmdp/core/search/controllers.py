@@ -14,19 +14,33 @@ Other objectives first ascend on the mean with risk weights, and then by single 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from typing import TypedDict
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.core.evaluate import ControllerEvaluator, take_actions
 from mmdp.core.kernels.controller import Controller
-from mmdp.core.kernels.problem import Array, AscentResult, IntArray, PolicyTable, at_time
+from mmdp.core.kernels.problem import (
+    Array,
+    AscentResult,
+    IntArray,
+    PolicyTable,
+    SweepType,
+    at_time,
+)
 from mmdp.core.objectives import Mean, Objective
 from mmdp.core.policies import Memory
 from mmdp.core.search.context import Candidate, MethodResult, SolveContext
 from mmdp.core.search.inits import END_STATUS
-from mmdp.core.search.space import AscentDirection, ChangeGenerator, SearchSpace, WeightedMean
+from mmdp.core.search.space import (
+    AscentDirection,
+    AscentLimits,
+    ChangeGenerator,
+    SearchSpace,
+    WeightedMean,
+    offer_alternatives,
+)
 
 MIN_CANDIDATES, MAX_CANDIDATES = 4, 24  # candidates for a node
 TIME_BUDGET = 2.0  # seconds that the candidates for a node may take together, estimated by size
@@ -36,21 +50,13 @@ REL_TOL = 1e-6  # relative gain of a sweep at which the ascent of a candidate en
 NodeArray = npt.NDArray[np.uint8]
 
 
-class AscentLimits(TypedDict):
-    """Options of an ascent."""
-
-    tol: float
-    max_sweeps: int
-    callback: Callable[[Candidate, float], object]
-
-
 class ControllerSpace(SearchSpace):
     """Search space of finite-state controllers with any number of nodes."""
 
     sweep_type = "nodes"
 
-    def compute_returns(self, candidate: Controller) -> Array:
-        return self.context.prepared.compute_node_values(candidate).returns
+    def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
+        self.context, self.evaluator = context, ControllerEvaluator(context.prepared)
 
     def improve(
         self, candidate: Controller, returns: Array, objective: Objective
@@ -86,57 +92,29 @@ class ControllerSpace(SearchSpace):
     def iter_changes(self, candidate: Controller, direction: AscentDirection) -> ChangeGenerator:
         """Iterate over single changes of transitions, actions and initial nodes, backwards."""
         prepared, x = self.context.prepared, self.context.problem
-        d = prepared.forward_by_start(
-            lambda prepared_start: prepared_start.compute_node_weights(candidate)[1]
-        )
-        controller = candidate.copy()
+        d, controller = self.evaluator.compute_occupancy(candidate), candidate.copy()
         v = np.repeat(x.terminal[:, None], controller.n_nodes, axis=1)
         for t in reversed(range(prepared.horizon)):
             b = x.discount**t * d[t]
             for n in range(controller.n_nodes):
                 s, next_states, values = prepared.compute_transition_values(t, v, controller, n)
                 current = controller.node_transitions[t, s, n, next_states]
-                controller.node_transitions[
-                    t, s, n, next_states
-                ] = yield from self._offer_alternatives(b[s, n], values, current)
-            q, actions = (
-                prepared.compute_node_q(t, v, controller),
-                controller.actions[t].reshape(-1),
+                controller.node_transitions[t, s, n, next_states] = yield from offer_alternatives(
+                    prepared, b[s, n], values, current
+                )
+            q = self.evaluator.compute_q(t, v, controller)
+            flat_q, actions = q.reshape(-1, *q.shape[2:]), controller.actions[t].reshape(-1)
+            actions[:] = yield from offer_alternatives(
+                prepared, b.reshape(-1, *b.shape[2:]), flat_q, actions
             )
-            flat_q = q.reshape(-1, *q.shape[2:])
-            s, a = np.nonzero(~at_time(x.allowed, t).repeat(controller.n_nodes, axis=0))
-            flat_q[s, a] = flat_q[s, actions[s]]  # an action that is not allowed changes nothing
-            actions[:] = yield from self._offer_alternatives(
-                b.reshape(-1, *b.shape[2:]), flat_q, actions
-            )
-            v = flat_q[np.arange(len(flat_q)), actions].reshape(v.shape)
+            v = take_actions(q, controller.actions[t])
         initial = prepared.forward_by_start(
             lambda prepared_start: prepared_start.problem.initial_joint()
         )
-        controller.initial_nodes[:] = yield from self._offer_alternatives(
-            initial, v, controller.initial_nodes
+        controller.initial_nodes[:] = yield from offer_alternatives(
+            prepared, initial, v, controller.initial_nodes
         )
         return controller, self.compute_returns(controller)
-
-    def _offer_alternatives(
-        self, d: Array, values: Array, current: IntArray | NodeArray
-    ) -> Generator[Array, IntArray, IntArray]:
-        """Yield the gains of alternatives to the current choices (n,); return the new choices (n,).
-
-        ``values`` (n, k, M) are those of the alternatives of blocks that are reached with weights
-        d; the most probable blocks come first.
-        """
-        prepared = self.context.prepared
-        gains = prepared.credit_to_start(
-            d[:, None], values - values[np.arange(len(current)), current][:, None]
-        )
-        visit_probs = (
-            prepared.credit_to_start(d, np.ones_like(values[:, 0])) @ self.context.problem.weights
-        )
-        order = np.argsort(-visit_probs, kind="stable")
-        chosen = np.empty(len(current), np.int32)
-        chosen[order] = yield gains[order]
-        return np.where(chosen >= 0, chosen, current)
 
 
 def iter_risk_weights(
@@ -225,7 +203,7 @@ class _ControllerGrower:
         mean_optimum = self.space.ascend_mean(
             [self.space.improve_forward(controller, weights)],
             weights=weights,
-            tol=self._scale_tolerance(REL_TOL),
+            tol=REL_TOL * self.context.return_span,
             max_sweeps=self.max_sweeps,
         )[0]
         yield self.ascend(mean_optimum.policy, REL_TOL)
@@ -242,14 +220,10 @@ class _ControllerGrower:
                 return improved
         return controller
 
-    def _scale_tolerance(self, tol: float) -> float:
-        """Convert a relative tolerance to units of return."""
-        return tol * self.context.return_span
-
     def ascend(self, init: Controller, tol: float) -> AscentResult:
         """Ascend from a controller to a local optimum of the objective."""
         options: AscentLimits = {
-            "tol": self._scale_tolerance(tol),
+            "tol": tol * self.context.return_span,
             "max_sweeps": self.max_sweeps,
             "callback": self.record_if_better,
         }
@@ -257,7 +231,7 @@ class _ControllerGrower:
             return self.space.ascend_mean([init], **options)[0]
         return self.space.ascend_objective(init, self.context.objective, **options)
 
-    def record_if_better(self, controller: Controller, value: float) -> None:
+    def record_if_better(self, controller: Candidate, value: float) -> None:
         """Record a controller that improves on the incumbent, and check the time."""
         if value > self.context.best_value:
             self.context.record(controller, value)

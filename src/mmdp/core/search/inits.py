@@ -132,40 +132,25 @@ def select_best(
     values = np.array([optimum.value for optimum in local_optima])
     best_index = int((values >= values.max() - rounding_error).argmax())
     best = local_optima[best_index]
+    details: Details = {"sweep_type": sweep_type, "n_sweeps": best.n_sweeps}
+    if best.is_single_precision:
+        details["precision"] = "32-bit sweeps, 64-bit returns"
+    if len(local_optima) > 1:
+        details |= {
+            "init_values": values,
+            "inits": init_names,
+            "best_init": init_names[best_index],
+            "spread": {"min": values.min(), "mean": values.mean(), "max": values.max()},
+            "n_total_sweeps": sum(optimum.n_sweeps for optimum in local_optima),
+        }
     return MethodResult(
         best.policy,
         END_STATUS[best.stop_reason],
         best.n_sweeps,
         returns=best.returns,
         trace=best.trace,
-        details={
-            "sweep_type": sweep_type,
-            **describe_inits(init_names, local_optima, best_index),
-        },
+        details=details,
     )
-
-
-def describe_inits(
-    init_names: list[str], local_optima: list[AscentResult], best_index: int
-) -> Details:
-    """Collect the details of a solution on its initial policies."""
-    values = np.array([optimum.value for optimum in local_optima])
-    precision_details = (
-        {"precision": "32-bit sweeps, 64-bit returns"}
-        if local_optima[best_index].is_single_precision
-        else {}
-    )
-    if len(local_optima) == 1:
-        return {"n_sweeps": local_optima[0].n_sweeps, **precision_details}
-    return {
-        **precision_details,
-        "n_sweeps": local_optima[best_index].n_sweeps,
-        "init_values": values,
-        "inits": init_names,
-        "best_init": init_names[best_index],
-        "spread": {"min": values.min(), "mean": values.mean(), "max": values.max()},
-        "n_total_sweeps": sum(optimum.n_sweeps for optimum in local_optima),
-    }
 
 
 InitCount = int | Literal["auto"]

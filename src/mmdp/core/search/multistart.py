@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from mmdp.core.kernels.ascent import is_randomized
@@ -17,7 +18,7 @@ from mmdp.core.kernels.problem import Array, AscentResult, Callback
 from mmdp.core.objectives import Objective
 from mmdp.core.search.context import Candidate, MethodResult, SolveContext
 from mmdp.core.search.inits import Init, InitCount, default_n_init, iter_inits, select_best
-from mmdp.core.search.space import SearchSpace
+from mmdp.core.search.space import AscentLimits, SearchSpace
 from mmdp.core.timing import TimeUp
 
 AscentCache = dict[tuple[int, bytes], AscentResult]  # keys: stage and pickled candidate
@@ -53,7 +54,7 @@ class MultiStart:
         cache: AscentCache = {}
         if self.context.objective.is_mean:
             local_optima = self._ascend_mean(
-                self._iter_candidates(init_names), callback=self._record
+                self._iter_candidates(init_names), callback=self.context.record
             )
         else:
             for init in self._iter_inits():
@@ -79,22 +80,12 @@ class MultiStart:
 
     def _iter_inits(self) -> Iterator[Init]:
         """Iterate over initial policies; after the first, the projected unrestricted solution."""
-        solve_unrestricted = self.solve_unrestricted
-        for init in iter_inits(self.space, self.init, self.count_inits()):
+        for i, init in enumerate(iter_inits(self.space, self.init, self.count_inits())):
             yield init
-            if solve_unrestricted is not None:
-                unrestricted, solve_unrestricted = self._try_unrestricted(solve_unrestricted), None
-                if unrestricted is not None:
+            if i == 0 and self.solve_unrestricted is not None:
+                with suppress(TimeUp):  # what the search has by then is complete
+                    unrestricted = self.solve_unrestricted()
                     yield Init("unrestricted", self.space.project(unrestricted.policy))
-
-    def _try_unrestricted(
-        self, solve_unrestricted: Callable[[], MethodResult]
-    ) -> MethodResult | None:
-        """Solve without the restriction; None if the time is up."""
-        try:
-            return solve_unrestricted()
-        except TimeUp:  # what the search has by then is complete
-            return None
 
     def _iter_candidates(self, init_names: list[str]) -> Iterator[Candidate]:
         """Iterate over the initial candidates, and append their names to the list."""
@@ -112,7 +103,7 @@ class MultiStart:
         """
         cache = {} if cache is None else cache
         objective, lam = self.context.objective, self.context.problem.weights
-        best = self._ascend_objective(init, cache)
+        best = self.ascend_objective(init, cache)
         yield best
         candidate, path = init, objective.continuation_path(lam)
         for i, easier_objective in enumerate(path):
@@ -120,13 +111,13 @@ class MultiStart:
                 candidate, easier_objective, i, self._check_time, cache
             ).policy
         if path:
-            optimum = self._ascend_objective(candidate, cache)
+            optimum = self.ascend_objective(candidate, cache)
             yield optimum
             best = max(best, optimum, key=lambda result: result.value)
         for _ in range(MAX_REWEIGHTINGS if objective.is_concave else 0):
             rho = objective.relative_returns(best.returns, self.context.oracle_returns)
             risk_weights = lam * objective.dual_density(rho, lam)
-            optimum = self._ascend_objective(
+            optimum = self.ascend_objective(
                 self._ascend_reweighted(best.policy, risk_weights), cache
             )
             yield optimum
@@ -135,15 +126,21 @@ class MultiStart:
             best = optimum
 
     # ------------------------------------------------------------ single ascents
+    def _make_limits(self, callback: Callback) -> AscentLimits:
+        """Make the options of an ascent."""
+        return {"tol": self.tol, "max_sweeps": self.max_sweeps, "callback": callback}
+
     def _prepare_init(self, init: Candidate) -> Candidate:
         """Return init if it is a policy of the class, or the local optimum of the mean from it."""
         if init is None or is_randomized(init):
             return self._ascend_mean([init], callback=self._check_time)[0].policy
         return init
 
-    def _ascend_objective(self, init: Candidate, cache: AscentCache) -> AscentResult:
+    def ascend_objective(self, init: Candidate, cache: AscentCache | None = None) -> AscentResult:
         """Ascend on the objective itself."""
-        return self._ascend_cached(init, self.context.objective, -1, self._record, cache)
+        return self._ascend_cached(
+            init, self.context.objective, -1, self.context.record, {} if cache is None else cache
+        )
 
     def _ascend_cached(
         self,
@@ -157,11 +154,7 @@ class MultiStart:
         key = stage, pickle.dumps(candidate)
         if key not in cache:
             cache[key] = self.space.ascend_objective(
-                candidate,
-                objective,
-                tol=self.tol,
-                max_sweeps=self.max_sweeps,
-                callback=callback,
+                candidate, objective, **self._make_limits(callback)
             )
         return cache[key]
 
@@ -183,17 +176,7 @@ class MultiStart:
         self, candidates: Iterable[Candidate], callback: Callback, weights: Array | None = None
     ) -> list[AscentResult]:
         """Ascend on the mean from each candidate."""
-        return self.space.ascend_mean(
-            candidates,
-            weights=weights,
-            tol=self.tol,
-            max_sweeps=self.max_sweeps,
-            callback=callback,
-        )
-
-    def _record(self, candidate: Candidate, value: float) -> None:
-        """Record an iterate of an ascent on the objective."""
-        self.context.record(candidate, value)
+        return self.space.ascend_mean(candidates, weights=weights, **self._make_limits(callback))
 
     def _check_time(self, candidate: Candidate, value: float) -> None:
         """Check the time limit; record the first policy of all, so that there is an incumbent."""

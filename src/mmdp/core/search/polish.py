@@ -6,11 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError
+from mmdp.core.evaluate import Mask
 from mmdp.core.kernels.problem import IntArray, PolicyTable
 from mmdp.core.search.context import SolveContext
 from mmdp.core.timing import solver_clock
-
-Mask = npt.NDArray[np.bool_]
 
 
 def ascend_within_mask(
@@ -73,18 +72,10 @@ def _rank_alternatives(
     context: SolveContext, actions: IntArray, max_count: int
 ) -> npt.NDArray[np.int64]:
     """Return the (t, s, a) of other actions with the smallest loss of G, (n, 3)."""
-    x, prepared, current_actions = (
-        context.problem,
-        context.prepared,
-        actions[:, :, None].astype(np.int64),
-    )
-    b = prepared.forward(actions)
-    backward_pass = prepared.backward("policy", policy=actions, weights=b, keep=("gradient",))
-    is_known = np.isfinite(backward_pass.gradient)
-    gradient = np.where(is_known, backward_pass.gradient, 0.0)
-    loss = np.take_along_axis(gradient, current_actions, 2) - gradient
-    loss *= (x.discount ** np.arange(context.horizon))[:, None, None]
-    is_alternative = is_known & (b.sum(axis=2) > 0)[:, :, None]
+    gradient = context.evaluator.compute_gradient(actions)
+    G, current_actions = gradient.discounted, actions[:, :, None].astype(np.int64)
+    loss = np.take_along_axis(G, current_actions, 2) - G
+    is_alternative = context.evaluator.allowed & (gradient.occupancy > 0)[:, :, None]
     np.put_along_axis(is_alternative, current_actions, False, axis=2)
     cells = np.argwhere(is_alternative)
     order = np.argsort(loss[tuple(cells.T)], kind="stable")[:max_count]

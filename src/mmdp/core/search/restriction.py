@@ -10,6 +10,7 @@ from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.search.context import MethodResult, SolveContext
 from mmdp.core.search.markov import ASCENT_PASSES, MarkovSpace, choose_sweep_type
+from mmdp.core.search.space import AscentLimits
 from mmdp.core.timing import TimeUp
 
 COMPARISON_SECONDS = 5.0  # seconds, estimated, for a policy of time and state to compare with
@@ -55,13 +56,10 @@ def add_unrestricted_value(
 def _ascend_unrestricted(context: SolveContext, policy: PolicyTable) -> float:
     """Compute the value after an unrestricted ascent from this policy."""
     space = MarkovSpace(context.unrestricted_context())
-
-    def callback(*_: object) -> None:
-        context.check_time()
-
+    limits: AscentLimits = {"callback": lambda *_: context.check_time()}
     if context.objective.is_mean:
-        return space.ascend_mean([policy], callback=callback)[0].value
-    return space.ascend_objective(policy, context.objective, callback=callback).value
+        return space.ascend_mean([policy], **limits)[0].value
+    return space.ascend_objective(policy, context.objective, **limits).value
 
 
 def _ascend_markov_prefix(context: SolveContext, row: PolicyTable) -> float:

@@ -8,47 +8,116 @@ controller.
   serve other objectives, and policy classes without sweeps.
 
 Both are exact: rho is linear in each block (Corollary 4.2 of Su and Petrik 2023), and stationary
-policies have a closed formula (see :mod:`mmdp.core.search.stationary`).
+policies have a closed formula (see :mod:`mmdp.core.evaluate`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable
-from typing import ClassVar, NamedTuple
+from collections.abc import Generator, Iterable
+from typing import ClassVar, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError
+from mmdp.core.evaluate import Mask
+from mmdp.core.kernels import PreparedProblem
 from mmdp.core.kernels.ascent import ascend, is_randomized
 from mmdp.core.kernels.problem import TIE_RTOL, Array, AscentResult, Callback, IntArray, SweepType
 from mmdp.core.objectives import Objective
 from mmdp.core.policies import as_policy
 from mmdp.core.search.context import Candidate, SolveContext
 
-Mask = npt.NDArray[np.bool_]
 # Yields changes (n, k, M): what alternative j of block i adds to rho; blocks that come together
 # do not interact. Is sent the alternatives (n,) to take, -1 for none. Returns the new point and
 # its returns (M,).
 ChangeGenerator = Generator[Array, IntArray, tuple[Candidate, Array]]
 BlockChanges = Generator[Array, IntArray, None]  # the same for the blocks of one time
 
+BLOCKS_PER_BOUND = 64  # blocks whose changes are bounded at a time
 
-class AscentDirection(NamedTuple):
-    """Risk weights at the current returns, and the test whether a gain may improve objective."""
 
-    risk_weights: Callable[[], Array]  # (M,) lambda xi
-    may_improve: Callable[[Array], Mask]  # whether gains of the reweighted mean may improve F
+class AscentLimits(TypedDict, total=False):
+    """Options of an ascent: the gain of a sweep that is enough, in units of return, and so on."""
+
+    tol: float
+    max_sweeps: int
+    callback: Callback
+
+
+class AscentDirection:
+    """Where an objective F rises from the current returns rho (M,), which move with every change.
+
+    If F is concave, F(rho + x) <= sum_m lambda_m xi_m (rho_m + x_m) + penalty(xi) with the dual
+    density xi of rho: a reweighted mean bounds F, and most changes need no look at F itself.
+    """
+
+    def __init__(
+        self, space: SearchSpace, candidate: Candidate, returns: Array, objective: Objective
+    ) -> None:
+        self.objective, self.lam = objective, space.context.problem.weights
+        self.rho = objective.relative_returns(returns, space.context.oracle_returns)
+        self.xi_returns: Array | None = None  # the returns that xi belongs to
+        # what rounding can change; models that do not count in F do not set its scale
+        error = TIE_RTOL * space.compute_magnitudes(candidate, self.rho)
+        shifted_values = self._value(np.stack([self.rho + error, self.rho - error]))
+        self.tie_tolerance = float(np.abs(shifted_values - self._value(self.rho)).max())
+
+    def _value(self, rho: Array) -> Array:
+        """Compute F of returns (..., M)."""
+        return self.objective.value(rho, self.lam)
+
+    def risk_weights(self) -> Array:
+        """Return the risk weights lambda xi (M,) at the current returns; lambda if not concave."""
+        if not self.objective.is_concave:
+            return self.lam
+        if self.xi_returns is not self.rho:
+            self.xi, self.xi_returns = self.objective.dual_density(self.rho, self.lam), self.rho
+        return self.lam * self.xi
+
+    def may_improve(self, gains: Array) -> Mask:
+        """Return which gains of the mean with the risk weights may improve F."""
+        return gains > (self.tie_tolerance if self.objective.is_concave else -np.inf)
+
+    def select_changes(self, changes: Array) -> IntArray:
+        """Choose an alternative of each block from changes (n, k, M), -1 for none, and move rho.
+
+        Blocks are visited in order; an alternative is taken if it improves F by more than
+        ``tie_tolerance``.
+        """
+        choices, start = np.full(len(changes), -1, np.int32), 0
+        current = float(self._value(self.rho))
+        while start < len(changes):
+            bounds = self._bound_changes(changes[start : start + BLOCKS_PER_BOUND])
+            next_start = start + len(bounds)
+            for i in start + np.flatnonzero(bounds > current + self.tie_tolerance):
+                candidates = self.rho + changes[i]
+                values = self._value(candidates)
+                best = int(values.argmax())
+                if values[best] > current + self.tie_tolerance:
+                    choices[i], self.rho, current = best, candidates[best], float(values[best])
+                    next_start = int(i) + 1
+                    break
+            start = next_start
+        return choices
+
+    def _bound_changes(self, changes: Array) -> Array:
+        """Bound F after one of the changes (n, k, M) of each block, (n,)."""
+        if not self.objective.is_concave:
+            return self._value(self.rho + changes).max(axis=1)
+        weights = self.risk_weights()
+        bound: Array = (changes @ weights).max(axis=1)
+        return bound + weights @ self.rho + self.objective.penalty(self.xi, self.lam)
 
 
 class SearchSpace:
     """Base class of search spaces: the policies of one class on one problem.
 
-    A subclass defines ``compute_init``, ``estimate_ascent_seconds``, ``compute_returns`` and
-    ``iter_changes``, with ``project`` if the class is restricted. ``improve`` and ``ascend_mean``
-    are overridden where faster algorithms exist. :data:`mmdp.core.search.spaces.MARKOV_SPACES` maps
-    policy classes to search spaces.
+    A subclass defines ``compute_init``, ``estimate_ascent_seconds`` and ``iter_changes``, with
+    ``compute_returns`` if candidates are no tables and ``project`` if the class is restricted.
+    ``improve`` and ``ascend_mean`` are overridden where faster algorithms exist.
+    :data:`mmdp.core.search.spaces.MARKOV_SPACES` maps policy classes to search spaces.
     """
 
     init_names: ClassVar[tuple[str, ...]] = ("wsu", "mvp")  # the first initial policies
@@ -59,7 +128,7 @@ class SearchSpace:
     is_exhaustive: bool = True  # whether every single change is tried before an ascent ends
 
     def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
-        self.context = context
+        self.context, self.evaluator = context, context.evaluator
 
     def compute_init(self, name: str, seed: int) -> Candidate:
         """Compute the initial candidate of that name."""
@@ -90,7 +159,7 @@ class SearchSpace:
 
     def project(self, candidate: Candidate) -> Candidate:
         """Return a feasible candidate near one that may violate the restriction."""
-        return candidate
+        return self.evaluator.project(candidate)
 
     def find_model_optimum(self, model_index: int) -> Candidate | None:
         """Return a candidate that is optimal for one model; None: use a random one."""
@@ -98,7 +167,7 @@ class SearchSpace:
 
     def compute_returns(self, candidate: Candidate) -> Array:
         """Compute the exact return of a candidate on every model, (M,)."""
-        raise NotImplementedError
+        return self.evaluator.compute_returns(candidate)
 
     def iter_changes(self, candidate: Candidate, direction: AscentDirection) -> ChangeGenerator:
         """Iterate over single changes of a copy of the candidate."""
@@ -119,18 +188,11 @@ class SearchSpace:
         candidates: Iterable[Candidate],
         *,
         weights: Array | None = None,
-        tol: float = 0.0,
-        max_sweeps: int = 1000,
-        callback: Callback | None = None,
+        **limits: Unpack[AscentLimits],
     ) -> list[AscentResult]:
         """Ascend on the mean with these model weights from each candidate."""
         weighted_mean = WeightedMean(self.context.problem.weights if weights is None else weights)
-        return [
-            self.ascend_objective(
-                candidate, weighted_mean, tol=tol, max_sweeps=max_sweeps, callback=callback
-            )
-            for candidate in candidates
-        ]
+        return [self.ascend_objective(init, weighted_mean, **limits) for init in candidates]
 
     def ascend_objective(
         self,
@@ -185,96 +247,43 @@ class WeightedMean(Objective):
         return result
 
 
-# ---------------------------------------------------------------------- one round of changes
-class CachedDualDensity:
-    """Dual density xi (M,) of an objective, cached for the last array of returns."""
-
-    def __init__(self, objective: Objective, lam: Array) -> None:
-        self.objective, self.lam = objective, lam
-        self.rho: Array | None = None
-
-    def __call__(self, rho: Array) -> Array:
-        if rho is not self.rho:
-            self.rho, self.xi = rho, self.objective.dual_density(rho, self.lam)
-        return self.xi
-
-
 def improve_once(
     space: SearchSpace, candidate: Candidate, returns: Array, objective: Objective
 ) -> tuple[Candidate, Array]:
     """Apply every single change that improves objective, in turn; return candidate and returns."""
-    context = space.context
-    lam, rho = context.problem.weights, objective.relative_returns(returns, context.oracle_returns)
-    tie_tolerance, xi = (
-        estimate_rounding(objective, lam, rho, space.compute_magnitudes(candidate, rho)),
-        CachedDualDensity(objective, lam),
-    )
-    direction = AscentDirection(
-        lambda: lam * xi(rho) if objective.is_concave else lam,
-        lambda gains: gains > (tie_tolerance if objective.is_concave else -np.inf),
-    )
+    direction = AscentDirection(space, candidate, returns, objective)
     changes = space.iter_changes(candidate, direction)
     try:
         batch = next(changes)
         while True:
-            choices, rho = select_changes(objective, lam, rho, batch, tie_tolerance, xi)
-            batch = changes.send(choices)
+            batch = changes.send(direction.select_changes(batch))
     except StopIteration as end:
         result: tuple[Candidate, Array] = end.value
         return result
 
 
-def estimate_rounding(objective: Objective, lam: Array, rho: Array, magnitudes: Array) -> float:
-    """Bound the change of the objective that rounding of the returns can cause.
+def compute_gains(
+    prepared: PreparedProblem, d: Array, values: Array, current: npt.NDArray[np.integer]
+) -> tuple[Array, Array]:
+    """Compute what values (n, k, M) add to rho beyond those of the current choices, and visits."""
+    advantages = values - values[np.arange(len(current)), current][:, None]
+    visit_probs = prepared.credit_to_start(d, np.ones_like(values[:, 0]))
+    return (
+        prepared.credit_to_start(d[:, None], advantages),
+        visit_probs @ prepared.problem.weights,
+    )
 
-    Models that do not count in the objective do not set its scale.
+
+def offer_alternatives(
+    prepared: PreparedProblem, d: Array, values: Array, current: npt.NDArray[np.integer]
+) -> Generator[Array, IntArray, IntArray]:
+    """Yield the gains of alternatives to the current choices (n,); return the new choices (n,).
+
+    ``values`` (n, k, M) are those of the alternatives of blocks that are reached with weights d;
+    the most probable blocks come first.
     """
-    error, F = TIE_RTOL * magnitudes, objective.value
-    return float(np.abs(F(np.stack([rho + error, rho - error]), lam) - F(rho, lam)).max())
-
-
-def select_changes(
-    objective: Objective,
-    lam: Array,
-    rho: Array,
-    changes: Array,
-    tie_tolerance: float,
-    xi: CachedDualDensity,
-) -> tuple[IntArray, Array]:
-    """Choose the alternative of each block, (n,), -1 for none; return them and the new rho (M,).
-
-    Blocks are visited in order; an alternative is taken if it improves F by more than
-    ``tie_tolerance``.
-    """
-    F = objective.value
-    choices = np.full(len(changes), -1, np.int32)
-    current, start = float(F(rho, lam)), 0
-    while start < len(changes):
-        may_improve = (
-            _bound_changes(objective, lam, rho, changes[start:], xi) > current + tie_tolerance
-        )
-        for i in start + np.flatnonzero(may_improve):
-            candidates = rho + changes[i]
-            values = F(candidates, lam)
-            best = int(values.argmax())
-            if values[best] > current + tie_tolerance:
-                choices[i], rho, current = best, candidates[best], float(values[best])
-                start = int(i) + 1
-                break
-        else:
-            break
-    return choices, rho
-
-
-def _bound_changes(
-    objective: Objective, lam: Array, rho: Array, changes: Array, xi: CachedDualDensity
-) -> Array:
-    """Bound the objective after one of the changes (n, k, M) of each block, (n,).
-
-    If F is concave, F(rho + x) <= sum_m lambda_m xi_m (rho_m + x_m) + penalty(xi) with the xi of
-    rho: a reweighted mean bounds F, and most changes need no look at F itself.
-    """
-    if not objective.is_concave:
-        return objective.value(rho + changes, lam).max(axis=1)
-    bound: Array = (changes @ (lam * xi(rho))).max(axis=1)
-    return bound + (lam * xi(rho)) @ rho + objective.penalty(xi(rho), lam)
+    gains, visit_probs = compute_gains(prepared, d, values, current)
+    order = np.argsort(-visit_probs, kind="stable")
+    chosen = np.empty(len(current), np.int32)
+    chosen[order] = yield gains[order]
+    return np.where(chosen >= 0, chosen, current)

@@ -5,27 +5,23 @@ from __future__ import annotations
 from mmdp.core.kernels.problem import SweepType
 from mmdp.core.policies import Monotone, PolicyClass, Stationary, Tied, Tree
 from mmdp.core.search.context import SolveContext
-from mmdp.core.search.markov import MarkovSpace, MonotoneMarkovSpace, TiedMarkovSpace
+from mmdp.core.search.markov import MarkovSpace
+from mmdp.core.search.rows import RestrictedMarkovSpace, RestrictedStationarySpace
 from mmdp.core.search.space import SearchSpace
-from mmdp.core.search.stationary import (
-    MonotoneStationarySpace,
-    RepeatedRowSpace,
-    StationarySpace,
-    TiedStationarySpace,
-)
+from mmdp.core.search.stationary import RepeatedRowSpace, StationarySpace
 from mmdp.core.search.trees import TreeSpace
 
 # Classes with coupled decisions; allowed actions are part of the prepared problem. Add your own
 # policy class here.
 MARKOV_SPACES: dict[type[PolicyClass], type[SearchSpace]] = {
-    Monotone: MonotoneMarkovSpace,
-    Tied: TiedMarkovSpace,
+    Monotone: RestrictedMarkovSpace,
+    Tied: RestrictedMarkovSpace,
     Tree: TreeSpace,
     Stationary: RepeatedRowSpace,
 }
 STATIONARY_SPACES: dict[type[PolicyClass], type[SearchSpace]] = {
-    Monotone: MonotoneStationarySpace,
-    Tied: TiedStationarySpace,
+    Monotone: RestrictedStationarySpace,
+    Tied: RestrictedStationarySpace,
     Tree: TreeSpace,
 }
 

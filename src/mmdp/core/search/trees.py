@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.core.evaluate import Mask, take_actions
 from mmdp.core.kernels.problem import (
     TIE_RTOL,
     Array,
@@ -35,7 +36,6 @@ from mmdp.core.search.multistart import AscentCache, MultiStart
 from mmdp.core.search.space import AscentDirection, ChangeGenerator, SearchSpace
 
 Int64Array = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 BranchPath = tuple[bool, ...]  # the answers that lead to a node
 LeafScore = Callable[[Array], Array]  # of sums (..., A) over the parts of a tree
 
@@ -111,14 +111,12 @@ class TreeSpace(SearchSpace):
         )
         self.max_leaves = min(policy_class.max_leaves, n_cells)  # no tree has more
         self.allowed: Mask = x.allowed[0]
+        self.full_region = np.ones((self.n_rows, x.n_states), dtype=bool)
         self.default_actions = self.allowed.argmax(axis=1).astype(np.int32)
         self.leaf_rows = [  # (1, S) what a leaf does
             np.where(self.allowed[:, a], np.int32(a), self.default_actions)[None]
             for a in range(x.n_actions)
         ]
-        self.infinite_horizon = (
-            context.infinite_horizon if policy_class.is_infinite_horizon else None
-        )
         self.returns_cache: dict[bytes, Array] = {}
         table_bytes = 4 * context.horizon * self.allowed.shape[0]
         self.add_table = lru_cache(max(8, CACHE_BYTES // table_bytes))(self._add_table)
@@ -129,36 +127,29 @@ class TreeSpace(SearchSpace):
     # ------------------------------------------------------------ trees
     def _add_table(self, tree: DecisionNode) -> TreeWithTable:
         """Return the tree with the table of its actions."""
-        rows = np.broadcast_to(
-            self._compute_actions(tree), (self.n_rows, len(self.default_actions))
-        )
-        if self.infinite_horizon is not None:
+        rows = self._full_table(tree)
+        if self.context.policy_class.is_infinite_horizon:
             return TreeWithTable(np.ascontiguousarray(rows[0]), tree)
         return TreeWithTable(np.repeat(rows, self.context.horizon // self.n_rows, axis=0), tree)
+
+    def _split_region(self, split: Split, region: Mask) -> tuple[Mask, Mask]:
+        """Return the parts of a region where the answer is yes and no."""
+        split_mask = self.features[split.feature].evaluate_split(split.threshold_id)
+        return region & split_mask, region & ~split_mask
 
     def prune(self, tree: DecisionNode, region: Mask | None = None) -> DecisionNode:
         """Remove leaves that no time and state reaches, and splits with equal subtrees."""
         if isinstance(tree, Leaf):
             return tree
-        node_region = self._full_region() if region is None else region
-        split_mask = self.features[tree.feature].evaluate_split(tree.threshold_id)
-        if not (node_region & split_mask).any():
-            return self.prune(tree.if_false, node_region)
-        if not (node_region & ~split_mask).any():
-            return self.prune(tree.if_true, node_region)
-        branches = (
-            self.prune(tree.if_true, node_region & split_mask),
-            self.prune(tree.if_false, node_region & ~split_mask),
-        )
-        return (
-            branches[0]
-            if branches[0] == branches[1]
-            else tree._replace(if_true=branches[0], if_false=branches[1])
-        )
-
-    def _full_region(self) -> Mask:
-        """Return the region of all times and states, (rows, S)."""
-        return np.ones((self.n_rows, len(self.default_actions)), dtype=bool)
+        regions = self._split_region(tree, self.full_region if region is None else region)
+        branches = [
+            self.prune(branch, part)
+            for branch, part in zip((tree.if_true, tree.if_false), regions, strict=True)
+            if part.any()
+        ]
+        if len({*branches}) == 1:
+            return branches[0]
+        return tree._replace(if_true=branches[0], if_false=branches[1])
 
     def _compute_actions(self, tree: DecisionNode) -> IntArray:
         """Compute actions of a (sub)tree everywhere, in a shape that broadcasts to (rows, S)."""
@@ -173,12 +164,12 @@ class TreeSpace(SearchSpace):
         self, tree: DecisionNode, region: Mask | None = None, path: BranchPath = ()
     ) -> Iterator[TreeNode]:
         """Iterate over all nodes, the root first."""
-        node_region = self._full_region() if region is None else region
+        node_region = self.full_region if region is None else region
         yield TreeNode(path, tree, node_region)
         if isinstance(tree, Split):
-            split_mask = self.features[tree.feature].evaluate_split(tree.threshold_id)
-            yield from self.iter_nodes(tree.if_true, node_region & split_mask, (*path, True))
-            yield from self.iter_nodes(tree.if_false, node_region & ~split_mask, (*path, False))
+            true_region, false_region = self._split_region(tree, node_region)
+            yield from self.iter_nodes(tree.if_true, true_region, (*path, True))
+            yield from self.iter_nodes(tree.if_false, false_region, (*path, False))
 
     # ------------------------------------------------------------ values
     def compute_returns(self, candidate: TreeWithTable) -> Array:
@@ -186,12 +177,7 @@ class TreeSpace(SearchSpace):
         key = hashlib.blake2b(candidate.table.data).digest()
         if key not in self.returns_cache:
             self.context.check_time()
-            evaluate = (
-                self.context.compute_returns
-                if self.infinite_horizon is None
-                else self.infinite_horizon.compute_returns
-            )
-            self.returns_cache[key] = evaluate(candidate.table)
+            self.returns_cache[key] = self.evaluator.compute_returns(candidate.table)
         return self.returns_cache[key]
 
     def compute_gradient(self, table: PolicyTable, weights: Array) -> Array:
@@ -199,23 +185,8 @@ class TreeSpace(SearchSpace):
 
         An action that is not allowed counts as the one that is taken in its place.
         """
-        if self.infinite_horizon is not None:
-            x = self.infinite_horizon
-            G = np.einsum(
-                "m,ms,msa->sa",
-                weights,
-                x.compute_occupancy(table),
-                x.compute_q(x.compute_values(table)),
-            )[None]
-        else:
-            prepared = self.context.prepared.replace(weights=weights)
-            b = prepared.forward(table)
-            gradient = prepared.backward(
-                "policy", policy=table, weights=b, keep=("gradient",)
-            ).gradient
-            gamma = prepared.problem.discount ** np.arange(len(table))
-            G = gamma[:, None, None] * np.where(self.allowed, gradient, 0.0)
-            G = G if self.n_rows > 1 else G.sum(axis=0, keepdims=True)
+        gradient = self.evaluator.compute_gradient(table, weights)
+        G = gradient.discounted.reshape(-1, *self.allowed.shape)
         return np.where(
             self.allowed,
             G,
@@ -225,7 +196,7 @@ class TreeSpace(SearchSpace):
     def _compute_gains(self, tree: DecisionNode, weights: bytes) -> Array:
         """Compute how much more G each action has than the action of the tree, (rows, S, A)."""
         G = self.compute_gradient(self.add_table(tree).table, np.frombuffer(weights))
-        gains: Array = G - _take_actions(G, self._full_table(tree))[:, :, None]
+        gains: Array = G - take_actions(G[..., None], self._full_table(tree))
         return gains
 
     def _full_table(self, tree: DecisionNode) -> IntArray:
@@ -260,7 +231,10 @@ class TreeSpace(SearchSpace):
             if isinstance(tree_node.node, Split):
                 changes += self._iter_split_changes(tree_node, G)
             else:
-                changes += self._iter_action_changes(tree_node, G)
+                changes += [
+                    TreeChange(gain, tree_node.path, Leaf(a))
+                    for a, gain in enumerate(G[tree_node.region].sum(axis=0))
+                ]
                 changes += (
                     self._iter_deep_splits(tree_node, G, _compute_max_score, n_free_leaves)
                     if n_free_leaves > 1
@@ -282,9 +256,9 @@ class TreeSpace(SearchSpace):
 
     def _iter_regrown(self, tree: DecisionNode, weights: bytes) -> Iterator[DecisionNode]:
         """Iterate over trees with one leaf removed and another one added."""
-        for *path, last_branch in (x.path for x in self.iter_nodes(tree) if x.path):
-            if isinstance(get_subtree(tree, (*path, last_branch)), Leaf):
-                sibling = get_subtree(tree, (*path, not last_branch))
+        for (*path, is_true), node in ((x.path, x.node) for x in self.iter_nodes(tree) if x.path):
+            if isinstance(node, Leaf):
+                sibling = get_subtree(tree, (*path, not is_true))
                 pruned = self.prune(replace_subtree(tree, tuple(path), sibling))
                 G = self.compute_gains(pruned, weights)
                 changes = [
@@ -295,17 +269,12 @@ class TreeSpace(SearchSpace):
                 yield from _apply_best_changes(pruned, changes, MAX_REGROWN)
 
     # ------------------------------------------------------------ gains by the gradient
-    def _iter_action_changes(self, tree_node: TreeNode, G: Array) -> Iterator[TreeChange]:
-        """Iterate over other actions of a leaf."""
-        gains = G[tree_node.region].sum(axis=0)
-        yield from (TreeChange(gain, tree_node.path, Leaf(a)) for a, gain in enumerate(gains))
-
     def _iter_split_changes(self, tree_node: TreeNode, G: Array) -> Iterator[TreeChange]:
         """Iterate over other splits for the same subtrees, in either order."""
         assert isinstance(tree_node.node, Split)
         branches = tree_node.node.if_true, tree_node.node.if_false
-        branch_gains = np.stack(
-            [_take_actions(G, self._full_table(branch)) for branch in branches], axis=2
+        branch_gains = np.concatenate(
+            [take_actions(G[..., None], self._full_table(branch)) for branch in branches], axis=2
         )
         for f, true_sums, false_sums in self._iter_side_sums(branch_gains, tree_node.region):
             for i in (0, 1):
@@ -371,18 +340,20 @@ class TreeSpace(SearchSpace):
                     [np.full_like(threshold_ids, g), threshold_ids], axis=2
                 )[is_better]
             assert single_scores is not None
-            for splits_true, splits_false in ((True, False), (False, True), (True, True))[
+            for sides in ((True, False), (False, True), (True, True))[
                 : 3 if n_free_leaves > 2 else 2
             ]:
                 gains = (
-                    (pair_scores if splits_true else single_scores)[0]
-                    + (pair_scores if splits_false else single_scores)[1]
+                    sum(
+                        (pair_scores if is_split else single_scores)[side]
+                        for side, is_split in enumerate(sides)
+                    )
                     - current_score
                 )
                 for i in _find_top_gains(gains):
                     chosen_splits = [
-                        [*second_splits[0, i]] if splits_true else None,
-                        [*second_splits[1, i]] if splits_false else None,
+                        [*second_splits[side, i]] if is_split else None
+                        for side, is_split in enumerate(sides)
                     ]
                     split = self._make_split(
                         W, tree_node.region, [f, splits.threshold_ids[i]], chosen_splits
@@ -498,11 +469,6 @@ def _compute_purity(sums: Array) -> Array:
     return np.divide((sums**2).sum(axis=-1), total, out=np.zeros_like(total), where=total > 0)
 
 
-def _take_actions(G: Array, table: IntArray) -> Array:
-    """Return G at the actions of a table, (rows, S)."""
-    return np.take_along_axis(G, table[:, :, None].astype(np.int64), axis=2)[:, :, 0]
-
-
 def _find_top_gains(gains: Array) -> IntArray:
     """Return the indices of the largest gains that are not 0."""
     order = np.argsort(np.where(gains == 0, np.inf, -gains), axis=None, kind="stable")[
@@ -553,7 +519,7 @@ def grow_tree(
     init: Candidate = multistart.init
     if incumbent is None and get_feature_levels(init) == get_feature_levels(space):
         incumbent = context.policy_class.policy_to_table(init, context.model)
-    best = _ascend(multistart, space.add_table(Leaf(0)))
+    best = multistart.ascend_objective(space.add_table(Leaf(0)))
     best_by_leaves = list[AscentResult]()
     details: Details = {
         "value_by_leaves": [],
@@ -614,7 +580,7 @@ def _find_best_optimum(multistart: MultiStart, inits: list[TreeWithTable]) -> As
         context.problem.estimate_seconds(context.horizon, QUICK_PASSES) < 1.0,
     )
     space.n_change_types = 1 if is_linear else 2  # the gradient sees no kinks
-    local_optima = [_ascend(multistart, x) for x in inits]
+    local_optima = [multistart.ascend_objective(x) for x in inits]
     if not is_linear:
         cache, candidates = (
             AscentCache(),
@@ -627,16 +593,6 @@ def _find_best_optimum(multistart: MultiStart, inits: list[TreeWithTable]) -> As
     best_by_tree = {
         x.policy.tree: x for x in sorted(local_optima, key=by_value)
     }  # the best are last
-    return max((_ascend(multistart, x.policy) for x in [*best_by_tree.values()][-2:]), key=by_value)
-
-
-def _ascend(multistart: MultiStart, candidate: TreeWithTable) -> AscentResult:
-    """Ascend from a tree to a local optimum of the objective."""
-    context = multistart.context
-    return multistart.space.ascend_objective(
-        candidate,
-        context.objective,
-        tol=multistart.tol,
-        max_sweeps=multistart.max_sweeps,
-        callback=context.record,
+    return max(
+        (multistart.ascend_objective(x.policy) for x in [*best_by_tree.values()][-2:]), key=by_value
     )

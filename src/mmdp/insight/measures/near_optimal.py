@@ -18,9 +18,8 @@ highest threshold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,19 +28,19 @@ import pandas as pd
 from mmdp.core import kernels
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError
+from mmdp.core.evaluate import ControllerEvaluator, Evaluator, Mask, StationaryEvaluator
 from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
-from mmdp.core.kernels.problem import at_time
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
 from mmdp.core.policies import MemoryPolicy, Policy, require_markov
 from mmdp.core.policies.markov import TablePolicy
+from mmdp.core.search.context import Candidate
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
 from mmdp.core.text import format_number, format_percent, format_with_unit
 from mmdp.insight.measures.stakes import ValueAtStake, value_at_stake
 
 Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 EPS = 1e-12  # of the value: a loss below it is rounding, and none
 UNVISITED_WEIGHT = 1e-12  # factor of the prior weights, used where a policy never leads
@@ -198,7 +197,8 @@ def near_optimal_actions(
     """
     if objective is None:
         objective = policy.objective if isinstance(policy, Solution) else "mean"
-    risk_measure, evaluator = as_objective(objective), _make_evaluator(policy, model)
+    risk_measure = as_objective(objective)
+    checked_policy, evaluator, candidate, policy_actions = _make_evaluator(policy, model)
     if not 0 <= tolerance < math.inf:
         raise InputError(
             f"tolerance={tolerance!r} is not a share of the value at stake; give a number of at "
@@ -210,7 +210,7 @@ def near_optimal_actions(
             f"{risk_measure.name} may",
             ["say mmdp.objectives.CustomObjective(function, is_monotone=True) if it does not"],
         )
-    evaluation = evaluate(model, evaluator.policy)
+    evaluation = evaluate(model, checked_policy)
 
     def objective_value(returns: Array) -> Array:
         return risk_measure.value(
@@ -226,8 +226,17 @@ def near_optimal_actions(
     at_stake = at_stake or value_at_stake(
         model, policy, objective=risk_measure, comparators=comparators
     )
-    effects = [(compute_loss(gain), *others) for gain, *others in evaluator.iter_action_effects()]
-    loss, cost, visit_probs = (np.array(x) for x in zip(*effects, strict=True))
+    effects = [
+        (
+            compute_loss(x.effects),
+            _cost_per_visit(x.gains, x.weights, model.weights),
+            x.weights.sum(axis=-1),
+        )
+        for x in evaluator.iter_advantages(candidate)
+    ]
+    loss, cost, visit_probs = (np.array(x[::-1]) for x in zip(*effects, strict=True))
+    if checked_policy.horizon == math.inf:
+        visit_probs /= visit_probs.sum()  # shares of the discounted visits
     if loss.ndim == 4:  # nodes
         allowed = allowed[:, :, None]
     loss[np.abs(loss) <= EPS * abs(value)] = 0.0  # rounding, also below 0
@@ -235,10 +244,13 @@ def near_optimal_actions(
     # a loss that is rounding is none: actions that are equally good may be mixed at tolerance 0
     max_loss = max(tolerance * at_stake.amount, EPS * abs(value))
     is_interchangeable, guaranteed_value = _find_widest_sets(
-        evaluator, cost, objective_value, value - max_loss
+        policy_actions,
+        cost,
+        lambda sets: float(objective_value(evaluator.compute_worst_returns(candidate, sets))),
+        value - max_loss,
     )
     return NearOptimalActions(
-        evaluator.policy,
+        checked_policy,
         model,
         risk_measure,
         tolerance,
@@ -252,25 +264,19 @@ def near_optimal_actions(
 
 
 def _find_widest_sets(
-    evaluator: _SetEvaluator,
-    cost: Array,
-    objective_value: Callable[[Array], Array],
-    min_value: float,
+    policy_actions: Mask, cost: Array, worst_value: Callable[[Mask], float], min_value: float
 ) -> tuple[Mask, float]:
     """Find the widest sets (T, S, A), by a threshold on the cost per visit, with a proven value.
 
     Returns: the sets, and the objective value of the worst picks from them, at least min_value.
     """
-    widest_sets, guaranteed_value = (
-        evaluator.policy_actions,
-        float(objective_value(evaluator.worst_returns(evaluator.policy_actions))),
-    )
+    widest_sets, guaranteed_value = policy_actions, worst_value(policy_actions)
     levels = np.unique(cost[np.isfinite(cost)])
     low, high = -1, len(levels)  # low is wide enough, high too wide
     while high - low > 1:
         middle = (low + high) // 2
-        sets = evaluator.policy_actions | (cost <= levels[middle])
-        value = float(objective_value(evaluator.worst_returns(sets)))
+        sets = policy_actions | (cost <= levels[middle])
+        value = worst_value(sets)
         if value >= min_value:
             low, widest_sets, guaranteed_value = middle, sets, value
         else:
@@ -279,160 +285,36 @@ def _find_widest_sets(
 
 
 # ---------------------------------------------------------------------- policies
-class _SetEvaluator(Protocol):
-    """Evaluator of sets of actions around a policy with actions ``policy_actions`` (T, S, A)."""
-
-    policy_actions: Mask
-
-    @property
-    def policy(self) -> Policy:
-        """The policy that the sets are around."""
-
-    def iter_action_effects(self) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield for each time the effects of one changed action.
-
-        They are the change of the returns (S, A, M), the cost per visit (S, A) and the visit
-        probabilities (S,).
-        """
-
-    def worst_returns(self, action_sets: Mask) -> Array:
-        """Bound the returns (M,) of any picks from the sets from below."""
-
-
-def _make_evaluator(policy_or_solution: Policy | Solution, model: MMDP) -> _SetEvaluator:
-    """Make the evaluator for the policy class: Markov, stationary or with memory."""
+def _make_evaluator(
+    policy_or_solution: Policy | Solution, model: MMDP
+) -> tuple[Policy, Evaluator, Candidate, Mask]:
+    """Return the policy, its evaluator, what that evaluates, and the actions taken, (T, S, A)."""
     policy = policy_or_solution
     if isinstance(policy, Solution):
         policy = policy.policy
     if not policy.has_exact_returns:  # refuse a policy without a table
         require_markov(policy_or_solution, "near-optimal actions need")
     policy.check(model)
-    if isinstance(policy, MemoryPolicy):
-        return _ControllerEvaluator(policy, model)
-    assert isinstance(policy, TablePolicy)
-    if not policy.is_deterministic:
+    one_hot, problem = np.eye(model.n_actions, dtype=bool), model.problem
+    if isinstance(policy, TablePolicy) and not policy.is_deterministic:
         raise InputError(
             "near-optimal actions need a policy that takes one action in each state, but this one "
             "is randomized"
         )
-    return (_StationaryEvaluator if policy.horizon == math.inf else _FiniteEvaluator)(policy, model)
-
-
-class _FiniteEvaluator:
-    """Evaluator for a Markov policy with a finite horizon."""
-
-    def __init__(self, policy: TablePolicy | MemoryPolicy, model: MMDP) -> None:
-        problem, horizon = model.problem, int(policy.horizon)
-        backend = kernels.get_backend("auto", problem, horizon, n_passes=20)
-        self.policy, self.prepared = policy, backend.prepare(problem, horizon)
-        self.policy_actions = np.eye(problem.n_actions, dtype=bool)[policy.actions]
-
-    def iter_action_effects(self) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield the effects of changed actions by one forward and one backward pass."""
-        prepared, problem, actions = self.prepared, self.prepared.problem, self.policy.actions
-        b = prepared.forward(actions)
-        d = prepared.forward_by_start(lambda other: other.forward(actions))
-        v = prepared.backward("policy", policy=actions, keep=("values",)).values
-        for t in range(prepared.horizon):
-            q = np.where(
-                at_time(problem.allowed, t)[:, :, None], prepared.q_step(t, v[t + 1]), v[t][:, None]
-            )
-            gain = problem.discount**t * (q - q[np.arange(len(q)), actions[t]][:, None])
-            yield (
-                prepared.credit_to_start(d[t][:, None], gain),
-                _cost_per_visit(gain, b[t], problem.weights),
-                b[t].sum(axis=1),
-            )
-
-    def worst_returns(self, action_sets: Mask) -> Array:
-        """Bound the returns by the negated optima of the models with negated rewards."""
-        prepared, problem = self.prepared, self.prepared.problem
-        negated = prepared.replace(
-            rewards=-problem.r, terminal=-problem.terminal, allowed=action_sets
-        )
-        return -negated.compute_returns(negated.backward("per_model").first_values)
-
-
-class _ControllerEvaluator(_FiniteEvaluator):
-    """Evaluator for a finite-state controller: q (S, N, A, M) under its node transitions."""
-
-    def iter_action_effects(self) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield the effects of changed actions of each node."""
-        assert isinstance(self.policy, MemoryPolicy)
-        prepared, problem, controller = self.prepared, self.prepared.problem, self.policy.controller
-        b = prepared.compute_node_weights(controller)[1]
-        d = prepared.forward_by_start(lambda other: other.compute_node_weights(controller)[1])
-        v, effects = self._terminal_values(), []
-        for t in reversed(range(prepared.horizon)):
-            q = prepared.compute_node_q(t, v, controller)
-            v = np.take_along_axis(q, controller.actions[t][:, :, None, None], axis=2)
-            gain = problem.discount**t * np.where(
-                at_time(problem.allowed, t)[:, None, :, None], q - v, 0.0
-            )
-            v = v[:, :, 0]
-            gains = prepared.credit_to_start(d[t][:, :, None], gain)
-            effects.append((gains, _cost_per_visit(gain, b[t], problem.weights), b[t].sum(axis=2)))
-        yield from reversed(effects)
-
-    def worst_returns(self, action_sets: Mask) -> Array:
-        """Bound the returns by a backward pass that takes the worst action of each set."""
-        assert isinstance(self.policy, MemoryPolicy)
-        prepared, v, controller = self.prepared, self._terminal_values(), self.policy.controller
-        for t in reversed(range(prepared.horizon)):
-            q = prepared.compute_node_q(t, v, controller)
-            v = np.where(action_sets[t][..., None], q, np.inf).min(axis=2)
-        return prepared.compute_returns(v[np.arange(len(v)), controller.initial_nodes])
-
-    def _terminal_values(self) -> Array:
-        """Repeat the terminal values for each node. Returns: (S, N, M)."""
-        assert isinstance(self.policy, MemoryPolicy)
-        terminal = self.prepared.problem.terminal
-        return np.repeat(terminal[:, None], self.policy.n_nodes, axis=1)
-
-
-class _StationaryEvaluator:
-    """Evaluator for a stationary policy with an infinite horizon."""
-
-    def __init__(self, policy: TablePolicy, model: MMDP) -> None:
-        solver = InfiniteHorizon.from_problem(model.problem)
+    assert isinstance(policy, (TablePolicy, MemoryPolicy))
+    if policy.horizon == math.inf:
+        solver = InfiniteHorizon.from_problem(problem)
         if not isinstance(solver, DirectSolver):
             raise InputError(
                 "the model has too many states for near-optimal actions of a stationary policy",
                 ["give policy.to_markov(T), the same over T decisions"],
             )
-        self.policy, self.solver = policy, solver
-        self.policy_actions = np.eye(model.n_actions, dtype=bool)[policy.actions][None]
-
-    def iter_action_effects(self) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield the effects of one changed state, by :mod:`mmdp.core.search.stationary`."""
-        solver, pi, gamma = self.solver, self.policy.actions, self.solver.problem.discount
-        s, b = np.arange(len(pi)), solver.compute_occupancy(pi).T  # (S, M)
-        q, revisits = (
-            solver.compute_q(solver.compute_values(pi)),
-            np.einsum("msaz,mzs->msa", solver.P, solver.compute_inverse(pi)),
-        )
-        gain, extra_revisits = (
-            np.moveaxis(y - y[:, s, pi][:, :, None], 0, 2) for y in (q, revisits)
-        )
-        gain, extra_revisits = (
-            np.where(solver.problem.allowed[0][:, :, None], y, 0.0) for y in (gain, extra_revisits)
-        )
-        weights = solver.problem.weights
-        occupancy = b @ weights
-        visit_share = occupancy / occupancy.sum()
-        yield (
-            b[:, None] * gain / (1 - gamma * extra_revisits),
-            _cost_per_visit(gain, b * weights, weights),
-            visit_share,
-        )
-
-    def worst_returns(self, action_sets: Mask) -> Array:
-        """Bound the returns by the negated optima of the models with negated rewards."""
-        problem = self.solver.problem
-        optima = InfiniteHorizon.from_problem(problem._replace(r=-problem.r)).compute_model_optima(
-            action_sets[0]
-        )
-        return -(problem.compute_returns(optima.values.T) + optima.error_bound)
+        return policy, StationaryEvaluator(solver), policy.actions, one_hot[policy.actions][None]
+    horizon = int(policy.horizon)
+    prepared = kernels.get_backend("auto", problem, horizon, n_passes=20).prepare(problem, horizon)
+    if isinstance(policy, MemoryPolicy):
+        return policy, ControllerEvaluator(prepared), policy.controller, one_hot[policy.actions]
+    return policy, Evaluator(prepared), policy.actions, one_hot[policy.actions]
 
 
 def _cost_per_visit(gain: Array, b: Array, weights: Array) -> Array:

@@ -15,13 +15,12 @@ import pandas as pd
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.infinite import InfiniteHorizon
-from mmdp.core.kernels.numpy.passes import choose_actions
 from mmdp.core.kernels.problem import RowChooser
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import Objective, as_objective
 from mmdp.core.policies import Markov, MarkovPolicy, PolicyClass, Tree, TreePolicy
 from mmdp.core.policies.tree import Leaf, require_tree
-from mmdp.core.search.markov import make_row_chooser
+from mmdp.core.search.rows import make_row_chooser
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate, solve
 from mmdp.core.text import format_number, pluralize
@@ -266,7 +265,7 @@ def fit_phases(
     """
     actions = policy.actions.astype(np.int64)
     phase_bounds = pairwise(_find_phase_bounds(actions, visit_probs, max_phases))
-    choose_row = make_row_chooser(policy_class, model) or choose_actions
+    choose_row = make_row_chooser(policy_class, model)
     allowed: Mask = np.logical_or.reduce(policy_class.make_problem(model, policy.horizon).allowed)
     phases = [
         _make_phase(actions, visit_probs, *bounds, allowed, choose_row) for bounds in phase_bounds
@@ -299,7 +298,7 @@ def fit_stationary(
     best = fit_phases(policy, model, visit_probs, 1, policy_class).policy
     value, choose_row = (
         evaluate(model, best).mean,
-        make_row_chooser(policy_class, model) or choose_actions,
+        make_row_chooser(policy_class, model),
     )
     for _ in range(MAX_STEPS):
         G = np.nan_to_num(policy_gradient(model, best).sum(axis=0), nan=-np.inf)  # NaN: not allowed
