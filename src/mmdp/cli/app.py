@@ -87,7 +87,7 @@ def _print_warnings_as_notes() -> Iterator[None]:
         warnings.simplefilter("always", MMDPWarning)
         default_showwarning = warnings.showwarning
 
-        def show_warning(message: Any, category: Any, *rest: Any) -> None:
+        def show_warning(message: Warning | str, category: type[Warning], *rest: Any) -> None:
             if issubclass(category, MMDPWarning):
                 print_stderr(f"note: {message}")
             else:
@@ -131,7 +131,7 @@ def _format_value(value: object, flag: str) -> str:
     return "" if isinstance(value, bool) else str(value)
 
 
-def run_with_exit_status(call: Callable[[], Any]) -> int:
+def run_with_exit_status(call: Callable[[], object]) -> int:
     """Run, and turn what went wrong into one line and an exit status."""
     try:
         status = call()

@@ -87,7 +87,7 @@ class TrainingData(OptionGroup):
         self, path: InputPath, *, load_option: LoadOptions | None = None, **options: OptionValue
     ) -> None:
         self.path, self.split = path, options.pop("split", "train")
-        self.options: dict[str, Any] = options | (load_option or {})
+        self.options: dict[str, OptionValue] = options | (load_option or {})
 
     def read(self, *, quiet: bool = True) -> MMDP:
         """Read the models."""
@@ -168,7 +168,7 @@ class PythonObject(NamedTuple):
             )
         return dict(zip(("train", "test"), models, strict=True))
 
-    def load_model(self, split: str, options: dict[str, Any]) -> MMDP:
+    def load_model(self, split: str, options: dict[str, OptionValue]) -> MMDP:
         """One of them, with what replaces its discount and first state."""
         models = self.load_models()
         if split not in models:
@@ -185,7 +185,7 @@ class PythonObject(NamedTuple):
 
 
 @lru_cache(maxsize=1)  # train and test models come from one run
-def _run_file(file: Path) -> dict[str, Any]:
+def _run_file(file: Path) -> dict[str, OptionValue]:
     from mmdp.core.timing import redirect_bars
 
     if not file.is_file():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mmdp.cli.console import LiveLine, format_sizes, print_facts, print_json, show_status
 from mmdp.cli.signatures import command, to_flag
-from mmdp.cli.types import OutputFolder, TextParam, check_name
+from mmdp.cli.types import OutputFolder, TextParam, check_name, parse_pair
 from mmdp.core.errors import InputError
 from mmdp.core.text import pluralize
 
@@ -21,7 +21,10 @@ DomainFunction = Callable[..., "Domain"]
 # the options of the command, and what the functions of the domains call them
 ALIASES = {"n_models": ("n_train", "n_models"), "n_test_models": ("n_test",), "seed": ("seed",)}
 DomainName = Annotated[str, TextParam("NAME", role="domain", words="mmdp.data.domains:DOMAINS")]
-Settings = Annotated[Sequence[str], TextParam("KEY=VALUE", is_repeated=True)]
+Settings = Annotated[
+    dict[str, str],
+    TextParam("KEY=VALUE", parse_pair, "{flag} {text}: write KEY=VALUE", is_repeated=True),
+]
 
 
 @command(
@@ -76,7 +79,7 @@ def domain(
     if out is None:
         raise InputError(f"say where to write {name}: --out FOLDER")
     counts = {"seed": seed, "n_models": n_models, "n_test_models": n_test_models}
-    arguments = _build_arguments(name, DOMAINS[name], counts, settings or ())
+    arguments = _build_arguments(name, DOMAINS[name], counts, settings or {})
     with (
         LiveLine(f"drawing the models of {name}", quiet=as_json) as live_line,
         redirect_bars(show_status),
@@ -95,7 +98,7 @@ def _build_arguments(
     name: str,
     function: DomainFunction,
     counts: Mapping[str, int | None],
-    settings: Sequence[str],
+    settings: Mapping[str, str],
 ) -> dict[str, object]:
     """The arguments of a domain's function, by its own names."""
     known_parameters = inspect.signature(function).parameters
@@ -107,10 +110,7 @@ def _build_arguments(
         if argument_name is None:
             raise InputError(f"{name} has no {to_flag(key)}: it is always the same")
         arguments[argument_name] = value
-    for setting in settings:
-        key, separator, text = setting.partition("=")
-        if not separator:
-            raise InputError(f"--set {setting}: write KEY=VALUE")
+    for key, text in settings.items():
         check_name(f"option of {name}", key, known_parameters)
         arguments[key] = _parse_literal(text)
     return arguments

@@ -216,6 +216,10 @@ def _format_value(value: object) -> str:
     return ", ".join(f"{k} {v or 'not installed'}" for k, v in value.items()) or "none"
 
 
+def _format_error(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
 def _find_version(package: str) -> str | None:
     try:
         return metadata.version(package)
@@ -240,7 +244,7 @@ def _try_backend(backend: str, method: str) -> str:
     try:
         value = mmdp.solve(model, 5, method, backend=backend).value
     except Exception as error:  # whatever is broken belongs in the report
-        return f"fails: {type(error).__name__}: {' '.join(str(error).split())}"
+        return f"fails: {_format_error(error)}"
     seconds, compile_seconds = (
         time.perf_counter() - start_time,
         get_compile_seconds() - compile_start,
@@ -259,7 +263,7 @@ def _describe_cache() -> str:
         compiled = [x for x in vars(passes).values() if hasattr(x, "stats")]
         folder = Path(compiled[0].stats.cache_path)
     except Exception as error:
-        return f"none: {type(error).__name__}: {' '.join(str(error).split())}"
+        return f"none: {_format_error(error)}"
     files = list(folder.glob("*.nb[ic]")) if folder.is_dir() else []
     size = sum(file.stat().st_size for file in files)
     access_text = "writable" if os.access(folder, os.W_OK) else "not writable"
@@ -272,4 +276,4 @@ def _describe_devices() -> str:
     try:
         return ", ".join(f"{x.platform} {x.device_kind}" for x in jax.devices())
     except Exception as error:
-        return f"none: {type(error).__name__}: {' '.join(str(error).split())}"
+        return f"none: {_format_error(error)}"

@@ -90,7 +90,9 @@ def _draw_tree(
     check_figure_suffix(out)
     objective = None
     if policy is None:
-        tree_policy: Any = mmdp.solve(model, horizon, policy_class=mmdp.policies.Tree(), seed=seed)
+        tree_policy: OptionValue = mmdp.solve(
+            model, horizon, policy_class=mmdp.policies.Tree(), seed=seed
+        )
     else:
         tree_policy, objective = mmdp.load_policy(policy, model), mmdp.io.load_objective(policy)
         tree_policy.check_horizon(horizon)

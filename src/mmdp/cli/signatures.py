@@ -126,8 +126,8 @@ def _make_parameter(
         type=option_type,
         is_flag=option_type in (click.BOOL, YES_OR_NO),
         required=is_required,
-        default=None if is_required else default,
-        show_default=default not in (None, False),
+        **({} if is_required else {"default": default}),  # None is a default too
+        show_default=not is_required and default not in (None, False),
         multiple=is_repeated,
         callback=option_type.collect if is_repeated else None,
         metavar=METAVARS.get(option_type.name, getattr(option_type, "metavar", None)),

@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -179,7 +180,7 @@ def solve(
 
 
 def build_method(
-    name: str, options: Mapping[str, Any], format_option: Callable[[str], str] = to_flag
+    name: str, options: Mapping[str, OptionValue], format_option: Callable[[str], str] = to_flag
 ) -> Method:
     """Make the method of that name with these options.
 
@@ -201,7 +202,7 @@ def build_method(
 
 
 def build_policy_class(
-    name: str | None, options: Mapping[str, Any], horizon: float | None, *, randomized: bool
+    name: str | None, options: Mapping[str, OptionValue], horizon: float | None, *, randomized: bool
 ) -> PolicyClass | str | None:
     """The argument ``policy_class`` of :func:`mmdp.solve`: named, or implied by its options."""
     implied = [CLASS_OPTIONS[key] for key in CLASS_OPTIONS if key in options]
@@ -230,7 +231,7 @@ def build_policy_class(
 
 def make_document(
     solution: Solution, data: Data, out: Path | None, init: str | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Make the JSON document of a solution."""
     provenance, certificate = solution.provenance, solution.certificate
     method_options = dict(provenance.options)
@@ -390,10 +391,5 @@ def _group_equal_times(table: list[list[int]]) -> list[tuple[int, int, list[int]
     >>> _group_equal_times([[0, 1], [0, 1], [1, 1]])
     [(0, 1, [0, 1]), (2, 2, [1, 1])]
     """
-    spans: list[tuple[int, int, list[int]]] = []
-    for t, row in enumerate(table):
-        if spans and spans[-1][2] == row:
-            spans[-1] = (spans[-1][0], t, row)
-        else:
-            spans.append((t, t, row))
-    return spans
+    groups = [list(times) for _, times in groupby(range(len(table)), key=table.__getitem__)]
+    return [(times[0], times[-1], table[times[0]]) for times in groups]

@@ -30,7 +30,7 @@ from mmdp.cli.console import (
 from mmdp.cli.data import ADVANCED, TrainingData
 from mmdp.cli.economics import read_comparators
 from mmdp.cli.files import check_output_path, write_csv, write_with_fallback
-from mmdp.cli.signatures import OptionValue, bind, command, list_options, take_from
+from mmdp.cli.signatures import OptionValue, Target, bind, command, list_options, take_from
 from mmdp.cli.solve import build_method
 from mmdp.cli.study_file import read_study
 from mmdp.cli.types import InputPath, LeafCounts, PathParam
@@ -76,7 +76,7 @@ class StudyTable(NamedTuple):
 
     frame: pd.DataFrame
     document: dict[str, object]  # what JSON has
-    titles: dict[str, str]  # of the columns that are printed
+    titles: str  # of the columns that are printed
     heading: str = ""
     footer: str = ""
     draw: Callable[[], Axes] | None = None
@@ -96,19 +96,23 @@ FORMATS: dict[str, Callable[[Any], str]] = {  # of columns that are neither text
 }
 
 
-def print_frame(frame: pd.DataFrame, titles: Mapping[str, str], *, n_left: int = 1) -> None:
-    """Print columns of a table below their titles."""
-    columns = []
-    for key in titles:
-        values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
-        if key in FORMATS:
-            columns.append([FORMATS[key](x) for x in values])
-        elif key.endswith("stderr"):
-            columns.append(format_two_stderrs(values))
-        else:
-            is_text = any(isinstance(x, str) for x in values)
-            columns.append(values if is_text else format_column(values))
-    print_table(list(titles.values()), zip(*columns, strict=True), n_left=n_left)
+def print_frame(frame: pd.DataFrame, titles: str, *, n_left: int = 1) -> None:
+    """Print the columns that ``titles`` names, as in ``"method,test_sd=test sd"``, if not empty."""
+    columns: dict[str, tuple[str, Sequence[str]]] = {}
+    for column in titles.split(","):
+        key, _, title = column.partition("=")
+        if key in frame and frame[key].notna().any():
+            values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
+            if key in FORMATS:
+                cells = [FORMATS[key](x) for x in values]
+            elif key.endswith("stderr"):
+                cells = format_two_stderrs(values)
+            else:
+                is_text = any(isinstance(x, str) for x in values)
+                cells = values if is_text else format_column(values)
+            columns[key] = title or key, cells
+    names, cells_by_column = zip(*columns.values(), strict=True)
+    print_table(names, zip(*cells_by_column, strict=True), n_left=n_left)
 
 
 # ---------------------------------------------------------------- methods side by side
@@ -181,20 +185,12 @@ def compare_methods(
             )
             tested.append(None if solution.policy is None else result.test_evaluation)
     is_simulated = any(row["train_stderr"] is not None for row in rows)
-    train_columns = {"train": "train", "train_stderr": "±", "train_sd": "sd", "regret": "regret"}
-    test_columns = {
-        "train": "train",
-        "train_stderr": "±",
-        "test": "test",
-        "test_stderr": "±",
-        "test_sd": "test sd",
-        "test_regret": "regret",
-    }
-    titles = {"method": "method", **(train_columns if test is None else test_columns)}
-    titles |= {"iterations": "iter.", "seconds": "seconds"}
-    hidden = {"iterations"} if is_simulated else {"train_stderr", "test_stderr"}
-    if not objective.is_mean:
-        titles |= {key: "mean regret" for key in titles if key.endswith("regret")}
+    regret = "regret" if objective.is_mean else "mean regret"
+    figures = f"train_sd=sd,regret={regret}"
+    if test is not None:
+        figures = f"test,test_stderr=±,test_sd=test sd,test_regret={regret}"
+    if not is_simulated:  # a planner has no iterations, and a line is short
+        figures += ",iterations=iter."
     limits = ("TIME_LIMIT", "ITERATION_LIMIT", "INTERRUPTED")
     footer = [f"{x['method']}: {x['status_text']}" for x in rows if x["status"] in limits]
     leader = _find_leader(rows, tested, objective)
@@ -213,7 +209,7 @@ def compare_methods(
             "ahead": leader,
             "methods": rows,
         },
-        {key: title for key, title in titles.items() if key not in hidden},
+        f"method,train,train_stderr=±,{figures},seconds",
         f"{models_text}, horizon {rows[0]['horizon']}{objective_suffix(objective)}",
         "\n".join(footer),
         note=f"{len(rows)} of {pluralize(len(selected), 'method')} kept",
@@ -308,18 +304,17 @@ def trace_frontier(
 
     result = risk_frontier(train, alphas=alphas or (), test_model=test, callback=show, **options)
     frame, solutions = result.to_frame(), result.solutions
-    titles = {"objective": "best for", **{key: key for key in ("value", "mean", "tail", "worst")}}
-    titles |= {"test_mean": "test mean", "test_tail": "test tail"} if test is not None else {}
-    titles |= {"gap": "gap"} if frame["gap"].notna().any() else {}
-    gaps = ["optimal" if x.status is Status.OPTIMAL else FORMATS["gap"](x.gap) for x in solutions]
+    shown = frame.astype({"gap": object})
+    if frame["gap"].notna().any():
+        shown.loc[[x.status is Status.OPTIMAL for x in solutions], "gap"] = "optimal"
     horizon = solutions[0].provenance.horizon
     return StudyTable(
         frame,
         {"tail": result.tail, "points": frame.to_dict("records")},
-        titles,
+        "objective=best for,value,mean,tail,worst,test_mean=test mean,test_tail=test tail,gap",
         f"horizon {horizon}, tail: mean of the worst {100 * result.tail:g}%",
         draw=result.plot,
-        shown=frame.assign(gap=gaps),
+        shown=shown,
     )
 
 
@@ -345,14 +340,12 @@ def compare_leaves(
     from mmdp.insight import measures, plots
 
     frame = measures.value_by_leaves(train, n_leaves=max_leaves or (), test_model=test, **options)
-    elbow, keys = frame.attrs["elbow"], ("leaves", "value", "gain", "restriction_cost")
-    titles = {**{key: key for key in keys}, "share": "of stake"}
-    titles |= {key: key for key in ("gap", "test", "seconds") if key in frame}
+    elbow = frame.attrs["elbow"]
     rule_text = frame.loc[frame["leaves"] == elbow, "rule"].item()
     return StudyTable(
         frame,
         {"elbow": elbow, "points": frame.to_dict("records")},
-        titles,
+        "leaves,value,gain,restriction_cost,share=of stake,gap,test,seconds",
         footer=f"{frame.attrs['text']}\n\n{rule_text}",
         draw=partial(plots.value_by_leaves, frame),
     )
@@ -425,11 +418,8 @@ def _print_grid(table: pd.DataFrame, saved_path: Path) -> None:
     statuses = table["status"].str.lower().str.replace("_", " ")
     if len(table) <= MAX_ROWS:
         axes = [key for key in STUDY_AXES if key == "method" or table[key].nunique() > 1]
-        titles = {key: key for key in axes}
-        numbers = {"value": "value", "test_mean": "test mean", "bound": "at most"}
-        titles |= {key: title for key, title in numbers.items() if table[key].notna().any()}
-        titles |= {"seconds": "seconds"}
-        titles |= {"status": "status"} if statuses.nunique() > 1 else {}
+        titles = f"{','.join(axes)},value,test_mean=test mean,bound=at most,seconds"
+        titles += ",status" if statuses.nunique() > 1 else ""
         shown = table.assign(status=statuses).astype(dict.fromkeys(axes, str))
         print_frame(shown, titles, n_left=len(axes))
     status_text = f", each {statuses.iloc[0]}" if statuses.nunique() == 1 else ""
@@ -478,7 +468,7 @@ def read_models(
     return train, test_model
 
 
-FORMS: dict[str, Callable[..., Any]] = {
+FORMS: dict[str, Target] = {
     "a .toml study": solve_grid,
     "a comparison": compare_methods,
     "--alphas": trace_frontier,
