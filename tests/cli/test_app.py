@@ -17,7 +17,7 @@ import pytest
 import mmdp
 from mmdp.cli import main
 from mmdp.cli.app import app, format_remedy
-from mmdp.cli.options import LOAD_OPTIONS
+from mmdp.cli.data import list_load_settings
 from mmdp.core.errors import InputError, Remedy
 from tests.cli.calls import HORIZON, fits_width, run, run_in_process, run_refused
 from tests.processes import TIMEOUT, run_process
@@ -263,7 +263,7 @@ def test_every_remedy_of_the_loader_is_an_option_of_the_commands_that_load() -> 
     """A remedy that a command has no option for would be left out of its message."""
     for name in ("solve", "evaluate", "bound", "info"):
         known = app.commands[name].params
-        for key, values in LOAD_OPTIONS.items():
+        for key, values in list_load_settings().items():
             expected = f"pass --load-option {key}={values[0]}"
             assert format_remedy(known, Remedy(key, values[0])) == expected
         assert format_remedy(known, Remedy("normalize", True)) == (

@@ -50,7 +50,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 def test_the_help_has_every_target() -> None:
     (to,) = (x for x in export.params if x.name == "to")
-    assert to.type.keywords == (*TARGETS,)
+    assert to.type.words == (*TARGETS,)
 
 
 def test_a_proof_about_other_models_is_left_out(tmp_path: Path) -> None:

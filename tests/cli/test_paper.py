@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mmdp
-from mmdp.cli.paper import DOMAINS
+from mmdp.cli.types import PAPER_DOMAINS
 from mmdp.insight.paper.cases import CASES
 from mmdp.insight.study import EvaluatedSolution, StudyCell
 from tests.cli.calls import run, run_refused
@@ -87,4 +87,4 @@ def test_paper_interrupted_says_what_is_kept_and_goes_on(
 
 
 def test_paper_names_every_domain() -> None:
-    assert set(CASES) == set(DOMAINS)
+    assert set(CASES) == set(PAPER_DOMAINS)

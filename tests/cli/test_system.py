@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.cli import system
+from mmdp.cli import info as system
 from tests.cli.calls import fits_width, run
 
 

@@ -9,49 +9,48 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import Annotated, Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from mmdp._version import __version__
-from mmdp.cli import (
-    bound,
-    completion,
-    convert,
-    domain,
-    evaluate,
-    export,
-    fit,
-    info,
-    paper,
-    plot,
-    report,
-    solve,
-    study,
-    update,
-)
-from mmdp.cli.console import print_stderr, show_status
-from mmdp.cli.options import EXIT_INTERRUPTED, LOAD_OPTIONS, format_examples
+from mmdp.cli.console import EXIT_INTERRUPTED, print_stderr, show_status
+from mmdp.cli.data import list_load_settings
+from mmdp.cli.signatures import command, format_examples
 from mmdp.core.errors import InputError, MMDPWarning, Remedy
 from mmdp.core.text import join_or
 from mmdp.core.timing import listen_for_compilation
 
-COMMANDS = (  # as the help lists them
-    solve.solve,
-    evaluate.evaluate,
-    bound.bound,
-    report.report,
-    export.export,
-    fit.fit,
-    update.update,
-    convert.convert,
-    domain.domain,
-    study.study,
-    plot.plot,
-    info.info,
-    paper.paper,
-    completion.completion,
+Shell = Annotated[str, click.Choice(("bash", "zsh", "fish"))]
+
+
+@command(
+    "mmdp completion bash >> ~/.bashrc",
+    "mmdp completion zsh >> ~/.zshrc",
+    "mmdp completion fish > ~/.config/fish/completions/mmdp.fish",
 )
+def completion(shell: Shell) -> None:
+    """Print a script for the Tab key of your shell.
+
+    It completes commands, options, methods and files. Run the line for your shell once, then
+    open a new terminal.
+
+    Parameters
+    ----------
+    shell
+        Your shell.
+    """
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    print(completion_class(app, {}, "mmdp", "_MMDP_COMPLETE").source())
+
+
+MODULES = (  # of the commands, as the help lists them
+    "solve evaluate bound report export fit update convert domain study plot info paper"
+)
+COMMANDS = [getattr(import_module(f"mmdp.cli.{name}"), name) for name in MODULES.split()]
 
 
 class App(click.Group):
@@ -88,7 +87,7 @@ def _print_warnings_as_notes() -> Iterator[None]:
         warnings.simplefilter("always", MMDPWarning)
         default_showwarning = warnings.showwarning
 
-        def show_warning(message: Any, category: Any, *rest: Any) -> None:
+        def show_warning(message: Warning | str, category: type[Warning], *rest: Any) -> None:
             if issubclass(category, MMDPWarning):
                 print_stderr(f"note: {message}")
             else:
@@ -109,22 +108,18 @@ def format_remedy(parameters: Iterable[click.Parameter], remedy: Remedy) -> str 
     >>> format_remedy([load_option], Remedy("duplicates", "last", "sum"))
     'pass --load-option duplicates=last or duplicates=sum'
     """
-    if remedy.argument in LOAD_OPTIONS:
-        return _format_load_remedy(parameters, remedy)
-    flag = next((x.opts[0] for x in parameters if x.name == remedy.argument), None)
+    settings = list_load_settings()
+    is_setting = remedy.argument in settings
+    name = "load_option" if is_setting else remedy.argument
+    flag = next((x.opts[0] for x in parameters if x.name == name), None)
     if flag is None:
         return None
-    parts = [remedy.verb, flag, join_or(_format_value(value, flag) for value in remedy.values)]
-    return " ".join(filter(None, parts))
-
-
-def _format_load_remedy(parameters: Iterable[click.Parameter], remedy: Remedy) -> str | None:
-    """Phrase a remedy of :func:`mmdp.load` as ``--load-option KEY=VALUE``; None without it."""
-    if all(parameter.name != "load_option" for parameter in parameters):
-        return None
-    values = [str(value).lower() if isinstance(value, bool) else value for value in remedy.values]
-    settings = [f"{remedy.argument}={value}" for value in values or LOAD_OPTIONS[remedy.argument]]
-    return f"{remedy.verb} --load-option {join_or(settings)}"
+    if is_setting:
+        values = [str(x).lower() if isinstance(x, bool) else x for x in remedy.values]
+        words = [f"{remedy.argument}={x}" for x in values or settings[remedy.argument]]
+    else:
+        words = [_format_value(value, flag) for value in remedy.values]
+    return " ".join(filter(None, [remedy.verb, flag, join_or(words)]))
 
 
 def _format_value(value: object, flag: str) -> str:
@@ -136,7 +131,7 @@ def _format_value(value: object, flag: str) -> str:
     return "" if isinstance(value, bool) else str(value)
 
 
-def run_with_exit_status(call: Callable[[], Any]) -> int:
+def run_with_exit_status(call: Callable[[], object]) -> int:
     """Run, and turn what went wrong into one line and an exit status."""
     try:
         status = call()
@@ -170,7 +165,7 @@ def _format_usage_error(error: click.UsageError) -> str:
 
 @click.group(
     cls=App,
-    commands=COMMANDS,
+    commands=[*COMMANDS, completion],
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=format_examples(

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mmdp._version import __version__
-from mmdp.cli import options
 from mmdp.cli.console import (
+    EXIT_INTERRUPTED,
     LiveLine,
     objective_suffix,
+    pick,
     print_facts,
     print_json,
     print_model_header,
 )
-from mmdp.cli.options import EXIT_INTERRUPTED, LoadArgs, command, option, with_options
-from mmdp.cli.types import NameParam
-from mmdp.core.bounds import BOUND_METHODS
-from mmdp.core.objectives import Objective
-from mmdp.core.text import format_bound, format_column, format_seconds, join_or
+from mmdp.cli.data import ADVANCED, Data
+from mmdp.cli.signatures import OptionValue, command
+from mmdp.cli.types import TextParam
+from mmdp.core.text import format_bound, format_column, format_seconds
 
 if TYPE_CHECKING:
     from mmdp import Bound
 
+BoundMethod = Annotated[
+    str, TextParam("NAME", role="bound", words="mmdp.core.bounds:BOUND_METHODS")
+]
 SCOPES = {"history": "every policy, also with memory", "markov": "every Markov policy"}
 
 
@@ -30,34 +32,11 @@ SCOPES = {"history": "every policy, also with memory", "markov": "every Markov p
     "mmdp bound data/riverswim --horizon 50",
     "mmdp bound data/hiv -T 15 --method pairs --time-limit 60 --json",
     "mmdp bound data/riverswim -T 50 --objective cvar:0.1",
+    sources=["mmdp.core.bounds.api:bound"],
+    advanced=f"backend seed {ADVANCED}",
 )
-@options.data
-@options.horizon
-@option(
-    "--method",
-    "-m",
-    type=NameParam("bound", BOUND_METHODS),
-    metavar="NAME",
-    default="best",
-    show_default=True,
-    help=f"{join_or(BOUND_METHODS)}.",
-)
-@options.objective
-@options.time_limit("Stop the search after S seconds; 10 by default.")
-@options.backend
-@options.as_json
-@options.split
-@with_options(LoadArgs)
 def bound(
-    data: Path,
-    horizon: int | None,
-    method: str,
-    objective: Objective,
-    time_limit: float | None,
-    backend: str,
-    as_json: bool,
-    split: str,
-    load_args: LoadArgs,
+    data: Data, *, method: BoundMethod = "best", as_json: bool = False, **options: OptionValue
 ) -> int:
     """Prove how much a policy for DATA can be worth at most.
 
@@ -66,42 +45,34 @@ def bound(
     least of them.
 
     Ctrl-C gives the least bound so far; the exit status is then 130.
+
+    Parameters
+    ----------
+    method
+        How to find a bound.
     """
     import mmdp
 
-    model = load_args.read_models(data, split, quiet=as_json)
-    message = f"bounding with {method}"
-    with LiveLine(message, quiet=as_json) as live_line:
-        upper_bound = mmdp.bound(
-            model,
-            horizon,
-            method,
-            objective=objective,
-            time_limit=time_limit,
-            backend=backend,
-            callback=live_line.show_bound,
-        )
-    shown_horizon = horizon if horizon is not None else model.horizon
+    model = data.read(quiet=as_json)
+    with LiveLine(f"bounding with {method}", quiet=as_json) as live_line:
+        upper_bound = mmdp.bound(model, method=method, **options, callback=live_line.show_bound)
+    horizon, objective = options.get("horizon", model.horizon), options["objective"]
     if as_json:
         print_json(
             {
                 "data": data,
-                "horizon": shown_horizon,
+                "horizon": horizon,
                 "objective": str(objective),
-                "value": upper_bound.value,
+                **pick(upper_bound, "value method seconds"),
                 "bounds": upper_bound.scope,
-                "method": upper_bound.method,
                 "incumbent": upper_bound.details.get("incumbent"),
-                "seconds": upper_bound.seconds,
                 "version": __version__,
             }
         )
     else:
         print_model_header(data, model)
-        print_facts(
-            f"upper bound, horizon {shown_horizon}{objective_suffix(objective)}",
-            _format_facts(upper_bound),
-        )
+        title = f"upper bound, horizon {horizon}{objective_suffix(objective)}"
+        print_facts(title, _format_facts(upper_bound))
     return EXIT_INTERRUPTED if live_line.is_set else 0
 
 

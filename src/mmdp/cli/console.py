@@ -8,7 +8,6 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from mmdp.core.objectives import Objective
@@ -17,10 +16,13 @@ from mmdp.core.timing import InterruptFlag
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from mmdp import MMDP
     from mmdp.core.solution import Progress
 
+EXIT_INTERRUPTED = 130  # exit status after Ctrl-C
+EXIT_NOT_WRITTEN = 1  # exit status if a result is not where it was to be written
 WIDTH = 80  # columns that every table fits
 SHOW_AFTER = 1.0  # seconds of work before the live line appears
 
@@ -36,7 +38,7 @@ def _make_console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
-def _print_trimmed(table: Any) -> None:
+def _print_trimmed(table: Table) -> None:
     """Print without the blanks that rich fills lines with."""
     console = _make_console()
     with console.capture() as captured:
@@ -70,7 +72,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, n_left
     _print_trimmed(table)
 
 
-def print_json(document: Mapping[str, Any]) -> None:
+def print_json(document: Mapping[str, object]) -> None:
     """One JSON document on stdout, a line for each top-level key; never NaN."""
     lines = [
         f"  {json.dumps(key)}: {json.dumps(to_jsonable(value), allow_nan=False)}"
@@ -79,11 +81,15 @@ def print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def to_jsonable(value: Any) -> Any:
+def pick(source: object, names: str) -> dict[str, Any]:
+    """Attributes of an object by their names, for a JSON document."""
+    return {name: getattr(source, name) for name in names.split()}
+
+
+def to_jsonable(value: Any) -> object:
     """The value in JSON's types; numbers that JSON lacks become null.
 
-    >>> from pathlib import Path
-    >>> to_jsonable({"a": (1.5, float("nan")), "b": Path("x")})
+    >>>     >>> to_jsonable({"a": (1.5, float("nan")), "b": Path("x")})
     {'a': [1.5, None], 'b': 'x'}
     """
     if hasattr(value, "tolist"):
@@ -112,7 +118,7 @@ def objective_suffix(objective: Objective) -> str:
 
 
 # ---------------------------------------------------------------- models
-def print_model_header(data: Path, model: MMDP) -> None:
+def print_model_header(data: object, model: MMDP) -> None:
     """Which models the figures below are about, and what had to be assumed."""
     print_assumptions(model)
     print(f"{data}\n{format_sizes(model)}")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Annotated
 
-from mmdp.cli import options
 from mmdp.cli.console import LiveLine, print_facts
-from mmdp.cli.options import (
-    LoadArgs,
-    NetBenefitArgs,
-    check_output_path,
-    command,
-    option,
-    with_options,
-)
-from mmdp.cli.types import PATH, KeywordParam
+from mmdp.cli.data import ADVANCED, Data
+from mmdp.cli.economics import Economics
+from mmdp.cli.files import check_output_path
+from mmdp.cli.signatures import command
+from mmdp.cli.types import make_keyword_type
 from mmdp.core.errors import InputError
 from mmdp.core.text import format_bytes
+
+ShardFormat = Annotated[str, make_keyword_type("npz", "parquet")]
 
 
 @command(
@@ -25,36 +24,17 @@ from mmdp.core.text import format_bytes
     "mmdp convert models.npz --out models --shards 16",
     "mmdp convert models.npz --out models --shards 16 --format parquet",
     "mmdp convert models --effects effects.csv --wtp 20000 -o priced.npz",
+    advanced=ADVANCED,
 )
-@options.data
-@option(
-    "--out",
-    "-o",
-    type=PATH,
-    metavar="PATH",
-    required=True,
-    help="Where to write: .npz, .parquet, .csv, .pomdpx, .pomdp or a folder.",
-)
-@option("--shards", type=int, metavar="N", help="Write a folder of N files, each with some models.")
-@option(
-    "--format",
-    "file_format",
-    type=KeywordParam("npz", "parquet"),
-    help="Format of the shards; npz if not given.",
-)
-@options.horizon
-@with_options(NetBenefitArgs)
-@options.split
-@with_options(LoadArgs)
 def convert(
-    data: Path,
+    data: Data,
+    *,
     out: Path,
-    shards: int | None,
-    file_format: str | None,
-    horizon: int | None,
-    net_benefit_args: NetBenefitArgs,
-    split: str,
-    load_args: LoadArgs,
+    shards: int | None = None,
+    file_format: ShardFormat | None = None,
+    horizon: float | None = None,
+    wtp: float | None = None,
+    economics: Economics,
 ) -> None:
     """Write the models of DATA in another format, or with another reward.
 
@@ -64,20 +44,48 @@ def convert(
     With --effects and --wtp the reward becomes the net benefit, for solve, report and every
     other command. If effects and costs have rates of their own, or times have weights, it varies
     with time: give the --horizon then.
+
+    Parameters
+    ----------
+    out
+        Where to write: .npz, .parquet, .csv, .pomdpx, .pomdp or a folder.
+    shards
+        Write a folder of this many files, each with some models.
+    file_format
+        Format of the shards; npz if not given.
+    horizon
+        Number of decisions, if rewards vary with time.
+    wtp
+        The value of one unit of effect: the reward is this times the effect, minus the cost.
     """
     import mmdp
 
-    check_output_path(out, data)
+    check_output_path(out, data.path)
     if file_format is not None and shards is None:
         raise InputError("--format is the format of shards; give --shards, or a suffix to --out")
-    model = net_benefit_args.apply_to(load_args.read_models(data, split, quiet=False), horizon)
-    with LiveLine(f"writing {out}", quiet=False):
-        if shards is None and out.suffix.lower() in (".pomdp", ".pomdpx"):
-            mmdp.interop.save_pomdp(model, out)
-        elif shards is None:
-            mmdp.save(model, out)
-        else:
+    model = data.read(quiet=False)
+    amounts = economics.read(model, wtp, "--wtp")
+    if wtp is not None:
+        if not 0 <= wtp < math.inf:
+            raise InputError(f"--wtp must be a number of at least 0, not {wtp}")
+        if horizon == math.inf:
+            raise InputError("give --horizon, the number of decisions over which the rewards vary")
+        model = economics.discounting.make_net_benefit_model(
+            model,
+            amounts["effects"],
+            amounts["costs"],
+            wtp,
+            None if horizon is None else int(horizon),
+        )
+    elif horizon is not None:
+        raise InputError("--horizon is for rewards that vary with time; give --effects too")
+    with LiveLine(f"writing {out}"):
+        if shards is not None:
             mmdp.io.save_shards(model, out, shards, suffix=f".{file_format or 'npz'}")
+        elif out.suffix.lower() in (".pomdp", ".pomdpx"):
+            mmdp.interop.save_pomdp(model, out)
+        else:
+            mmdp.save(model, out)
     files = [file for file in out.iterdir() if file.is_file()] if out.is_dir() else [out]
     size = format_bytes(sum(file.stat().st_size for file in files))
     facts = [("models", f"{model.n_models:,}"), ("written", size)]

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
-
-from mmdp.cli import options
 from mmdp.cli.console import LiveLine, format_sizes, print_facts, print_json, show_status
-from mmdp.cli.options import command, option, to_flag
-from mmdp.cli.types import raise_unknown_name
+from mmdp.cli.signatures import command, to_flag
+from mmdp.cli.types import OutputFolder, TextParam, check_name, parse_pair
 from mmdp.core.errors import InputError
 from mmdp.core.text import pluralize
 
 if TYPE_CHECKING:
     from mmdp import MMDP
+    from mmdp.data.domains import Domain
 
+DomainFunction = Callable[..., "Domain"]
 # the options of the command, and what the functions of the domains call them
 ALIASES = {"n_models": ("n_train", "n_models"), "n_test_models": ("n_test",), "seed": ("seed",)}
-
-
-def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from mmdp.data.domains import DOMAINS
-
-    return [name for name in DOMAINS if name.startswith(incomplete)]
+DomainName = Annotated[str, TextParam("NAME", role="domain", words="mmdp.data.domains:DOMAINS")]
+Settings = Annotated[
+    dict[str, str],
+    TextParam("KEY=VALUE", parse_pair, "{flag} {text}: write KEY=VALUE", is_repeated=True),
+]
 
 
 @command(
@@ -36,48 +33,53 @@ def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) 
     "mmdp domain hiv --out data/hiv --seed 1 --n-models 200 --n-test-models 1000",
     "mmdp domain garnet --out data/garnet --set n_states=500 --set branching=10",
 )
-@click.argument("name", required=False, shell_complete=_complete_name, help="The domain.")
-@options.out_folder()
-@option("--n-models", type=int, metavar="N", help="Number of training models.")
-@option("--n-test-models", type=int, metavar="N", help="Number of test models.")
-@options.seed(None)
-@option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Another option of the domain; may be given several times.",
-)
-@option("--list", "as_list", is_flag=True, help="List the domains.")
-@options.as_json
 def domain(
-    name: str | None,
-    out: Path | None,
-    n_models: int | None,
-    n_test_models: int | None,
-    seed: int | None,
-    settings: Sequence[str],
-    as_list: bool,
-    as_json: bool,
+    name: DomainName | None = None,
+    *,
+    out: OutputFolder | None = None,
+    n_models: int | None = None,
+    n_test_models: int | None = None,
+    seed: int | None = None,
+    settings: Settings | None = None,
+    as_list: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Write the models of a benchmark domain as CSV files.
 
     The folder gets training.csv, test.csv, initial.csv and parameters.csv; solve, study and
     info read it. Without NAME the domains are listed.
+
+    Parameters
+    ----------
+    name
+        The domain.
+    out
+        Where to write.
+    n_models
+        Number of training models.
+    n_test_models
+        Number of test models.
+    seed
+        Seed of every random choice.
+    settings
+        Another option of the domain.
+    as_list
+        List the domains.
     """
     from mmdp.core.timing import redirect_bars
     from mmdp.data.domains import DESCRIPTIONS, DOMAINS
     from mmdp.data.io.folders import replace_folder
 
     if as_list or name is None:
-        _print_domains(DESCRIPTIONS, as_json)
+        if as_json:
+            print_json({"domains": DESCRIPTIONS})
+        else:
+            print_facts("benchmark domains", DESCRIPTIONS.items())
         return
-    if name not in DOMAINS:
-        raise_unknown_name("domain", name, DOMAINS)
     if out is None:
         raise InputError(f"say where to write {name}: --out FOLDER")
     counts = {"seed": seed, "n_models": n_models, "n_test_models": n_test_models}
-    arguments = _build_arguments(name, DOMAINS[name], counts, settings)
+    arguments = _build_arguments(name, DOMAINS[name], counts, settings or {})
     with (
         LiveLine(f"drawing the models of {name}", quiet=as_json) as live_line,
         redirect_bars(show_status),
@@ -92,19 +94,15 @@ def domain(
         print(f"{out}\n{format_sizes(train)}; {pluralize(test.n_models, 'test model')}")
 
 
-def _print_domains(descriptions: Mapping[str, str], as_json: bool) -> None:
-    if as_json:
-        print_json({"domains": descriptions})
-    else:
-        print_facts("benchmark domains", descriptions.items())
-
-
 def _build_arguments(
-    name: str, function: Any, counts: Mapping[str, int | None], settings: Sequence[str]
-) -> dict[str, Any]:
+    name: str,
+    function: DomainFunction,
+    counts: Mapping[str, int | None],
+    settings: Mapping[str, str],
+) -> dict[str, object]:
     """The arguments of a domain's function, by its own names."""
     known_parameters = inspect.signature(function).parameters
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
     for key, value in counts.items():
         if value is None:
             continue
@@ -112,17 +110,13 @@ def _build_arguments(
         if argument_name is None:
             raise InputError(f"{name} has no {to_flag(key)}: it is always the same")
         arguments[argument_name] = value
-    for setting in settings:
-        key, separator, text = setting.partition("=")
-        if not separator:
-            raise InputError(f"--set {setting}: write KEY=VALUE")
-        if key not in known_parameters:
-            raise_unknown_name(f"option of {name}", key, known_parameters)
+    for key, text in settings.items():
+        check_name(f"option of {name}", key, known_parameters)
         arguments[key] = _parse_literal(text)
     return arguments
 
 
-def _parse_literal(text: str) -> Any:
+def _parse_literal(text: str) -> object:
     """A number, true, false, null or a list if it reads as one; else the text.
 
     >>> _parse_literal("0.5"), _parse_literal("paper"), _parse_literal("[1, 2]")
@@ -134,7 +128,9 @@ def _parse_literal(text: str) -> Any:
         return text
 
 
-def _make_models(name: str, function: Any, arguments: Mapping[str, Any]) -> tuple[MMDP, MMDP]:
+def _make_models(
+    name: str, function: DomainFunction, arguments: Mapping[str, Any]
+) -> tuple[MMDP, MMDP]:
     try:
         train, test = function(**arguments)
     except InputError as error:

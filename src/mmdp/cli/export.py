@@ -3,50 +3,61 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from mmdp.cli.console import print_stderr
-from mmdp.cli.options import LoadArgs, check_output_path, command, option, with_options
-from mmdp.cli.types import INPUT, PATH, KeywordParam
+from mmdp.cli.data import ADVANCED, TrainingData
+from mmdp.cli.files import check_output_path
+from mmdp.cli.signatures import command
+from mmdp.cli.types import make_keyword_type
 from mmdp.core.errors import InputError
 
 if TYPE_CHECKING:
     from mmdp import MMDP, Bound
+
+Target = Annotated[str, make_keyword_type("python", "javascript", "sql", "excel", "html")]
 
 
 @command(
     "mmdp export policy.json --to python --out rule.py",
     "mmdp export tree.json data/riverswim --out card.html",
     "mmdp export policy.csv --to sql",
+    advanced=ADVANCED,
 )
-@click.argument("policy", type=PATH, help="A policy that mmdp solve wrote.")
-@click.argument("data", type=INPUT, required=False, help="The models it is for.")
-@option(
-    "--to",
-    type=KeywordParam("python", "javascript", "sql", "excel", "html"),
-    help="What to write.  [default: by the suffix of --out]",
-)
-@option("--out", "-o", type=PATH, metavar="FILE", help="Where to write; printed if not given.")
-@with_options(LoadArgs)
 def export(
-    policy: Path, data: Path | None, to: str | None, out: Path | None, load_args: LoadArgs
+    policy: Path,
+    data: TrainingData | None = None,
+    *,
+    to: Target | None = None,
+    out: Path | None = None,
 ) -> None:
     """Write a policy as one file that needs nothing else.
 
-    python, javascript and c have a function of the time and the state (and the node of a flow
+    python and javascript have a function of the time and the state (and the node of a flow
     chart), sql and excel a table to look it up, html is a page for a phone. With DATA the file
     says the policy's value on the models by the objective that it was solved for (of a .csv: the
     mean, unless a proof names another), and what is proven about it; a page also says what
     the next best action would cost in each state. A tree keeps its questions if it was saved as
     .json.
+
+    Parameters
+    ----------
+    policy
+        A policy that mmdp solve wrote.
+    data
+        The models it is for.
+    to
+        What to write; by default what the suffix of --out says.
+    out
+        Where to write; printed if not given.
     """
     import mmdp
     from mmdp.insight.exports import render_policy
 
-    check_output_path(out, data or policy, policy)
-    model = None if data is None else load_args.read_models(data, quiet=True)
+    check_output_path(out, policy if data is None else data.path, policy)
+    model = None if data is None else data.read()
     loaded_policy = mmdp.load_policy(policy, model)
     bound = None if model is None else _load_certificate(policy, model)
     if out is not None:

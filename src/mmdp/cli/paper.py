@@ -2,50 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from mmdp.cli import options
-from mmdp.cli.console import StepBar, print_json, print_stderr, print_table
-from mmdp.cli.options import EXIT_INTERRUPTED, command, option
-from mmdp.cli.types import PATH, KeywordParam
-from mmdp.core.text import join_or
+from mmdp.cli.console import EXIT_INTERRUPTED, StepBar, print_json, print_stderr, print_table
+from mmdp.cli.signatures import OptionValue, command
+from mmdp.cli.types import OutputFolder
 from mmdp.core.timing import allow_stop
-
-DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
 
 
 @command(
     "mmdp paper",
     "mmdp paper --full --out out/full",
     "mmdp paper --data data/cadp-uai2023 --domain RS --domain HIV",
+    sources=["mmdp.insight.paper.run:PaperExperiment full domains seed n_jobs no_cache"],
 )
-@options.out_folder(default="out", show_default=True)
-@option(
-    "--data", type=PATH, metavar="FOLDER", help="CSV folders to use instead of the packaged models."
-)
-@option("--full", is_flag=True, help="Every horizon of POP, POPS and INV (some minutes).")
-@option(
-    "--domain",
-    "domains",
-    multiple=True,
-    metavar="NAME",
-    type=KeywordParam(*DOMAINS),
-    help=f"Only {join_or(DOMAINS)}; may be given several times.",
-)
-@options.seed(None)
-@options.jobs
-@option("--no-cache", is_flag=True, help="Ignore the results kept in FOLDER/cells.")
-@options.as_json
 def paper(
-    out: Path,
-    data: Path | None,
-    full: bool,
-    domains: Sequence[str],
-    seed: int | None,
-    jobs: int,
-    no_cache: bool,
-    as_json: bool,
+    *,
+    out: OutputFolder = Path("out"),
+    data: Path | None = None,
+    as_json: bool = False,
+    **options: OptionValue,
 ) -> int:
     """Compute the tables and the figure of the CADP paper.
 
@@ -55,20 +32,18 @@ def paper(
 
     Results computed before with the same options are reused, also after Ctrl-C (exit status
     130).
+
+    Parameters
+    ----------
+    out
+        Where to write.
+    data
+        CSV folders to use instead of the packaged models.
     """
-    from mmdp.insight.paper.cases import CASES, SEED
     from mmdp.insight.paper.page import format_terminal_tables, write_results
     from mmdp.insight.paper.run import PaperExperiment
 
-    job = PaperExperiment(
-        out,
-        data_dir=data,
-        full=full,
-        domains=tuple(domains or CASES),
-        seed=SEED if seed is None else seed,
-        n_jobs=jobs,
-        no_cache=no_cache,
-    )
+    job = PaperExperiment(out, data_dir=data, **options)
     out.mkdir(parents=True, exist_ok=True)
     if data is not None and job.generated_domains and not as_json:
         print_stderr(

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
 import math
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from mmdp.cli import options
 from mmdp.cli.console import (
+    EXIT_INTERRUPTED,
+    EXIT_NOT_WRITTEN,
     WIDTH,
     LiveLine,
     align_numbers,
+    pick,
     print_facts,
     print_json,
     print_model_header,
     print_table,
 )
-from mmdp.cli.options import (
-    EXIT_INTERRUPTED,
-    EXIT_NOT_WRITTEN,
-    SOLVE_HEADING,
-    LoadArgs,
-    RunArgs,
-    build_method,
-    check_output_path,
-    command,
-    load_finite_policy,
-    option,
-    with_options,
-    write_with_fallback,
-)
-from mmdp.cli.types import PATH, CountParam, NameParam, OutputFileParam, SecondsParam
+from mmdp.cli.data import ADVANCED, Data
+from mmdp.cli.files import check_output_path, load_finite_policy, write_with_fallback
+from mmdp.cli.signatures import OptionValue, command, to_flag
+from mmdp.cli.types import FIXED_CLASS, PathParam
 from mmdp.core.errors import InputError
 from mmdp.core.methods.registry import (
     METHODS,
@@ -42,17 +34,7 @@ from mmdp.core.methods.registry import (
     make_sample_model,
     require_markov_method,
 )
-from mmdp.core.objectives import Objective
-from mmdp.core.policies import (
-    POLICY_CLASSES,
-    Markov,
-    MarkovPolicy,
-    Memory,
-    Stationary,
-    StationaryPolicy,
-    Tied,
-    Tree,
-)
+from mmdp.core.policies import POLICY_CLASSES, MarkovPolicy, StationaryPolicy
 from mmdp.core.solution import OPTIMALITY_GAP, SCOPE_NAMES, AmountSuffix, format_no_suffix
 from mmdp.core.text import (
     format_bound,
@@ -69,249 +51,91 @@ if TYPE_CHECKING:
     from mmdp.core.policies import PolicyClass
     from mmdp.insight.measures import ValueAtStake
 
-FIXED_CLASS = "fixed"  # needs actions that no option gives
-SELECTABLE_CLASSES = [name for name in POLICY_CLASSES if name != FIXED_CLASS]
-RANDOMIZABLE_CLASSES: dict[str, type[Markov | Stationary]] = {
-    "markov": Markov,
-    "stationary": Stationary,
-}
 INITS = ("wsu", "mvp", "random", "uniform", "mirror", "gradient")
+METHOD_OPTIONS = ("init", "n_init", "max_iter", "n_episodes")
+CLASS_OPTIONS = {  # options that imply a policy class
+    "groups": "tied",
+    "monotone": "monotone",
+    "max_nodes": "memory",
+    "max_leaves": "tree",
+    "features": "tree",
+}
+RANDOMIZABLE_CLASSES = ("markov", "stationary")
 PREVIEW_ROWS = 6
 MAX_TABLE_STATES = 30  # of a stationary policy that is shown as a table
 
-
-@dataclass(frozen=True)
-class MethodArgs:
-    """The method and its options; None if not given."""
-
-    method: Annotated[
-        str,
-        option(
-            "--method",
-            "-m",
-            type=NameParam("method", METHODS),
-            metavar="NAME",
-            default="cadp",
-            show_default=True,
-            heading=SOLVE_HEADING,
-            help=f"{join_or(METHODS)}; see mmdp info.",
-        ),
-    ]
-    init: Annotated[
-        str | None,
-        option(
-            "--init",
-            is_advanced=True,
-            metavar="START",
-            heading=SOLVE_HEADING,
-            help=f"The policy to improve first: {join_or([*INITS, 'a policy file'])}.",
-        ),
-    ]
-    n_init: Annotated[
-        int | str | None,
-        option(
-            "--n-init",
-            type=CountParam(),
-            metavar="auto|K",
-            heading=SOLVE_HEADING,
-            help="Number of initial policies; the best result is kept.",
-        ),
-    ]
-    max_iter: Annotated[
-        int | None,
-        option(
-            "--max-iter",
-            is_advanced=True,
-            type=int,
-            metavar="N",
-            heading=SOLVE_HEADING,
-            help="Stop after N iterations.",
-        ),
-    ]
-    n_episodes: Annotated[int | None, options.n_episodes]
-
-    def build(self, **others: Any) -> Method:
-        field_values = dataclasses.asdict(self) | others
-        return build_method(field_values.pop("method"), field_values)
-
-    def build_for(self, model: MMDP, horizon: float | None) -> Method:
-        """The method; its start may be a policy file for this model."""
-        if self.init is None or self.init in INITS:
-            return self.build()
-        if not Path(self.init).exists():
-            raise InputError(
-                f"--init {self.init}: no start and no file has this name; "
-                f"choose {join_or([*INITS, 'a policy file'])}"
-            )
-        return self.build(init=load_finite_policy(self.init, model, horizon, "--init starts from"))
-
-
-@dataclass(frozen=True)
-class PolicyClassArgs:
-    """What a decision may depend on; None if not given."""
-
-    policy_class: Annotated[
-        str | None,
-        option(
-            "--policy-class",
-            type=NameParam("policy class", POLICY_CLASSES),
-            metavar="CLASS",
-            heading=SOLVE_HEADING,
-            help=f"What a decision may depend on: {join_or(SELECTABLE_CLASSES)}.",
-        ),
-    ]
-    groups: Annotated[
-        Path | None,
-        option(
-            "--groups",
-            is_advanced=True,
-            type=PATH,
-            metavar="FILE",
-            heading=SOLVE_HEADING,
-            help="Take the same action in all states of a group: a CSV with state,group.",
-        ),
-    ]
-    monotone: Annotated[
-        bool,
-        option(
-            "--monotone",
-            is_advanced=True,
-            is_flag=True,
-            heading=SOLVE_HEADING,
-            help="Never take a lower action in a higher state, in the order of the data.",
-        ),
-    ]
-    max_nodes: Annotated[
-        int | None,
-        option(
-            "--max-nodes",
-            type=int,
-            metavar="N",
-            heading=SOLVE_HEADING,
-            help="A flow chart with at most N nodes of memory.",
-        ),
-    ]
-    max_leaves: Annotated[
-        int | None,
-        option(
-            "--max-leaves",
-            type=int,
-            metavar="N",
-            heading=SOLVE_HEADING,
-            help="A decision tree with at most N leaves.",
-        ),
-    ]
-    features: Annotated[Path | None, options.features]
-    randomized: Annotated[
-        bool,
-        option(
-            "--randomized",
-            is_flag=True,
-            heading=SOLVE_HEADING,
-            help="Actions may be drawn at random.",
-        ),
-    ]
-
-    def build(self, horizon: float | None) -> PolicyClass | str | None:
-        """The argument ``policy`` of :func:`mmdp.solve`."""
-        implied = {
-            "tied": self.groups is not None,
-            "monotone": self.monotone,
-            "memory": self.max_nodes is not None,
-            "tree": self.max_leaves is not None or self.features is not None,
-            self.policy_class or "": self.policy_class is not None,
-        }
-        names = [name for name, is_given in implied.items() if is_given]
-        if len(names) > 1:
-            raise InputError(
-                f"options select several policy classes ({', '.join(names)}); keep one"
-            )
-        if names == [FIXED_CLASS]:
-            raise InputError(
-                "a fixed policy needs its actions: in Python only, by mmdp.policies.Fixed(actions)"
-            )
-        if names == ["tied"] and self.groups is None:
-            raise InputError("a tied policy needs groups; give them with --groups FILE")
-        if self.randomized:
-            name = next(iter(names), "stationary" if horizon == math.inf else "markov")
-            if name not in RANDOMIZABLE_CLASSES:
-                raise InputError(
-                    f"a {name} policy draws no actions, only one that is "
-                    f"{join_or(RANDOMIZABLE_CLASSES)}; leave "
-                    "out --randomized"
-                )
-            return RANDOMIZABLE_CLASSES[name](randomized=True)
-        if self.max_nodes is not None:
-            return Memory(self.max_nodes)
-        if names == ["tree"]:
-            return Tree(
-                Tree.max_leaves if self.max_leaves is None else self.max_leaves, self.features
-            )
-        return Tied(self.groups) if self.groups is not None else next(iter(names), None)
+PolicyFile = Annotated[Path, PathParam(".csv", ".parquet", ".json")]
+CheckpointFile = Annotated[Path, PathParam(".json")]
 
 
 @command(
     "mmdp solve data/riverswim --horizon 50 --certify-time 30 --out policy.csv",
     "mmdp solve data/hiv -T 15 --objective cvar:0.1 --max-leaves 4 -o tree.json",
     "mmdp solve data/riverswim --horizon inf --out rule.csv",
+    sources=[
+        "mmdp.core.solve:solve",
+        "mmdp.core.methods.cadp:CADP init n_init max_iter",
+        "mmdp.core.methods.qmdp:QMDP n_episodes",
+        "mmdp.core.policies:Tied groups",
+        "mmdp.core.policies:Memory max_nodes",
+        "mmdp.core.policies:Tree max_leaves features",
+        "mmdp.core.policies:Markov randomized",
+    ],
+    advanced="backend checkpoint init max_iter n_episodes groups monotone features quiet "
+    + ADVANCED,
 )
-@options.data
-@options.horizon
-@option(
-    "--out",
-    "-o",
-    type=OutputFileParam(".csv", ".parquet", ".json"),
-    metavar="FILE",
-    help="Write the policy: .csv, .parquet or .json.",
-)
-@option(
-    "--certify-time",
-    type=SecondsParam(),
-    help="Seconds to spend on a proof of how good the policy is.",
-)
-@options.objective
-@option(
-    "--checkpoint",
-    is_advanced=True,
-    type=OutputFileParam(".json"),
-    metavar="FILE",
-    help="Keep the best policy so far in FILE, and start from it if it is there.",
-)
-@with_options(MethodArgs)
-@with_options(PolicyClassArgs)
-@with_options(RunArgs)
-@options.as_json
-@option("--quiet", "-q", is_flag=True, is_advanced=True, help="Print nothing but errors.")
-@options.split
-@with_options(LoadArgs)
 def solve(
-    data: Path,
-    horizon: float | None,
-    out: Path | None,
-    certify_time: float | None,
-    checkpoint: Path | None,
-    objective: Objective,
-    method_args: MethodArgs,
-    policy_class_args: PolicyClassArgs,
-    run_args: RunArgs,
-    as_json: bool,
-    quiet: bool,
-    split: str,
-    load_args: LoadArgs,
+    data: Data,
+    *,
+    out: PolicyFile | None = None,
+    checkpoint: CheckpointFile | None = None,
+    monotone: bool = False,
+    as_json: bool = False,
+    quiet: bool = False,
+    **options: OptionValue,
 ) -> int:
     """Compute one policy for all models of DATA.
 
     Ctrl-C (exit status 130) and --time-limit give the best policy so far. If --out cannot be
     written, the policy is saved elsewhere or printed, and the exit status is 1.
+
+    Parameters
+    ----------
+    out
+        Write the policy: .csv, .parquet or .json.
+    monotone
+        Never take a lower action in a higher state, in the order of the data.
+    quiet
+        Print nothing but errors.
     """
     import mmdp
     from mmdp.data.io.policies import policy_to_dict
     from mmdp.insight.measures import with_memory_gain
 
-    policy_class, method_class = policy_class_args.build(horizon), METHODS[method_args.method]
+    name, horizon, certify_time = (
+        options.pop("method"),
+        options.pop("horizon", None),
+        options.get("certify_time"),
+    )
+    method_options = {key: options.pop(key) for key in METHOD_OPTIONS if key in options}
+    init, method_class = method_options.get("init"), METHODS[name]
+    class_name = options.pop("policy_class", None)
+    class_options = {key: options.pop(key) for key in CLASS_OPTIONS if key in options}
+    policy_class = build_policy_class(
+        class_name,
+        class_options | ({"monotone": True} if monotone else {}),
+        horizon,
+        randomized=options.pop("randomized", False),
+    )
     # what cannot be done is reported before anything is read
-    check_supported(method_args.build(), make_sample_model(), horizon or 2, objective, policy_class)
-    check_output_path(out, data, method_args.init, checkpoint)
+    check_supported(
+        build_method(name, method_options),
+        make_sample_model(),
+        horizon or 2,
+        options["objective"],
+        policy_class,
+    )
+    check_output_path(out, data.path, init, checkpoint)
     is_grid = method_class is mmdp.methods.BeliefGrid
     if out is not None and not (is_grid and out.suffix.lower() == ".json"):
         grid_hint = "write a plan for up to four models with --method grid --out policy.json"
@@ -323,22 +147,19 @@ def solve(
         bound_hint = "bound every policy by mmdp bound DATA --method pairs"
         require_markov_method(method_class, "--certify-time bounds", "leave it out", bound_hint)
     is_silent = quiet or as_json
-    model = load_args.read_models(data, split, quiet=is_silent)
-    method = method_args.build_for(
-        model, math.inf if policy_class_args.policy_class == "stationary" else horizon
-    )
-    message = f"solving with {method_args.method}"
-    with LiveLine(message, quiet=is_silent) as live_line:
+    model = data.read(quiet=is_silent)
+    if init is not None and init not in INITS:
+        init_horizon = math.inf if class_name == "stationary" else horizon
+        method_options["init"] = load_finite_policy(init, model, init_horizon, "--init starts from")
+    with LiveLine(f"solving with {name}", quiet=is_silent) as live_line:
         solution = mmdp.solve(
             model,
             horizon,
-            method,
-            objective=objective,
+            build_method(name, method_options),
             policy_class=policy_class,
-            **dataclasses.asdict(run_args),
-            certify_time=certify_time,
             checkpoint=checkpoint,
             callback=live_line.show_progress,
+            **options,
         )
         if certify_time is not None and solution.status.name != "INTERRUPTED":
             solution = with_memory_gain(model, solution, time_limit=certify_time)
@@ -346,7 +167,7 @@ def solve(
     if requested_path is not None:
         out = write_with_fallback(partial(mmdp.save_policy, solution), requested_path)
     if as_json:
-        print_json(make_document(solution, data, out, method_args.init))
+        print_json(make_document(solution, data, out, init))
     elif not quiet:
         print_solution(solution, model, data, out)
     if out != requested_path:
@@ -358,48 +179,80 @@ def solve(
     return EXIT_INTERRUPTED if live_line.is_set or solution.status.name == "INTERRUPTED" else 0
 
 
+def build_method(
+    name: str, options: Mapping[str, OptionValue], format_option: Callable[[str], str] = to_flag
+) -> Method:
+    """Make the method of that name with these options.
+
+    ``format_option`` spells an option in the message about one that the method does not have.
+    """
+    for key in options:
+        owners = [n for n, m in METHODS.items() if key in inspect.signature(m).parameters]
+        if name not in owners:
+            raise InputError(
+                f"{format_option(key)} is not an option of {name}, only of {', '.join(owners)}"
+            )
+    init = options.get("init")
+    if isinstance(init, str) and init not in INITS and not Path(init).exists():
+        raise InputError(
+            f"--init {init}: no start and no file has this name; "
+            f"choose {join_or([*INITS, 'a policy file'])}"
+        )
+    return METHODS[name](**options)
+
+
+def build_policy_class(
+    name: str | None, options: Mapping[str, OptionValue], horizon: float | None, *, randomized: bool
+) -> PolicyClass | str | None:
+    """The argument ``policy_class`` of :func:`mmdp.solve`: named, or implied by its options."""
+    implied = [CLASS_OPTIONS[key] for key in CLASS_OPTIONS if key in options]
+    names = list(dict.fromkeys([*implied, *([] if name is None else [name])]))
+    if len(names) > 1:
+        raise InputError(f"options select several policy classes ({', '.join(names)}); keep one")
+    name = next(iter(names), None)
+    if name == FIXED_CLASS:
+        raise InputError(
+            "a fixed policy needs its actions: in Python only, by mmdp.policies.Fixed(actions)"
+        )
+    if name == "tied" and "groups" not in options:
+        raise InputError("a tied policy needs groups; give them with --groups FILE")
+    if not randomized:
+        settings = {key: value for key, value in options.items() if key != "monotone"}
+        return POLICY_CLASSES[name](**settings) if name and settings else name
+    name = name or ("stationary" if horizon == math.inf else "markov")
+    if name not in RANDOMIZABLE_CLASSES:
+        raise InputError(
+            f"a {name} policy draws no actions, only one that is {join_or(RANDOMIZABLE_CLASSES)}; "
+            "leave out --randomized"
+        )
+    make: Callable[..., PolicyClass] = POLICY_CLASSES[name]
+    return make(randomized=True)
+
+
 def make_document(
-    solution: Solution, data: Path, out: Path | None, init: str | None
-) -> dict[str, Any]:
+    solution: Solution, data: Data, out: Path | None, init: str | None
+) -> dict[str, object]:
     """Make the JSON document of a solution."""
-    evaluation, provenance, certificate = (
-        solution.evaluation,
-        solution.provenance,
-        solution.certificate,
-    )
+    provenance, certificate = solution.provenance, solution.certificate
     method_options = dict(provenance.options)
     if "init" in method_options and not isinstance(method_options["init"], str):
         method_options["init"] = init
     document = {
         "data": data,
-        "method": solution.method,
-        "horizon": provenance.horizon,
+        **pick(solution, "method value restriction_cost bound gap status_text iterations seconds"),
+        **pick(solution.evaluation, "mean stderr sd worst"),
+        **pick(provenance, "horizon seed backend version"),
         "policy_class": provenance.policy_class.name,
-        "restriction_cost": solution.restriction_cost,
         "randomization_gain": solution.details.get("randomization_gain"),
         "objective": str(solution.objective),
-        "value": solution.value,
-        "mean": evaluation.mean,
-        "stderr": evaluation.stderr,
-        "sd": evaluation.sd,
-        "worst": evaluation.worst,
-        "cvar10": evaluation.cvar(0.1),
-        "bound": solution.bound,
-        "gap": solution.gap,
-        "bound_method": None if certificate is None else certificate.method,
-        "bound_scope": None if certificate is None else certificate.scope,
+        "cvar10": solution.evaluation.cvar(0.1),
         "status": solution.status.name,
-        "status_text": solution.status_text,
-        "iterations": solution.iterations,
-        "seconds": solution.seconds,
-        "bound_seconds": None if certificate is None else certificate.seconds,
         "options": method_options,
-        "seed": provenance.seed,
-        "backend": provenance.backend,
-        "version": provenance.version,
         "trace": solution.trace,
         "out": out,
     }
+    for name in ("method", "scope", "seconds"):
+        document[f"bound_{name}"] = getattr(certificate, name, None)
     if out is None and getattr(solution.policy, "has_exact_returns", False):
         document["policy"] = solution.policy.defining_values
     return document
@@ -420,7 +273,7 @@ def describe_bound(solution: Solution, format_share: AmountSuffix = format_no_su
     return f"value {value_text}, at most {bound_text}: {limit_text}"
 
 
-def print_solution(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
+def print_solution(solution: Solution, model: MMDP, data: Data, out: Path | None) -> None:
     """Print the value, the status and the proof of a solution, and its policy if it is small."""
     print_model_header(data, model)
     stake = _compute_stake(solution, model)
@@ -538,10 +391,5 @@ def _group_equal_times(table: list[list[int]]) -> list[tuple[int, int, list[int]
     >>> _group_equal_times([[0, 1], [0, 1], [1, 1]])
     [(0, 1, [0, 1]), (2, 2, [1, 1])]
     """
-    spans: list[tuple[int, int, list[int]]] = []
-    for t, row in enumerate(table):
-        if spans and spans[-1][2] == row:
-            spans[-1] = (spans[-1][0], t, row)
-        else:
-            spans.append((t, t, row))
-    return spans
+    groups = [list(times) for _, times in groupby(range(len(table)), key=table.__getitem__)]
+    return [(times[0], times[-1], table[times[0]]) for times in groups]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+import pkgutil
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,59 +19,95 @@ from mmdp.cli.standard_input import read_standard_input
 from mmdp.core.errors import InputError
 from mmdp.core.objectives import OBJECTIVES, as_objective
 from mmdp.core.text import join_or
+from mmdp.core.validate import check_seed
+
+FIXED_CLASS = "fixed"  # a policy class that is not offered: it needs actions that no option gives
+PAPER_DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
 
 
-class KeywordParam(click.ParamType[Any]):
-    """One of some words, which the shell completes. The library refuses others."""
+class TextParam(click.ParamType[Any]):
+    """What ``parse`` makes of a text; ``refusal`` is the message if it raises ValueError.
 
-    name = "word"
+    The shell completes ``words``, given or by their place such as
+    ``"mmdp.data.domains:DOMAINS"``. With a ``role`` they are names, and no other is accepted. A
+    repeated option gives a list, or a mapping if ``parse`` gives pairs.
+    """
 
-    def __init__(self, *keywords: str) -> None:
-        self.keywords: Sequence[str] = keywords
+    name = "text"
+
+    def __init__(
+        self,
+        metavar: str,
+        parse: Callable[[str], object] = str,
+        refusal: str = "",
+        *,
+        words: Sequence[str] | str = (),
+        role: str = "",
+        is_repeated: bool = False,
+    ) -> None:
+        self.metavar, self.parse, self.refusal = metavar, parse, refusal
+        self.words, self.role, self.is_repeated = words, role, is_repeated
+
+    def list_words(self) -> list[str]:
+        words = pkgutil.resolve_name(self.words) if isinstance(self.words, str) else self.words
+        return [word for word in words if word != FIXED_CLASS]
+
+    def describe(self) -> str:
+        """What the help says about every option of this type."""
+        if self.role:
+            return f"One of {join_or(self.list_words())}."
+        return "May be given several times." if self.is_repeated else ""
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "|".join(self.keywords)
+        return self.metavar if isinstance(param, click.Option) else ""
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return [
-            CompletionItem(keyword) for keyword in self.keywords if keyword.startswith(incomplete)
-        ]
-
-
-class NameParam(KeywordParam):
-    """One of some names; another is refused with the name that it resembles."""
-
-    def __init__(self, role: str, known_names: Iterable[str]) -> None:
-        super().__init__(*known_names)
-        self.role = role
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        return (
-            value if value in self.keywords else raise_unknown_name(self.role, value, self.keywords)
-        )
-
-
-class NamesParam(NameParam):
-    """Some of these names, separated by commas."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
-        names = dict.fromkeys(name.strip() for name in value.split(",") if name.strip())
-        return tuple(super(NamesParam, self).convert(name, param, ctx) for name in names)
+        if self.role and value != FIXED_CLASS:
+            check_name(self.role, value, self.list_words())
+        try:
+            return self.parse(value)
+        except InputError:
+            raise
+        except ValueError:
+            raise InputError(self.refusal.format(flag=param.opts[0], text=value)) from None
+
+    def collect(self, ctx: click.Context, param: click.Parameter, values: Sequence[Any]) -> object:
+        """Combine the values of a repeated option; None if there are none."""
+        if not values or not isinstance(values[0], tuple):
+            return list(values) or None
+        pairs: dict[str, object] = {}
+        for name, value in values:
+            if name in pairs:
+                raise InputError(f"{param.opts[0]} '{name}={value}' is named twice; give it once")
+            pairs[name] = value
+        return pairs
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        prefix, comma, last_name = incomplete.rpartition(",")
-        items = super().shell_complete(ctx, param, last_name)
-        return [CompletionItem(f"{prefix}{comma}{item.value}") for item in items]
+        prefix, comma, last_word = incomplete.rpartition(",")
+        words = [word for word in self.list_words() if word.startswith(last_word)]
+        return [CompletionItem(f"{prefix}{comma}{word}") for word in words]
 
 
-def raise_unknown_name(role: str, name: str, known_names: Iterable[str]) -> NoReturn:
+def make_keyword_type(*words: str) -> TextParam:
+    """One of some words; the library refuses others."""
+    return TextParam("|".join(words), words=words)
+
+
+def make_numbers_type(example: str) -> TextParam:
+    """Numbers separated by commas."""
+    refusal = f"{{flag}} {{text!r}}: give numbers separated by commas, e.g. {example}"
+    return TextParam("A,B,...", lambda text: [float(x) for x in text.split(",")], refusal)
+
+
+def check_name(role: str, name: str, known_names: Iterable[str]) -> None:
+    """Refuse a name that is not known, with the one that it resembles."""
     names = list(known_names)
+    if name in names:
+        return
     close_matches = difflib.get_close_matches(name.lower(), names, n=1)
     hint = (
         f"did you mean {close_matches[0]!r}?"
@@ -80,177 +117,159 @@ def raise_unknown_name(role: str, name: str, known_names: Iterable[str]) -> NoRe
     raise InputError(f"no {role} is called {name!r}; {hint}")
 
 
-class ObjectiveParam(KeywordParam):
-    """An objective, such as ``cvar:0.1``."""
-
-    def __init__(self) -> None:
-        super().__init__(*OBJECTIVES, "regret")
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        return as_objective(value)
+def _parse_names(text: str) -> tuple[str, ...]:
+    names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        check_name("method", name, METHOD.list_words())
+    return tuple(names)
 
 
-class CountParam(click.ParamType[int | str]):
-    """A number, or ``auto``."""
-
-    name = "count"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
-        if value == "auto":
-            return "auto"
-        try:
-            return int(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a whole number nor auto", param, ctx)
+def _parse_seed(text: str) -> int:
+    check_seed(seed := int(text))
+    return seed
 
 
-class HorizonParam(click.ParamType[float]):
-    """A number of decisions, or ``inf`` if there is no last one."""
-
-    name = "n"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        if str(value) in ("inf", "infinite"):
-            return math.inf
-        try:
-            return int(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a whole number nor inf", param, ctx)
+def _parse_seconds(text: str) -> float:
+    if not (seconds := float(text)) > 0:
+        raise ValueError
+    return seconds
 
 
-class SecondsParam(click.ParamType[float]):
-    """A positive number of seconds."""
-
-    name = "s"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        seconds = click.FLOAT.convert(value, param, ctx)
-        if not seconds > 0:
-            raise InputError(
-                f"{param.opts[0]} must be a positive number of seconds, not {seconds:g}"
-            )
-        return seconds
-
-
-class NumbersParam(click.ParamType[list[float]]):
-    """Numbers separated by commas."""
-
-    name = "a,b,..."
-
-    def __init__(self, example: str) -> None:
-        self.example = example
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[float]:
-        try:
-            return [float(x) for x in value.split(",")]
-        except ValueError:
-            raise InputError(
-                f"{param.opts[0]} {value!r}: give numbers separated by commas, e.g. {self.example}"
-            ) from None
-
-
-class RangeParam(click.ParamType[range]):
+def _parse_range(text: str) -> range:
     """Whole numbers from one to another: ``1-8``; a single one stands for itself."""
-
-    name = "a-b"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> range:
-        first, _, last = str(value).partition("-")
-        try:
-            numbers = range(int(first), int(last or first) + 1)
-        except ValueError:
-            numbers = range(0)
-        if not numbers or numbers[0] < 1:
-            raise InputError(
-                f"{param.opts[0]} {value!r}: give the first and the last, from 1 on, e.g. 1-8"
-            )
-        return numbers
+    first, _, last = text.partition("-")
+    numbers = range(int(first), int(last or first) + 1)
+    if not numbers or numbers[0] < 1:
+        raise ValueError
+    return numbers
 
 
-class LabelsParam(click.ParamType[int | list[str]]):
-    """A number, or labels separated by commas."""
-
-    name = "n|a,b,..."
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int | list[str]:
-        if value.isdigit():
-            return int(value)
-        return [label.strip() for label in value.split(",")]
+def _parse_labels(text: str) -> int | list[str]:
+    return int(text) if text.isdigit() else [label.strip() for label in text.split(",")]
 
 
-class DistributionParam(click.ParamType[dict[str, float]]):
-    """A label, or labels with their shares: ``low=0.5,high=0.5``."""
-
-    name = "state|a=p,b=q"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> dict[str, float]:
-        if not isinstance(value, str):
-            return value
-        if "=" not in value:
-            return {value: 1.0}
-        try:
-            parts = [part.rpartition("=") for part in value.split(",")]
-            return {label.strip(): float(probability) for label, _, probability in parts}
-        except ValueError:
-            raise InputError(
-                f"{param.opts[0]} {value!r}: give a state, or shares like low=0.5,high=0.5"
-            ) from None
+def _parse_distribution(text: str) -> dict[str, float]:
+    parts = [part.rpartition("=") for part in (text if "=" in text else f"{text}=1").split(",")]
+    return {label.strip(): float(probability) for label, _, probability in parts}
 
 
+def parse_pair(text: str) -> tuple[str, str]:
+    """A name and a value with = between them."""
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise ValueError
+    return name, value
+
+
+# ---------------------------------------------------------------- paths
 class PathParam(click.Path):
-    """A path; an empty one (a shell variable that is not set) is refused."""
+    """A path; an empty one (a shell variable that is not set) is refused.
 
-    def __init__(self) -> None:
+    With suffixes it is a file to write, or else a folder if ``is_folder``, which is refused now if
+    it could not be written after the work. With ``is_input`` - is standard input.
+    """
+
+    def __init__(self, *suffixes: str, is_folder: bool = False, is_input: bool = False) -> None:
         super().__init__(path_type=Path)
+        self.suffixes, self.is_folder, self.is_input = suffixes, is_folder, is_input
+        self.metavar = "FOLDER" if is_folder else "FILE"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Path:
         if not str(value):
             name = param.opts[0] if param.param_type_name == "option" else param.name.upper()
             raise InputError(f"{name} is empty; give the name of a file or folder")
-        return Path(value)
-
-
-class InputPathParam(PathParam):
-    """A path to read, or ``-`` for standard input."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        return read_standard_input() if str(value) == "-" else super().convert(value, param, ctx)
-
-
-PATH, INPUT = PathParam(), InputPathParam()
-
-
-def _check_writable(out: Path) -> Path:
-    from mmdp.data.io.writing import check_writable  # which loads pandas
-
-    return check_writable(out)
-
-
-class OutputFileParam(PathParam):
-    """A file to write, refused now if it could not be written after the work."""
-
-    def __init__(self, *suffixes: str) -> None:
-        super().__init__()
-        self.suffixes = suffixes
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        out = super().convert(value, param, ctx)
-        if out.suffix.lower() not in self.suffixes:
-            raise InputError(f"{out}: choose a name that ends in {join_or(self.suffixes)}")
-        if not out.parent.is_dir():
-            raise InputError(f"{out}: the folder {out.parent} does not exist")
-        if out.is_dir():
-            raise InputError(f"{out}: is a folder; choose the name of a file")
-        return _check_writable(out)
-
-
-class OutputFolderParam(PathParam):
-    """A folder to write; a file, or what is named like one, is refused."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        out = super().convert(value, param, ctx)
-        if out.exists() and not out.is_dir():
+        out, is_dir = Path(value), Path(value).is_dir()
+        if self.is_input and str(value) == "-":
+            return read_standard_input()
+        if self.is_folder and out.exists() and not is_dir:
             raise InputError(f"{out}: is a file; choose the name of a folder")
-        if out.suffix.lower() in (".csv", ".parquet", ".npz", ".json") and not out.exists():
+        if self.is_folder and not is_dir and out.suffix.lower() in FILE_SUFFIXES:
             raise InputError(f"{out}: expected a folder, got a file name ({out.suffix})")
-        return _check_writable(out)
+        if self.suffixes:
+            if out.suffix.lower() not in self.suffixes:
+                raise InputError(f"{out}: choose a name that ends in {join_or(self.suffixes)}")
+            if not out.parent.is_dir():
+                raise InputError(f"{out}: the folder {out.parent} does not exist")
+            if is_dir:
+                raise InputError(f"{out}: is a folder; choose the name of a file")
+        if self.suffixes or self.is_folder:
+            from mmdp.data.io.writing import check_writable  # which loads pandas
+
+            check_writable(out)
+        return out
+
+
+FILE_SUFFIXES = (".csv", ".parquet", ".npz", ".json")
+InputPath = Annotated[Path, PathParam(is_input=True)]
+OutputFolder = Annotated[Path, PathParam(is_folder=True)]
+
+# ---------------------------------------------------------------- types of parameters
+METHOD = TextParam("NAME", role="method", words="mmdp.core.methods.registry:METHODS")
+SECONDS = TextParam("S", _parse_seconds, "{flag} must be a positive number of seconds, not {text}")
+LABELS = TextParam("N|A,B,...", _parse_labels)
+TYPES: dict[str, click.ParamType[Any]] = {  # by annotation; of several, the first here
+    "Objective": TextParam("NAME", as_objective, words=[*OBJECTIVES, "regret"]),
+    "Method": METHOD,
+    "PolicyClass": TextParam(
+        "NAME", role="policy class", words="mmdp.core.policies:POLICY_CLASSES"
+    ),
+    "Backend": make_keyword_type("auto", "numpy", "numba", "jax"),
+    "Seconds": SECONDS,
+    "InitCount": TextParam(
+        "auto|N",
+        lambda text: text if text == "auto" else int(text),
+        "{flag} {text!r} is neither a whole number nor auto",
+    ),
+    "Path": PathParam(),
+    "os.PathLike[str]": PathParam(),
+    "bool": click.BOOL,
+    "int": click.INT,
+    "PositiveInt": click.INT,
+    "float": click.FLOAT,
+    "str": TextParam("TEXT"),
+}
+TYPES_BY_NAME: dict[str, click.ParamType[Any]] = {  # of those whose annotations say too little
+    "absorbing": TextParam("STATE", is_repeated=True),
+    "actions": LABELS,
+    "alphas": make_numbers_type("0.5,0.2,0.1"),
+    "columns": TextParam(
+        "ROLE=NAME", parse_pair, "{flag} {text!r} is not ROLE=NAME", is_repeated=True
+    ),
+    "comparators": TextParam(
+        "NAME=POLICY",
+        parse_pair,
+        "{flag} {text!r} is not NAME=POLICY; e.g. 'never treat=wait'",
+        is_repeated=True,
+    ),
+    "domains": TextParam("NAME", words=PAPER_DOMAINS, is_repeated=True),
+    "features": PathParam(),
+    "groups": PathParam(),
+    "horizon": TextParam(
+        "N|inf",
+        lambda text: math.inf if text in ("inf", "infinite") else int(text),
+        "{flag} {text!r} is neither a whole number nor inf",
+    ),
+    "initial": TextParam(
+        "STATE|A=P,B=Q",
+        _parse_distribution,
+        "{flag} {text!r}: give a state, or shares like low=0.5,high=0.5",
+    ),
+    "methods": TextParam("A,B,...", _parse_names, words="mmdp.core.methods.registry:METHODS"),
+    "rewards": TextParam("average|normal|FILE", words=("average", "normal")),
+    "seed": TextParam("N", _parse_seed, "{flag} {text!r} is not a whole number"),
+    "split": make_keyword_type("train", "test", "true"),
+    "states": LABELS,
+    "time_limit": SECONDS,
+    "within_cycle": TextParam(
+        "none|half-cycle|simpson|A,B,...",
+        lambda text: text.split(",") if "," in text else text,
+        words=("none", "half-cycle", "simpson"),
+    ),
+    "wtp_grid": make_numbers_type("0,20000,50000"),
+}
+LeafCounts = Annotated[
+    range,
+    TextParam(
+        "A-B", _parse_range, "{flag} {text!r}: give the first and the last, from 1 on, e.g. 1-8"
+    ),
+]

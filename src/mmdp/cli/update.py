@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-import click
-
-from mmdp.cli import options
 from mmdp.cli.console import LiveLine, print_facts, print_json, print_stderr, print_table
-from mmdp.cli.options import LoadArgs, check_output_path, command, option, with_options
-from mmdp.cli.types import INPUT, PATH, OutputFileParam
+from mmdp.cli.data import ADVANCED, Data
+from mmdp.cli.files import check_output_path
+from mmdp.cli.signatures import command
+from mmdp.cli.types import InputPath, PathParam
 from mmdp.core.text import format_number, pluralize
 
+FigureFile = Annotated[Path, PathParam(".png", ".svg")]
 MAX_SHOWN_MODELS = 12  # models in the table
 
 
 @command(
     "mmdp update models log.csv --out now",
     "mmdp update models log.csv --out now.npz --plot weights.svg",
+    advanced=ADVANCED,
 )
-@options.data
-@click.argument("log", type=INPUT, help="What was seen: .csv, .parquet, or - for standard input.")
-@option(
-    "--out",
-    "-o",
-    type=PATH,
-    metavar="PATH",
-    required=True,
-    help="Where to write the models: .npz, .parquet, .csv or a folder.",
-)
-@option(
-    "--plot", type=OutputFileParam(".png", ".svg"), metavar="FILE", help="Draw the weights by step."
-)
-@options.as_json
-@options.split
-@with_options(LoadArgs)
 def update(
-    data: Path,
-    log: Path,
+    data: Data,
+    log: InputPath,
+    *,
     out: Path,
-    plot: Path | None,
-    as_json: bool,
-    split: str,
-    load_args: LoadArgs,
+    plot: FigureFile | None = None,
+    as_json: bool = False,
 ) -> None:
     """Weight the models of DATA by how well they explain LOG.
 
@@ -50,19 +35,26 @@ def update(
     for mmdp fit; labels, or ids from 0. Give the models as they were before the log and all
     that was seen since: nothing is counted twice. The new models start in the last state seen,
     unless the log has several episodes, so mmdp solve plans what comes next.
+
+    Parameters
+    ----------
+    log
+        What was seen: .csv, .parquet, or - for standard input.
+    out
+        Where to write the models: .npz, .parquet, .csv or a folder.
+    plot
+        Draw the weights by step.
     """
     import mmdp
     from mmdp.data.posterior.update import filter_weights, read_model_steps, update_model
     from mmdp.insight.draw.curves import weights_by_step
 
-    check_output_path(out, data, log)
-    model = load_args.read_models(data, split, quiet=as_json)
+    check_output_path(out, data.path, log)
+    model = data.read(quiet=as_json)
     with LiveLine(f"reading {log}", quiet=as_json):
         steps = read_model_steps(model, log)
-        (weights, probabilities), is_single_episode = (
-            filter_weights(model, steps),
-            steps.n_episodes == 1,
-        )
+        weights, probabilities = filter_weights(model, steps)
+        is_single_episode = steps.n_episodes == 1
         updated_model = update_model(
             model, steps, weights[-1], "last" if is_single_episode else None
         )
@@ -76,38 +68,32 @@ def update(
         state_text = repr(model.state_labels[steps.state[i]])
         print_stderr(f"note: {step_text} begins in {state_text}, where the step before did not end")
     initial_state = model.state_labels[steps.next_state[-1]] if is_single_episode else None
+    labels = updated_model.model_labels
     if as_json:
-        weights_by_label = dict(zip(updated_model.model_labels, weights[-1], strict=True))
-        probabilities_by_row = probabilities[steps.rows.argsort()]  # as in the log
         print_json(
             {
                 "out": out,
                 "steps": len(steps.time),
                 "start": initial_state,
-                "weights": weights_by_label,
-                "probabilities": probabilities_by_row,
+                "weights": dict(zip(labels, weights[-1], strict=True)),
+                "probabilities": probabilities[steps.rows.argsort()],  # as in the log
             }
         )
         return
     effective_size = mmdp.posterior.effective_sample_size(weights[-1])
-    facts = [
-        ("seen", pluralize(len(steps.time), "step")),
-        ("starts in", initial_state or "as before"),
-    ]
-    facts.append(
-        ("in play", f"{effective_size:.3g} of {pluralize(updated_model.n_models, 'model')}")
-    )
     i = int(probabilities.argmin())
     row_text = steps.source.describe_row(int(steps.rows[i]))
-    facts.append(
-        ("least likely", f"{row_text}, with probability {format_number(probabilities[i], 2)}")
-    )
-    print_facts(str(out), facts)
+    facts = {
+        "seen": pluralize(len(steps.time), "step"),
+        "starts in": initial_state or "as before",
+        "in play": f"{effective_size:.3g} of {pluralize(updated_model.n_models, 'model')}",
+        "least likely": f"{row_text}, with probability {format_number(probabilities[i], 2)}",
+    }
+    print_facts(str(out), facts.items())
     top_models = weights[-1].argsort(kind="stable")[::-1][:MAX_SHOWN_MODELS]
-    rows = [
-        (updated_model.model_labels[m], *(f"{weights[i, m]:.3f}" for i in (0, -1)))
-        for m in top_models
-    ]
-    print_table(("model", "before", "now"), rows)
+    print_table(
+        ("model", "before", "now"),
+        [(labels[m], f"{weights[0, m]:.3f}", f"{weights[-1, m]:.3f}") for m in top_models],
+    )
     if plot is not None:
         print(f"weights drawn in {plot}")

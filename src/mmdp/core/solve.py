@@ -93,38 +93,41 @@ def solve(
     model
         The multi-model MDP.
     horizon
-        Number of decisions T; optional for a time-varying model, which has its own.
+        Number of decisions T, or infinity; optional for a time-varying model, which has its own.
         ``math.inf``: there is no last decision, and the policy depends on the state alone.
     method
-        A name, or a method with options such as ``mmdp.methods.CADP(init="mvp", n_init=16)``.
-        :func:`mmdp.methods.list_capabilities` lists the names and the problems that each supports.
+        Name of the method. :func:`mmdp.methods.list_capabilities` lists the names and the problems
+        that each supports. Or a method with options such as
+        ``mmdp.methods.CADP(init="mvp", n_init=16)``.
     objective
-        The function of the models' returns to maximize: ``mmdp.objectives.CVaR(0.1)``,
-        ``mmdp.objectives.WorstCase().on_regret()``, their text such as ``"cvar:0.1"``, or a
-        function of (returns (..., M), weights (M,)) that gives values (...). See
-        :mod:`mmdp.objectives`. The solution's value, bound and gap are those of the objective;
-        its ``evaluation`` has the mean.
+        What to maximize over the models: ``"mean"``, ``"cvar:0.1"`` (of the worst tenth),
+        ``"var:0.1"``, ``"evar:0.1"``, ``"entropic:0.01"``, ``"worst"``, ``"mean-cvar:0.1:0.5"``, or
+        ``"regret:"`` and one of these. Or an object such as ``mmdp.objectives.CVaR(0.1)`` or
+        ``mmdp.objectives.WorstCase().on_regret()`` (see :mod:`mmdp.objectives`), or a function of
+        (returns (..., M), weights (M,)) that gives values (...). The solution's value, bound and
+        gap are those of the objective; its ``evaluation`` has the mean.
     policy_class
-        The set of policies to search: ``"markov"`` (a decision depends on the time and the state),
+        What a decision may depend on. ``"markov"`` (on the time and the state),
         :class:`mmdp.policies.Memory` (on the node of a finite-state controller too),
         :class:`mmdp.policies.Stationary` (on the state alone), :class:`mmdp.policies.Tied`,
         :class:`mmdp.policies.Monotone`, :class:`mmdp.policies.Fixed` or
         :class:`mmdp.policies.Tree`. By default that of the method, which is ``"markov"`` for most,
         and ``"stationary"`` if the horizon is infinite.
     backend
-        ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a backend object.
+        Backend to compute with. ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or an object.
     seed
         Seed of every random choice.
     time_limit
-        Seconds after which the best policy so far is returned, with its status.
+        Seconds after which the best policy so far is returned. Its status then says so.
     certify_time
-        Seconds to spend on a proven upper bound after the solve (see :func:`mmdp.bound`); None:
-        no bound. The solution then has ``certificate``, ``bound`` and ``gap``, and status OPTIMAL
-        if the gap closes. Its ``seconds`` include those of the proof.
+        Seconds to spend on a proof of how good the policy is. After the solve it computes an upper
+        bound (see :func:`mmdp.bound`); None: no bound. The solution then has ``certificate``,
+        ``bound`` and ``gap``, and status OPTIMAL if the gap closes. Its ``seconds`` include those
+        of the proof.
     checkpoint
-        A ``.json`` file that keeps the best policy so far, as :func:`mmdp.load_policy` reads it.
-        It is written every so often and at the end. If it is there already, the solve starts
-        from its policy and never ends below it. It is refused if it belongs to another problem.
+        A ``.json`` file that keeps the best policy so far; the solve starts from it if it is there.
+        It is written every so often and at the end, as :func:`mmdp.load_policy` reads it, and the
+        solve never ends below it. It is refused if it belongs to another problem.
         If it cannot be written, there is a warning and the solve goes on.
     callback
         Called with a :class:`mmdp.solution.Progress` after each iteration, and with the bound so
@@ -192,6 +195,17 @@ def evaluate(
     simulated, with error bars (see :func:`mmdp.simulate`). ``model`` may hold other models
     than those the policy was computed from, such as test models. Regret against each model's
     optimum is computed when first asked for.
+
+    Parameters
+    ----------
+    model, policy
+        The models, and the policy or the solution that it comes from.
+    n_episodes
+        Number of episodes per model to simulate; by default returns are exact, if they can be.
+    seed
+        Seed of the simulation.
+    backend
+        As for :func:`mmdp.solve`.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)

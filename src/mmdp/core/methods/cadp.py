@@ -48,10 +48,11 @@ class CADP(Method):
     ----------
     init
         Initial policy: ``"wsu"`` (as in the paper), ``"mvp"``, ``"random"``, ``"uniform"``,
-        the rounded end of a short ``"mirror"`` or ``"gradient"`` ascent from the uniform policy,
-        or a :class:`mmdp.policies.MarkovPolicy`.
+        ``"mirror"``, ``"gradient"`` or a policy to improve. ``"mirror"`` and ``"gradient"`` are the
+        rounded end of a short ascent from the uniform policy; a policy is a
+        :class:`mmdp.policies.MarkovPolicy`.
     n_init
-        Number of initial policies; the best result is returned. In this order: ``init``, WSU, MVP,
+        Number of initial policies; the best result is kept. In this order: ``init``, WSU, MVP,
         mirror, gradient (as above), then in turn a single model's optimum (models sampled by
         weight, each once) and a random policy. ``"auto"`` takes up to 16, as many as fit into about
         a second, and at least two unless one ascent takes over ten seconds. It depends on the size

@@ -16,8 +16,12 @@ from mmdp.core.methods.belief import BeliefMethod, compute_oracle_q
 class QMDP(BeliefMethod):
     """QMDP (Littman et al. 1995): argmax_a sum_m beta_m q*_{t,m}(s, a) with the exact belief beta.
 
-    ``n_episodes`` per model are simulated for the value that ``solve`` reports; ``baseline`` is
-    the CADP policy of the same models if it is known already (a control variate).
+    Parameters
+    ----------
+    n_episodes
+        Number of episodes per model to simulate for the value of a policy with memory.
+    baseline
+        The CADP policy of the same models if it is known already (a control variate).
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])

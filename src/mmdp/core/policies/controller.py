@@ -52,7 +52,7 @@ class Memory(PolicyClass):
     Parameters
     ----------
     max_nodes
-        The most nodes that a policy may have. With 1 it has no memory.
+        The most nodes of memory that a policy may have. With 1 it has no memory.
 
     >>> import mmdp
     >>> train, _ = mmdp.domains.two_models()

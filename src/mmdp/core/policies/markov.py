@@ -35,9 +35,13 @@ IntArray = npt.NDArray[np.int32]
 class Markov(PolicyClass):
     """Markov policies pi_t(s): the action depends on the time and the state.
 
-    With ``randomized=True`` actions may be sampled. That gains nothing for the mean, which is
-    linear in the probabilities at one time (Corollary 4.2 of Su and Petrik 2023); for other
-    objectives it may.
+    Parameters
+    ----------
+    randomized
+        Whether actions may be drawn at random.
+
+    That gains nothing for the mean, which is linear in the probabilities at one time (Corollary
+    4.2 of Su and Petrik 2023); for other objectives it may.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 0.0]], [[0.0, 2.0]]])

@@ -67,9 +67,8 @@ class Tied(RestrictedMarkov):
     Parameters
     ----------
     groups
-        The group of each state: a mapping or Series from state labels (or ids) to groups, an
-        array ``(S,)`` of ids or names of groups, or the path of a CSV with the columns
-        ``state,group``.
+        The group of each state: a CSV file with the columns ``state,group``. Or a mapping or Series
+        from state labels (or ids) to groups, or an array ``(S,)`` of ids or names of groups.
 
     >>> import mmdp
     >>> train, _ = mmdp.domains.load_published("hiv")

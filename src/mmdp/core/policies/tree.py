@@ -228,12 +228,13 @@ class Tree(RestrictedMarkov):
     Parameters
     ----------
     max_leaves
-        The most leaves that the tree may have. More leaves are never worse.
+        The most leaves that the decision tree may have. More leaves are never worse.
     features
-        What it may ask about the state: a DataFrame or a CSV file with a row for each state
-        (its label as the index, or in a column ``state``) and columns of numbers or categories;
-        or a mapping from names to such columns. By default the named axes of the model, or else
-        the number of the state if its labels are numbers or end in one, as in "stock 3".
+        What a tree may ask about the state: a CSV file with a column ``state`` and columns of
+        numbers or categories. Or a DataFrame with a row for each state (its label as the index, or
+        in a column ``state``), or a mapping from names to such columns. By default the named axes
+        of the model, or else the number of the state if its labels are numbers or end in one, as in
+        "stock 3".
     use_time
         Whether trees may split on the time too. Otherwise, and over an infinite horizon, they are
         stationary.

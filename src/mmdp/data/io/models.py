@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 
@@ -53,7 +53,7 @@ def load(
     *,
     split: str = "train",
     shard: tuple[int, int] | None = None,
-    compat: str | None = None,
+    compat: Unchecked[Literal["cadp", "memdp", "reca"] | None] = None,
     duplicates: Duplicates = "error",
     normalize: bool = False,
     missing_actions: MissingActions = "error",
@@ -77,36 +77,43 @@ def load(
         file is read by its suffix: ``.csv``, ``.parquet``, ``.npz``, ``.pomdpx``, ``.pomdp`` or
         ``.transitions``. :mod:`mmdp.io` says which files are read along with it.
     split
-        ``"test"`` reads ``test.csv`` (or ``test.parquet``) of a folder, ``"true"`` its
-        ``true.csv``. Only for folders: with a file it is an error.
+        Which models of a folder to read. ``"test"`` reads its ``test.csv`` (or ``test.parquet``),
+        ``"true"`` its ``true.csv``. Only for folders: with a file it is an error.
     shard
         ``(i, n)``: shard i of n of the models, for one of n processes (see
         :mod:`mmdp.distributed`). Of a folder of shards only the files of these models are read.
     compat
-        ``"cadp"`` behaves like the code published with the paper: the last duplicate wins, any
-        positive row is normalized, an action missing in some model contributes 0 there, a
-        state without actions contributes 0, extra columns are ignored. ``"memdp"`` and ``"reca"``
-        choose the layout of ``.transitions`` files if it is ambiguous (see :mod:`mmdp.io`).
+        Read as the code published with the paper does (``"cadp"``), or with this layout of a
+        ``.transitions`` file that is ambiguous (``"memdp"``, ``"reca"``; see :mod:`mmdp.io`).
+        With ``"cadp"`` the last duplicate wins, any positive row is normalized, an action missing
+        in some model contributes 0 there, a state without actions contributes 0, and extra columns
+        are ignored.
     duplicates
-        Two rows for the same transition: an error, the ``"last"`` one wins, or their
-        probabilities ``"sum"`` (the reward is their mean weighted by probability).
+        Of two rows for the same transition the ``"last"`` one wins, or their probabilities
+        ``"sum"``; by default they are an error. The reward of a sum is the mean weighted by
+        probability.
     normalize
         Divide every row of positive sum by its sum, and so the weights and the initial
         distribution in the sidecar files of a table.
     missing_actions
-        ``"zero"``: an action that some models lack ends the episode there and earns 0.
+        An action that some models lack ends the episode there and earns 0 (``"zero"``).
     dead_ends
-        ``"absorb"``: a state without any action gets action 0, which stays there and earns 0.
+        A state without any action gets action 0, which stays there and earns 0 (``"absorb"``).
     id_gaps
-        ``"relabel"``: number the ids that occur from 0, and keep the old ids as labels.
+        Number the ids that occur from 0, and keep the old ids as labels (``"relabel"``).
     extra_columns
-        ``"ignore"``: skip unknown columns and parameters.
+        Skip unknown columns and parameters (``"ignore"``).
     storage
         ``"auto"`` (by density), ``"dense"`` or ``"sparse"``.
     sidecars
-        False: do not read the sidecar files next to a table.
-    discount, initial, weights, name
-        Replace fields of the files; ``initial`` and ``weights`` may map labels to numbers.
+        Whether to read the sidecar files next to a table, such as ``initial.csv``.
+    discount
+        Discount factor per step; replaces that of the file.
+    initial
+        The first state, or the probabilities of several; replaces that of the file. An array, or a
+        mapping from labels.
+    weights, name
+        Replace fields of the file; ``weights`` may map labels to numbers.
 
     >>> import tempfile, pathlib, mmdp
     >>> folder = pathlib.Path(tempfile.mkdtemp())

@@ -135,14 +135,16 @@ def fit(
         (whether the episode ends in the next state). A row with ``count`` n stands for n such
         rows, as in published tables of counts. Labels, or ids from 0; if no id is 0 and the lowest
         is 1, they count from 1 and stay as labels.
-    n_models, n_test_models
-        Number of models to compute a policy from, and of test models from the same posterior.
+    n_models
+        Number of models to compute a policy from.
+    n_test_models
+        Number of test models, from the same posterior.
     prior
-        A :class:`Prior`, or its pseudo-counts: ``"pooled"`` over the actions of a state,
-        ``"symmetric"`` or an array.
+        Pseudo-counts: ``"pooled"`` over the actions of a state, or ``"symmetric"`` over all states.
+        Or an array of them, or a :class:`Prior`.
     rewards
-        A :class:`RewardSpec`, or its source: ``"average"`` of the log, ``"normal"`` (sampled), or
-        known rewards: an array, a table or a function.
+        The ``"average"`` of the log, ``"normal"`` (sampled from the posterior), or a file of known
+        rewards. Or a :class:`RewardSpec`, an array, a table or a function.
     seed
         Seed of the random numbers; train and test have separate streams.
     shard
@@ -151,19 +153,30 @@ def fit(
 
     Other Parameters
     ----------------
-    concentration, support, unseen, absorbing
-        Shorthands: fields of :class:`Prior`.
+    concentration
+        Factor for the pseudo-counts of the prior, 1 by default. This and the next three are
+        shorthands for fields of :class:`Prior`.
+    support
+        Which next states are possible; all by default.
+    unseen
+        What to do with state-action pairs that are not in the log; the prior by default.
+    absorbing
+        States that end an episode.
     reward_prior
         A shorthand: ``prior`` of :class:`RewardSpec`.
-    states, actions
-        Their number, or their labels in order, for those that the log lacks; by default
-        those that occur.
+    states
+        Number of states or their labels in order, for those that the log lacks; by default those
+        that occur.
+    actions
+        Number of actions or their labels in order, as for states.
     columns
-        Role to name, for other column names: ``{"state": "from", "next_state": "to"}``.
+        Names of columns that are not called by their role. ``{"state": "from"}``, for example.
     initial
-        Initial distribution, (S,) or by label; by default the share of episodes that start in
-        each state if the log has episodes, else uniform.
-    discount, name, time_labels, unit, quantity
+        The first state, or the probabilities of several; by default those of the episodes in the
+        log, if it has any, else uniform. An array (S,), or a mapping from labels.
+    discount
+        Discount factor per step, from 0 to 1; 1 by default.
+    name, time_labels, unit, quantity
         Fields of the models.
 
     >>> import mmdp.data.posterior

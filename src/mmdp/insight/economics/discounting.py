@@ -30,16 +30,19 @@ class OutcomeDiscounting:
 
     Parameters
     ----------
-    effect_rate, cost_rate
-        Discount rate per step, such as 0.035: amounts of time t count (1 + rate)^-t. None:
-        the discount of the model.
+    effect_rate
+        Discount rate of effects per step, such as 0.035; by default the discount of the model.
+        Amounts of time t count (1 + rate)^-t.
+    cost_rate
+        Discount rate of costs per step; by default the discount of the model.
     within_cycle
+        Weights of the times, by name or one per time; n cycles need a horizon of n + 1.
         ``"half-cycle"``: the first and the last time count half (the trapezium rule).
         ``"simpson"``: 1/3, 4/3, 2/3, ..., 4/3, 1/3 (Simpson's rule; Elbasha and Chhatwal, Medical
-        Decision Making 36(1), 2016). The times are the rows of a cohort trace, so n cycles need a
-        horizon of n + 1. Simpson's weights are for the costs and effects of policies. Policies
-        are not optimized for them, as they would act every second time, but for half-cycle
-        weights. Or weights of your own, one per time, which are also used in optimization.
+        Decision Making 36(1), 2016). The times are the rows of a cohort trace. Simpson's weights
+        are for the costs and effects of policies. Policies are not optimized for them, as they
+        would act every second time, but for half-cycle weights. Or weights of your own, one per
+        time, which are also used in optimization.
 
     With weights, amounts of transitions count with the row of the trace that they lead to:
     a transition from time t to t + 1 has the weight and the discount of t + 1, and the one after

@@ -116,7 +116,7 @@ def risk_frontier(
     test_model
         Test models to evaluate the policies on.
     certify_time
-        Seconds to spend on the bound of each solution (see :func:`mmdp.solve`); None for no bound.
+        Seconds to spend on a proof of how good each policy is. See :func:`mmdp.solve`; None: none.
     method
         :class:`mmdp.methods.CADP` with options.
     backend, seed

@@ -60,7 +60,7 @@ def value_by_leaves(
     n_leaves
         The most leaves, for all numbers from 1 on; or the numbers to show.
     features, use_time
-        Features of states that a tree may split on (see :class:`mmdp.policies.Tree`).
+        Features of states that a tree may split on, as for :class:`mmdp.policies.Tree`.
     test_model
         Test models to evaluate the rules on.
     options

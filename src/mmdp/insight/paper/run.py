@@ -149,7 +149,25 @@ ProgressCallback = Callable[[str, int, int], None]
 
 
 class PaperExperiment:
-    """The whole experiment; ``callback(text, n_done, n_total)`` is called after every cell."""
+    """The whole experiment; ``callback(text, n_done, n_total)`` is called after every cell.
+
+    Parameters
+    ----------
+    out_dir
+        The folder of the results.
+    data_dir
+        CSV folders to use instead of the packaged models.
+    full
+        Whether to solve for every horizon of POP, POPS and INV (some minutes).
+    domains
+        The domains: RS, POP, POPS, INV or HIV; all by default.
+    seed
+        Seed of every random choice; 0 by default.
+    no_cache
+        Whether to ignore the results that the folder keeps in ``cells``.
+    n_jobs
+        Local processes; 1 by default.
+    """
 
     def __init__(
         self,

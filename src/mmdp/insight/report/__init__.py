@@ -60,9 +60,11 @@ def write(
         ``methods`` computes it. A stationary one is followed over ``horizon`` decisions. If a
         solution is of a restricted policy class, such as tied, the page compares within it.
     time_limit
-        Seconds for the sections below that are neither requested (True or a number) nor declined
-        (False or 0). They are spent from the top of the page down, by estimates that depend on the
-        size of the problem alone; the page names the sections left out and how to request them.
+        Leave out sections that would take longer than about this many seconds in all. Those that
+        are requested below (True or a number) are always included, and none that are declined
+        (False or 0). The seconds are spent from the top of the page down, by estimates that depend
+        on the size of the problem alone; the page names the sections left out and how to request
+        them.
     callback
         Called with a short text before each section.
     test_model
@@ -85,22 +87,23 @@ def write(
         :class:`mmdp.policies.Tree`), which the summary then shows. It needs states that are
         numbered or have named axes.
     frontier
-        Whether to look for safer policies too (see :func:`mmdp.measures.risk_frontier`).
+        Whether to look for safer policies too. See :func:`mmdp.measures.risk_frontier`.
     voi
         Whether to compute the value of knowing each parameter (EVPPI).
     max_nodes
-        Nodes of finite-state controllers to try (see :func:`mmdp.measures.value_by_nodes`); the
-        page then shows what memory is worth, and the flow chart.
+        Nodes of memory to try; the page then shows what memory is worth, and the flow chart. See
+        :func:`mmdp.measures.value_by_nodes`.
     sample_size
         Whether to solve with fewer models too, to see if there are enough.
     n_resamples
         How often models are drawn again to see which decisions change.
-    effects, costs, wtp_grid
-        Effect and cost of each action, shaped like rewards, and possible values of one unit of
-        effect. The page then has a willingness-to-pay sweep. See :func:`read_effects`.
+    effects, costs
+        Effect and cost of each action, shaped like rewards. See :func:`read_effects`.
+    wtp_grid
+        Values of one unit of effect to try, for a willingness-to-pay sweep.
     comparators
-        Current practice or other policies by name: policies, also randomized ones, or fixed
-        strategies such as ``{"never treat": "wait"}``, as for
+        Current practice or other policies by name: a policy, or the action that is always taken.
+        ``{"never treat": "wait"}``, for example; also randomized policies, and the strategies of
         :func:`mmdp.economics.cost_effectiveness`. Each is a row of the tables and in the figures,
         and the summary says what this policy gains over it.
     discounting
