@@ -331,12 +331,14 @@ def format_distinct(values: Sequence[float], digits: int = 4) -> list[str]:
 
 
 def format_with_unit(text: str, unit: str | None) -> str:
-    """Add a unit to a formatted number; a currency goes before it.
+    """Add a unit to a formatted number; a currency goes before it, thousands of one after it.
 
     >>> format_with_unit("−1,200", "$"), format_with_unit("8.3", "QALYs")
     ('−$1,200', '8.3 QALYs')
+    >>> format_with_unit("17.0", "US$"), format_with_unit("17.0", "k€")
+    ('US$17.0', '17.0 k€')
     """
-    if unit and unicodedata.category(unit[-1]) == "Sc":
+    if unit and unicodedata.category(unit[-1]) == "Sc" and re.fullmatch(r"[A-Z]*\$|.", unit):
         return re.sub(r"(?=\d)", lambda _: unit, text, count=1)
     return f"{text} {unit}" if unit else text
 

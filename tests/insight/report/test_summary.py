@@ -112,7 +112,7 @@ def test_risk_averse_policy_is_measured_by_its_objective(swim: mmdp.MMDP, tmp_pa
     missing, stake = bound.value - safe.value, safe.value - max(tails)
     assert (
         f"has a CVaR 10% of more than {format_bound(bound.value)}: at most "
-        f"{format_bound(missing)} is "
+        f"{format_bound(missing, 3)} is "
         f"missing ({format_bound_percent(missing / stake)} of what is at stake)." in text
     )
     cost_match = re.search(r"Always [^.]* worsens the CVaR 10% by ([\d.]+)", text)
@@ -122,7 +122,7 @@ def test_risk_averse_policy_is_measured_by_its_objective(swim: mmdp.MMDP, tmp_pa
     options = {"policy": safe.policy, "methods": ["mvp"]}
     bare = write_page(tmp_path, swim, objective="cvar:0.1", frontier=True, **options)
     oracle_value = mmdp.solve(swim, 12, "oracle").evaluation.value(objective)
-    assert f"at most {format_bound(oracle_value - safe.value)} is missing" in bare.text
+    assert f"at most {format_bound(oracle_value - safe.value, 3)} is missing" in bare.text
     compared = json.loads(bare.scripts[1])
     this_name, other_name = (compared["names"][i] for i in compared["initialPair"])
     assert this_name == "this policy (best for the worst 10%)"  # the safest, so beside another one
@@ -140,13 +140,13 @@ def test_a_parameter_that_identifies_the_model_is_not_recommended(
     four_models = swim.subset(range(4)).replace(parameters={"x": [1, 2, 3, 4], "y": [0, 0, 1, 1]})
     options = {"horizon": 12, "voi": True}
     text = write_page(tmp_path, four_models, **options).text
-    assert "x has another value in every model, so to know it is to know the model." in text
+    assert "x has a different value in every model, so knowing it means knowing the model." in text
     assert "Knowing x alone is worth" not in text
     both = four_models.replace(parameters={"x": [1, 2, 3, 4], "z": [4, 1, 3, 2]})
-    assert "x and z have another value in every" in write_page(tmp_path, both, **options).text
+    assert "x and z have a different value in every" in write_page(tmp_path, both, **options).text
     groups = four_models.replace(parameters={"y": [0, 0, 1, 1]})
     text = write_page(tmp_path, groups, **options).text
-    assert "another value in every model" not in text
+    assert "different value in every model" not in text
     assert "Knowing y alone is worth" in text
 
 
@@ -154,11 +154,13 @@ def test_memory_and_knowledge_are_bounded_by_oracle(
     swim: mmdp.MMDP, safe: tuple[Path, Page]
 ) -> None:
     max_gain = mmdp.solve(swim, 12, "oracle").value - mmdp.solve(swim, 12).value
-    assert f"models are plausible could return at most {format_bound(max_gain)} (" in safe[1].text
+    assert (
+        f"models are plausible could return at most {format_bound(max_gain, 3)} (" in safe[1].text
+    )
     share = format_bound_percent(
         max_gain / (mmdp.solve(swim, 12).value - max(constant_policy_means(swim)))
     )
-    gain_text = f"{format_bound(max_gain)} ({share} of what is at stake)"
+    gain_text = f"{format_bound(max_gain, 3)} ({share} of what is at stake)"
     sentence = f"is worth at most {gain_text}, compared with this"
     assert sentence in safe[1].text
     assert "--max-nodes 3" in safe[1].text
@@ -168,7 +170,7 @@ def test_a_history_bound_limits_what_memory_gains(tmp_path: Path, swim: mmdp.MMD
     value = mmdp.solve(swim, 12).value
     half = (mmdp.solve(swim, 12, "oracle").value - value) / 2
     page = write_page(tmp_path, swim, horizon=12, bound=Bound(value + half, "pairs", "history"))
-    assert f"plausible could return at most {format_bound(half)} (" in page.text
+    assert f"plausible could return at most {format_bound(half, 3)} (" in page.text
 
 
 def test_the_comparison_holds_every_policy(swim: mmdp.MMDP, safe: tuple[Path, Page]) -> None:
@@ -451,7 +453,7 @@ def test_what_gains_nothing_is_said_in_words(tmp_path: Path) -> None:
         "Knowing the model before the first decision is worth nothing, compared with this policy."
         in text
     )
-    assert "compared with this policy: no study can pay." in text
+    assert "compared with this policy: no study can pay for itself." in text
     assert "Someone who knew the true model could return no more, in any model." in text
     assert "at most 0 kt" not in text
     given = mmdp.solve(same, 2, policy_class=mmdp.policies.Memory(1))
