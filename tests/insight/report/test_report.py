@@ -561,7 +561,7 @@ def test_warnings(tmp_path: Path, small: mmdp.MMDP) -> None:
     beaten = write_page(tmp_path, small, policy=random_policy).text
     assert f"CADP finds one that returns {format_number(gain, 3)} more" in beaten
     weighted = small.replace(weights=[0.0, *[1 / 59] * 59])
-    assert "1 model of weight 0 did not count" in write_page(tmp_path, weighted, horizon=3).text
+    assert "1 model of weight 0 does not count" in write_page(tmp_path, weighted, horizon=3).text
 
 
 def test_unstable_decisions_are_shown(tmp_path: Path) -> None:

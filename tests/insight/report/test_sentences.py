@@ -708,7 +708,7 @@ def test_near_optimal_actions_section(tmp_path: Path) -> None:
     page = write_page(tmp_path, two, **options).text
     assert 3 * (4 - (3.98 + 4.0) / 2) <= 0.01 * 12  # any mixture of the first two
     part = "0.120 (1% of what is at stake, 12 between today and this policy)"
-    sentence = "All decisions are free: choosing among their actions costs at most"
+    sentence = "All decisions are free: choosing among their actions at will costs at most"
     assert f"{sentence} {part} in all." in page
     costly_page = write_page(tmp_path, two.replace(rewards=[[4.0, 3.0, 0.0]]), **options).text
     assert f"No decision is free if at most {part} may be lost." in costly_page

@@ -506,3 +506,72 @@ def test_a_bound_has_the_digits_of_what_is_missing(tmp_path: Path, swim: mmdp.MM
     assert found is not None
     told = float(found[1].replace(",", "")) - own.value
     assert missing <= told <= 1.5 * missing  # not 0.05 more where 0.00001 is missing
+
+
+# ---------------------------------------------------------------------- rounding, and all or none
+def test_rounding_errors_are_not_reported_as_differences(tmp_path: Path) -> None:
+    """Every model returns 0.7, and their weights do not add up to 1 in the last digit."""
+    test = mmdp.MMDP(np.ones((10, 1, 2, 1)), np.full((10, 1, 2), [0.7, 0.1]), weights=[0.1] * 10)
+    rngs = [np.random.default_rng(i) for i in range(9)]
+    weighted = [test.replace(weights=rng.dirichlet(np.ones(10))) for rng in rngs]
+
+    def mean(model: mmdp.MMDP) -> float:
+        return mmdp.evaluate(model, mmdp.policies.MarkovPolicy([[0]])).mean
+
+    model = max(weighted, key=mean)
+    assert 0 < mean(model) - mean(test) < 1e-12
+    text = write_page(tmp_path, model, horizon=1, test_model=test, comparators={"today": 0}).text
+    assert "less than on its own models" not in text
+    assert "It returns as much as today" in text
+    assert not re.search(r"\de[-−]\d", text)
+
+
+def test_a_grid_that_loses_only_rounding_is_fine_enough(tmp_path: Path) -> None:
+    """Levels move from one point of the grid to another: the function returns the same."""
+    model = mmdp.from_step(
+        lambda state, action: (
+            {"level": np.minimum(state["level"] + 0.1 * action["add"], 1.0)},
+            0.1 * state["level"] - 0.01 * action["add"],
+        ),
+        states={"level": mmdp.Grid(0, 1, 11)},
+        actions={"add": [0, 1]},
+        initial={"level": 0.0},
+        discount=0.9,
+    )
+    page = write_page(tmp_path, model, horizon=9)
+    assert "Without the grid." in page.text
+    assert "make the grid finer" not in page.text
+
+
+def test_what_holds_in_all_models_or_in_none_is_said_so(tmp_path: Path) -> None:
+    model = mmdp.MMDP(
+        np.ones((5, 1, 2, 1)), [[[1.0, 3.0]]] * 4 + [[[2.0, 3.0]]], actions=["wait", "treat"]
+    )
+    treat = mmdp.solve(model, 1)
+    text = write_page(tmp_path, model, policy=treat, comparators={"today": "wait"}).text
+    assert "than today, and more in all 5 models." in text
+    assert "In all of the models the policy is within" in text
+    wait = mmdp.policies.MarkovPolicy([[0]])
+    text = write_page(tmp_path, model, policy=wait, comparators={"best": "treat"}).text
+    assert "than best, and more in none of the 5 models." in text or "less than best." in text
+    assert "In none of the models the policy is within" in text
+
+
+def test_one_policy_is_the_best_on_average_and_for_the_worst_models(tmp_path: Path) -> None:
+    """In both models treating returns more, so there is nothing to move along."""
+    model = mmdp.MMDP(np.ones((2, 1, 2, 1)), [[[1.0, 3.0]], [[2.0, 5.0]]])
+    text = write_page(tmp_path, model, horizon=1, frontier=True).text
+    assert "The policy that is best on average is also the best found for the worst models" in text
+    assert "Move along them" not in text
+
+
+def test_a_proof_is_never_beside_a_denial_of_it(tmp_path: Path) -> None:
+    """WSU claims nothing, but returns as much as someone who knows the model."""
+    model = mmdp.MMDP(np.ones((2, 1, 2, 1)), [[[1.0, 3.0]], [[2.0, 5.0]]])
+    solution = mmdp.solve(model, 1, "wsu")
+    assert solution.status_text == "the method ran to its end; optimality is not proven"
+    assert mmdp.solve(model, 1, "wsu", certify_time=1).status_text.startswith("proven optimal")
+    text = write_page(tmp_path, model, policy=solution).text
+    assert "than someone who knows the model, and this one does as well" in text
+    assert "not proven" not in text
+    assert "WSU: the method ran to its end." in text

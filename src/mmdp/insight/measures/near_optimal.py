@@ -111,7 +111,9 @@ class NearOptimalActions:
         subject = f"{share_text} decisions are free"
         if not max_loss_text:
             return f"{subject}: their actions are equally good"
-        return f"{subject}: choosing among their actions costs at most {max_loss_text} in all"
+        return (
+            f"{subject}: choosing among their actions at will costs at most {max_loss_text} in all"
+        )
 
     @property
     def max_loss_text(self) -> str:

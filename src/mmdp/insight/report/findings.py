@@ -286,7 +286,7 @@ def describe_randomization_gain(context: ReportContext) -> str:
     comparison = compare(context, "", context.evaluation, evaluation)
     if comparison.gain < 0:
         loss_text = format_with_unit(format_number(-comparison.gain, 3), context.model.unit)
-        return f"it has {loss_text} less"
+        return f"this one has {loss_text} less"
     return describe_randomization(
         context.policy,
         context.policy_class,
@@ -463,7 +463,8 @@ def _check_model_off_grid(
     error = (
         2 * simulation.stderr if simulation.stderr > 1e-12 * abs(simulation.mean) else 0.0
     )  # rounding
-    is_coarse = abs(evaluation.mean - simulation.mean) > max(bound_gap, error)
+    rounding = ROUNDING_RTOL * abs(evaluation.mean)
+    is_coarse = abs(evaluation.mean - simulation.mean) > max(bound_gap, error, rounding)
     return OffGridCheck(
         evaluation.mean, simulation.mean, error, simulation.details["n_episodes"], is_coarse
     )
