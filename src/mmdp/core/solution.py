@@ -406,7 +406,9 @@ class Evaluation:
         )
 
     def __repr__(self) -> str:
-        error = f" ± {2 * self.stderr:.3g}" if self.standard_errors is not None else ""
+        error = (
+            f" ± {format_number(2 * self.stderr, 3)}" if self.standard_errors is not None else ""
+        )
         return (
             f"Evaluation(mean {format_number(self.mean, 6)}{error}, sd {format_number(self.sd)}, "
             f"worst {format_number(self.worst, 6)}, CVaR 10% {format_number(self.cvar(0.1), 6)}, "

@@ -97,7 +97,9 @@ def common_sentences(
     if restricted:
         base = f"the best policy of time and state that was found ({format_number(free_mean)})"
     near_weight = WEIGHTS[reference.oracle - returns <= part + 1e-12].sum()
-    near_text = format_percent(near_weight) if near_weight else "none"
+    near_text = "In none of the models is the policy within"
+    if near_weight:
+        near_text = f"In {format_percent(near_weight)} of the models the policy is within"
     return [
         f"returns {format_number(mean)} on average over the 4 models.",
         f"It returns {format_number(returns[0])} in model 0, {format_number(returns[1])} in "
@@ -111,9 +113,7 @@ def common_sentences(
         f"{format_number(np.sqrt(WEIGHTS @ (returns - mean) ** 2))} standard deviation over models",
         f"{format_number(oracle_mean - mean, 3)} regret, mean "
         f"{format_number((reference.oracle - returns).max(), 3)} largest regret",
-        f"In {near_text} of the models the policy is within "
-        f"{format_number(part, 3)} "
-        "(1.0% of what is at stake) of the model's optimum",
+        f"{near_text} {format_number(part, 3)} (1.0% of what is at stake) of the model's optimum",
     ]
 
 

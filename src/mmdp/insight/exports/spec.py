@@ -239,7 +239,8 @@ def _describe_provenance(
     horizon_text = (
         f"; times count from 0 to {last_time}{times_text}" if is_finite else ", at all times"
     )
-    lines = [f"What to do, by {policy.policy_class.decision_inputs}: {size_text}{horizon_text}."]
+    inputs_text = f"Decisions depend on {policy.policy_class.decision_inputs}"
+    lines = [f"{inputs_text}: {size_text}{horizon_text}."]
     objective, value = _find_objective(source, bound), None
     unit = None if model is None else model.unit
     if isinstance(source, Solution):
