@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mmdp
+from mmdp.core.text import format_number
 from tests.cli.calls import HORIZON, run, run_refused
 from tests.faults import fake_full_disk
 
@@ -191,7 +192,7 @@ def test_another_method_that_wins_on_the_test_models_is_named(tmp_path: Path) ->
     assert ahead["difference"] == pytest.approx(gain.mean())
     assert ahead["stderr"] == pytest.approx(error)
     printed = " ".join(run(*arguments).out.split())
-    by = f"by {gain.mean():.3g} ± {2 * error:.2g} (two standard errors)"
+    by = f"by {format_number(gain.mean(), 3)} ± {format_number(2 * error, 2)} (two standard errors)"
     who = "on the test models gradient is ahead of cadp, the best on the training models"
     assert f"{who}, {by}" in printed
     assert ("which may be chance" in printed) == (gain.mean() < 2 * error)

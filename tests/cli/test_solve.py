@@ -357,7 +357,7 @@ def test_a_stationary_policy_is_solved_written_and_evaluated(
     expected = mmdp.solve(train, float("inf"))
     facts = run("solve", folder, "--horizon", "inf", "--out", out).parse_facts()
     assert float(facts["value"]) == pytest.approx(expected.value, abs=1e-4)
-    assert facts["price"] == expected.restriction_cost_text
+    assert facts["restriction"] == expected.restriction_cost_text
     assert out.read_text().startswith("state,action")
     output = run("solve", folder, "-T", "inf", "--json").json
     assert output["horizon"] is None
@@ -386,7 +386,7 @@ def test_tied_and_monotone_policies(folder: Path, train: mmdp.MMDP, tmp_path: Pa
         for a in range(2)
     ]
     share = format_percent(tied.restriction_cost / (best - max(constant)))
-    assert facts["price"] == f"{tied.restriction_cost_text} ({share} of what is at stake)"
+    assert facts["restriction"] == f"{tied.restriction_cost_text} ({share} of what is at stake)"
     facts = run("solve", folder, "-T", HORIZON, "--monotone").parse_facts()
     rising = mmdp.solve(train, HORIZON, policy_class="monotone")
     assert float(facts["value"]) == pytest.approx(rising.value, abs=1e-4)
@@ -401,7 +401,7 @@ def test_a_tree_is_solved_written_and_read(folder: Path, train: mmdp.MMDP, tmp_p
     command = ("solve", folder, "-T", HORIZON, "--max-leaves", 2)
     result, by_half = run(*command, "--out", out), run(*command, "--features", features, "--json")
     expected = mmdp.solve(train, HORIZON, policy_class=mmdp.policies.Tree(2))
-    assert result.parse_facts()["price"] == expected.restriction_cost_text
+    assert result.parse_facts()["restriction"] == expected.restriction_cost_text
     assert result.out.endswith(f"\n{expected.policy.describe()}\n")
     assert mmdp.load_policy(out, train).describe() == expected.policy.describe()
     table = run(*command, "--out", tmp_path / "tree.csv")
@@ -424,7 +424,7 @@ def test_a_randomized_rule_is_solved_written_read_and_exported(tmp_path: Path) -
     result = run(*command, "--certify-time", 0.2)
     best = -1 / (1 - 0.99 / 2)
     assert float(result.parse_facts()["value"]) == pytest.approx(best, abs=1e-4)
-    assert result.parse_facts()["drawing"].startswith(
+    assert result.parse_facts()["random"].startswith(
         "drawing actions at random earns 48.5 (99% of what is at stake),"
     )
     assert re.search(r"in +(left 50%, right 50%|right 50%, left 50%)\n", result.out)

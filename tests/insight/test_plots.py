@@ -392,3 +392,9 @@ def test_pictures_have_ages_below(tmp_path: Path) -> None:
         solution.policy.to_frame(),
     ):
         assert (table["age"] == table["time"] + 40).all()
+
+
+def test_values_that_differ_by_rounding_are_drawn_on_one_line() -> None:
+    one = mmdp.MMDP(np.ones((1, 1, 2, 1)), [[0.1, 0.7]])
+    axis = mmdp.plots.value_by_nodes(mmdp.measures.value_by_nodes(one, 9, n_nodes=(1, 2)))
+    assert np.ptp(axis.get_ylim()) > 0.1  # around 6.3, not around its 15th digit

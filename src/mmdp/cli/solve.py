@@ -41,6 +41,7 @@ from mmdp.core.text import (
     format_column,
     format_seconds,
     format_two_stderrs,
+    format_with_unit,
     join_or,
     pluralize,
 )
@@ -265,7 +266,8 @@ def describe_bound(solution: Solution, format_share: AmountSuffix = format_no_su
     value_text, bound_text = format_column([solution.value, solution.bound], round_up=[1])
     scope_text = SCOPE_NAMES[solution.certificate.scope]
     gap = max(solution.certificate.value - solution.value, 0.0)
-    gap_text = f"{format_bound(gap, 3)}{format_share(gap)}"
+    amount_text = format_with_unit(format_bound(gap, 3), solution.evaluation.unit)
+    gap_text = f"{amount_text}{format_share(gap)}"
     if solution.status.name == "OPTIMAL":
         tolerance_text = f" by more than {gap_text}" if solution.gap > OPTIMALITY_GAP else ""
         return f"value {value_text}, proven optimal: no {scope_text} is better{tolerance_text}"
@@ -336,9 +338,9 @@ def _format_facts(solution: Solution, stake: ValueAtStake) -> list[tuple[str, st
         ("seconds", f"{format_seconds(solution.seconds)} ({solution.provenance.backend})"),
     ]
     if solution.restriction_cost_text:
-        facts.insert(1, ("price", solution.describe_restriction_cost(stake.format_share)))
+        facts.insert(1, ("restriction", solution.describe_restriction_cost(stake.format_share)))
     if solution.randomization_text:
-        facts.append(("drawing", solution.describe_randomization(stake.format_share)))
+        facts.append(("random", solution.describe_randomization(stake.format_share)))
     if solution.memory_text:
         facts.append(("memory", f"{solution.memory_text}; try --max-nodes 3"))
     if stake.amount:

@@ -125,6 +125,33 @@ def describe_randomization(
     return f"drawing actions at random earns {amount}, in {share_text}: {examples}"
 
 
+def describe_restriction_cost(
+    policy_class: PolicyClass,
+    value: float,
+    unrestricted_value: float | None,
+    markov_bound: float | None,
+    unit: str | None = None,
+    suffix: AmountSuffix = format_no_suffix,
+) -> str:
+    """Describe what a restricted policy of this value loses, and what it loses at most.
+
+    ``unrestricted_value`` is that of the best policy found without the restriction, and
+    ``markov_bound`` a bound on all of those; None if unknown.
+    """
+    subject = f"being {policy_class.restriction_text} costs"
+    cost = 0.0 if unrestricted_value is None else max(unrestricted_value - value, 0.0)
+    bound_text = ""
+    if markov_bound is not None:
+        missing = max(markov_bound - value, cost)
+        bound_text = f"at most {format_with_unit(format_bound(missing, 3), unit)}"
+    if unrestricted_value is None:
+        return f"{subject} {bound_text or 'an unknown amount'}"
+    amount = "nothing"
+    if cost > ROUNDING_RTOL * max(abs(unrestricted_value), abs(value)):
+        amount = f"{format_with_unit(format_number(cost, 3), unit)}{suffix(cost)}"
+    return ", ".join(filter(None, [f"{subject} {amount}", bound_text]))
+
+
 @dataclass(frozen=True)
 class Bound:
     """A proven upper bound on the value of the best policy.
@@ -378,7 +405,9 @@ class Evaluation:
         )
 
     def __repr__(self) -> str:
-        error = f" ± {2 * self.stderr:.3g}" if self.standard_errors is not None else ""
+        error = (
+            f" ± {format_number(2 * self.stderr, 3)}" if self.standard_errors is not None else ""
+        )
         return (
             f"Evaluation(mean {format_number(self.mean, 6)}{error}, sd {format_number(self.sd)}, "
             f"worst {format_number(self.worst, 6)}, CVaR 10% {format_number(self.cvar(0.1), 6)}, "
@@ -438,7 +467,7 @@ class Solution:
             single_change = "" if self.objective.is_mean else policy_class.single_change_text
             return f"no {single_change or policy_class.change_text} improves it"
         is_unproven = self.status is Status.COMPLETED and self.certificate is None
-        return self.status.value + "; it makes no claim of optimality" * is_unproven
+        return self.status.value + "; optimality is not proven" * is_unproven
 
     @property
     def restriction_cost(self) -> float | None:
@@ -463,32 +492,16 @@ class Solution:
     @check_arguments
     def describe_restriction_cost(self, suffix: AmountSuffix = format_no_suffix) -> str:
         """Describe the cost of the restriction; ``suffix`` gives the text after the amount."""
-        policy_class, cost, unit = (
-            self.provenance.policy_class,
-            self.restriction_cost,
-            self.evaluation.unit,
-        )
+        policy_class = self.provenance.policy_class
         if not policy_class.is_restricted or self.policy is None:
             return ""
-        bound_text = ""
-        # a bound on every Markov policy holds without the restriction too
-        bound = None if self.certificate is None else self.certificate.markov_bound
-        if bound is not None:
-            missing = max(bound - self.value, cost or 0.0)
-            bound_text = f"at most {format_with_unit(format_bound(missing, 3), unit)}"
-        if cost is None:
-            return (
-                f"being {policy_class.restriction_text} costs {bound_text or 'an unknown amount'}"
-            )
-        scale = max(abs(self.details["unrestricted_value"]), abs(self.value))
-        is_positive = cost > ROUNDING_RTOL * scale
-        amount = (
-            f"{format_with_unit(format_number(cost, 3), unit)}{suffix(cost)}"
-            if is_positive
-            else "nothing"
-        )
-        return ", ".join(
-            filter(None, [f"being {policy_class.restriction_text} costs {amount}", bound_text])
+        return describe_restriction_cost(
+            policy_class,
+            self.value,
+            self.details.get("unrestricted_value"),
+            None if self.certificate is None else self.certificate.markov_bound,
+            self.evaluation.unit,
+            suffix,
         )
 
     @property
@@ -521,9 +534,8 @@ class Solution:
         if gain is None:
             return ""
         error = 2 * self.details["memory_gain_stderr"]
-        amount = format_with_unit(
-            f"{format_number(gain, 2)} ± {format_number(error, 2)}", self.evaluation.unit
-        )
+        error_text = f" ± {format_number(error, 2)}" if error > ROUNDING_RTOL * gain else ""
+        amount = format_with_unit(f"{format_number(gain, 2)}{error_text}", self.evaluation.unit)
         return f"a policy that learns gains about {amount}"
 
     @property

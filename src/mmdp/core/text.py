@@ -332,12 +332,14 @@ def format_distinct(values: Sequence[float], digits: int = 4) -> list[str]:
 
 
 def format_with_unit(text: str, unit: str | None) -> str:
-    """Add a unit to a formatted number; a currency goes before it.
+    """Add a unit to a formatted number; a currency goes before it, thousands of one after it.
 
     >>> format_with_unit("−1,200", "$"), format_with_unit("8.3", "QALYs")
     ('−$1,200', '8.3 QALYs')
+    >>> format_with_unit("17.0", "US$"), format_with_unit("17.0", "k€")
+    ('US$17.0', '17.0 k€')
     """
-    if unit and unicodedata.category(unit[-1]) == "Sc":
+    if unit and unicodedata.category(unit[-1]) == "Sc" and re.fullmatch(r"[A-Z]*\$|.", unit):
         return re.sub(r"(?=\d)", lambda _: unit, text, count=1)
     return f"{text} {unit}" if unit else text
 
@@ -429,22 +431,23 @@ def format_column(values: Sequence[float | None], *, round_up: Collection[int] =
 def format_two_stderrs(stderrs: Iterable[float | None]) -> list[str]:
     """Format two standard errors to two digits, as they follow ±; empty for None.
 
-    >>> format_two_stderrs([0.0312, None])
-    ['0.062', '']
+    >>> format_two_stderrs([0.0312, None, 88.6])
+    ['0.062', '', '177']
     """
-    return ["" if x is None else f"{2 * x:.2g}" for x in stderrs]
+    return ["" if x is None else format_number(2 * x, 2) for x in stderrs]
 
 
-def format_lead(difference: float, stderr: float) -> str:
+def format_lead(difference: float, stderr: float, unit: str | None = None) -> str:
     """Format the lead of one policy over another, and whether it may be chance.
 
     >>> format_lead(46.2, 12.1)
     'by 46.2 ± 24 (two standard errors)'
-    >>> format_lead(0.5, 0.4)
-    'by 0.5 ± 0.8 (two standard errors), which may be chance'
+    >>> format_lead(176.2, 88.6, "£")
+    'by £176 ± 177 (two standard errors), which may be chance'
     """
     caveat = ", which may be chance" * (difference < 2 * stderr)
-    return f"by {difference:,.3g} ± {2 * stderr:,.2g} (two standard errors){caveat}"
+    interval = f"{format_number(difference, 3)} ± {format_number(2 * stderr, 2)}"
+    return f"by {format_with_unit(interval, unit)} (two standard errors){caveat}"
 
 
 def format_truncated(value: float | None, unit: int = 1) -> str:

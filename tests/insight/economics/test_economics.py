@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -890,3 +891,37 @@ def test_the_sweep_keeps_to_a_policy_class(samples: list[dict[str, Any]]) -> Non
         assert (policy.actions[:, :3] == policy.actions[:, :1]).all()
     unrestricted_sweep = economics.willingness_to_pay(*args)
     assert (unrestricted_sweep.frontier["nmb"] >= sweep.frontier["nmb"] - 1e-9).all()
+
+
+def test_the_trees_of_a_sweep_say_what_they_do(tmp_path: Path) -> None:
+    """With ages as a number, a tree of two leaves; the page has the words of each policy."""
+    rng, ages = np.random.default_rng(0), range(50, 54)
+    P = np.broadcast_to(np.eye(4)[:, None], (6, 4, 2, 4))
+    effects = np.zeros((6, 4, 2))
+    effects[:, :, 1] = np.linspace(0.5, 2.0, 4) + rng.uniform(0, 0.1, size=(6, 1))
+    costs = np.zeros((6, 4, 2))
+    costs[:, :, 1] = 10.0
+    model = mmdp.MMDP(
+        P,
+        12.0 * effects - costs,
+        states=[f"age={x}" for x in ages],
+        actions=["wait", "treat"],
+        initial=np.full(4, 0.25),
+    )
+    tree = mmdp.solve(model, 1, policy_class=mmdp.policies.Tree(2, use_time=False))
+    sweep = economics.willingness_to_pay(
+        model, effects, costs, [0.0, 8.0], 1, policy_class=mmdp.policies.Tree(2, use_time=False)
+    )
+    texts = [sweep.policies[name].describe() for name in sweep.found_names]
+    assert all(texts)
+    assert any("if age is at most" in text for text in texts)
+    page = mmdp.report.write(
+        model,
+        tmp_path / "page.html",
+        policy=tree,
+        effects=effects,
+        costs=costs,
+        wtp_grid=[0.0, 8.0],
+    ).read_text(encoding="utf-8")
+    for name, text in zip(sweep.found_names, texts, strict=True):
+        assert f"<p>What {name} does:</p>\n<pre>{text}</pre>" in page

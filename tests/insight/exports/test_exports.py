@@ -627,6 +627,10 @@ type("state-0", "1"); type("state-1", "on"); matters()
     year = read_page_in_node(file, element_ids, steps)[1]
     assert year == "Next best: </b>. Here it costs 0.5 kEUR (27% of what is at stake)."
     assert "Its value on these models (mean) is 5 kEUR." in file.read_text()
+    model_in_pounds = model.replace(unit="£")
+    mmdp.export(mmdp.solve(model_in_pounds, 2, objective="cvar:0.5"), file, model=model_in_pounds)
+    assert "Here it costs £1 (" in read_page_in_node(file, element_ids, steps)[1]
+    assert "Its value on these models (CVaR 50%) is £5." in file.read_text()
     dated = model_with_unit.replace(time_labels={"year": [2030, 2031]})
     mmdp.export(mmdp.solve(dated, 2), file, model=dated)
     assert '<th class="text">Year</th>' in file.read_text()
@@ -771,11 +775,11 @@ def test_a_policy_from_a_file_is_shown_by_its_objective(ending: str, tmp_path: P
     value = float(np.sort(solution.returns)[:2] @ [1 / 6, 0.3 - 1 / 6] / 0.3)  # the worst 30%
     for source in (solution, mmdp.load_policy(saved, train), mmdp.load_policy(resaved)):
         page = render_policy(source, "html", train)
-        assert f"(cvar:0.3) is {value:.8g}" in page
-        assert "Solved for cvar:0.3." in render_policy(mmdp.load_policy(saved), "python")
+        assert f"(CVaR 30%) is {value:.8g}" in page
+        assert "Solved for the CVaR 30%." in render_policy(mmdp.load_policy(saved), "python")
     mmdp.save(train, tmp_path / "models.npz")
     result = run("export", saved, tmp_path / "models.npz", "--to", "html")
-    assert f"(cvar:0.3) is {value:.8g}" in result.out
+    assert f"(CVaR 30%) is {value:.8g}" in result.out
 
 
 # ---------------------------------------------------------------------- what a card asks

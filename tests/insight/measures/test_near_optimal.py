@@ -237,7 +237,7 @@ def test_small_losses_add_up() -> None:
     indifferent = mmdp.measures.near_optimal_actions(
         model.replace(rewards=[[[4.0, 4.0, 4.0]]] * 2), solution
     )
-    assert indifferent.description == "100% of decisions are free: their actions are equally good"
+    assert indifferent.description == "all decisions are free: their actions are equally good"
 
 
 def test_policy_table_lists_near_optimal_actions() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.core.text import format_number, format_with_unit
+from mmdp.core.text import format_number
 from mmdp.insight.measures import ValueAtStake, value_at_stake
 from mmdp.insight.measures.stakes import make_constant_policies
 from tests.cli.calls import run
@@ -240,28 +240,46 @@ def test_what_is_at_stake_is_the_same_on_page_card_and_terminal(
     best = max(free.value, tree.value + tree.restriction_cost)
     assert tree.value == pytest.approx(max(values))
     assert best > max(values) + 1
-    amount_text = format_with_unit(format_number(best - max(values), 3), "k€")
-    text = f"{amount_text} between always run and the best policy"
-    assert text.startswith("k€")
+    in_worst = " in the worst case" * (objective == "worst")
+    amount_text = f"{format_number(best - max(values), 3)} k€"
+    text = f"{amount_text}{in_worst} between always run and the best policy"
     assert mmdp.measures.value_at_stake(model, tree).description == f"{text} found"
     assert mmdp.measures.near_optimal_actions(model, tree).at_stake == mmdp.measures.value_at_stake(
         model, tree
     )
-    assert f"What is at stake: {text} found." in write_page(tmp_path, model, policy=tree).text
+    cost_text = f"being a tree costs {amount_text}"
+    for page in (
+        write_page(tmp_path, model, policy=tree),  # and as from a file, which has no solution:
+        write_page(tmp_path, model, policy=tree.policy, objective=objective),
+    ):
+        assert f"What is at stake: {text} found." in page.text
+        assert f"{cost_text} (100% of what is at stake)." in page.text
     mmdp.save(model, tmp_path / "machine")
     asked = ("solve", tmp_path / "machine", "-T", T, "--max-leaves", 1, "--objective", objective)
-    shown = run(*asked).parse_facts()
-    assert shown["at stake"] == f"{text} found"
-    price = best - max(values)
-    assert (
-        tree.restriction_cost_text
-        == f"being a tree costs {format_with_unit(format_number(price, 3), 'k€')}"
-    )
-    assert shown["price"] == f"{tree.restriction_cost_text} (100% of what is at stake)"
+    shown = " ".join(run(*asked).out.split())
+    assert f" at stake {text} found restriction " in shown
+    assert tree.restriction_cost_text == cost_text
+    assert f" restriction {cost_text} (100% of what is at stake) " in shown
     other = mmdp.measures.value_at_stake(
         model.subset([0]), tree
     )  # what is known is of other models
     assert other.policy == "this policy"
+
+
+def test_a_single_action_keeps_to_the_decisions_that_are_given(tmp_path: Path) -> None:
+    """In state 3 repair is given: "always run" is to run in all other states."""
+    model, T, table = machine(), 8, np.zeros((8, 4), int)
+    table[:, 3] = 1
+    fixed = mmdp.solve(model, T, policy_class=mmdp.policies.Fixed({"wear 3": "repair"}))
+    expected = fixed.best_value - compute_returns(model, table).mean()
+    assert (
+        compute_returns(model, np.zeros((T, 4), int)).mean() < compute_returns(model, table).mean()
+    )
+    at_stake = mmdp.measures.value_at_stake(model, fixed)
+    assert at_stake.amount == pytest.approx(expected)
+    assert f"What is at stake: {at_stake.description}." in (
+        write_page(tmp_path, model, policy=fixed).text
+    )
 
 
 def test_a_share_above_all_that_is_at_stake_is_left_out(tmp_path: Path) -> None:
@@ -277,7 +295,7 @@ def test_a_share_above_all_that_is_at_stake_is_left_out(tmp_path: Path) -> None:
         == ""
     )
     text = write_page(tmp_path, two, horizon=1).text
-    assert "is worth at most 0.5000 , compared with this policy." in text
+    assert "is worth at most 0.500 , compared with this policy." in text
     shares = [float(x.replace(",", "")) for x in re.findall(r"\(([\d.,]+)% of what is", text)]
     assert shares
     assert max(shares) <= 100

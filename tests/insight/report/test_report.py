@@ -78,7 +78,7 @@ def test_the_figures_are_those_of_the_evaluation(tmp_path: Path, small: mmdp.MMD
         f"{format_number(evaluation.worst)}",
         f"the worst tenth average {format_number(evaluation.cvar(0.1))}",
         f"could return {format_number(oracle)} on average, "
-        f"{format_number(oracle - solution.value)} more",
+        f"{format_number(oracle - solution.value, 3)} more",
         solution.status.value,
         f"On 30 models not used to compute it, it returns {format_number(test_evaluation.mean)}",
         "always state 0",
@@ -132,11 +132,11 @@ def test_a_bound_is_shown_as_a_gap(tmp_path: Path, small: mmdp.MMDP) -> None:
     page = write_page(tmp_path, small, horizon=4, bound=Bound(value * 1.02, "pairs", "history"))
     assert f"No policy returns more than {format_bound(value * 1.02)}" in page.text
     page = write_page(tmp_path, small, horizon=4, bound=value * 1.1125)
-    missing = format_bound(value * 0.1125)
+    missing = format_bound(value * 0.1125, 3)
     assert f"{missing} missing to the best, at most" in page.text
     best = f"No policy of time and state returns more than {format_bound(value * 1.1125)}"
     assert f"{best}: at most {missing} is missing (" in page.text
-    assert f"at most {format_bound(value * 0.1125)} is missing" in page.text
+    assert f"at most {format_bound(value * 0.1125, 3)} is missing" in page.text
     page = write_page(tmp_path, small, horizon=4, bound=value)
     assert "proven to be the best policy of time and state" in page.text
     page = write_page(tmp_path, small, horizon=4)
@@ -144,7 +144,9 @@ def test_a_bound_is_shown_as_a_gap(tmp_path: Path, small: mmdp.MMDP) -> None:
     missing = mmdp.solve(small, 4, "oracle").value - value
     table = mmdp.solve(small, 4).policy
     share = format_bound_percent(missing / mmdp.measures.value_at_stake(small, table).amount)
-    assert f"at most {format_bound(missing)} is missing ({share} of what is at stake)" in page.text
+    assert (
+        f"at most {format_bound(missing, 3)} is missing ({share} of what is at stake)" in page.text
+    )
     with pytest.raises(mmdp.InputError, match="is below the policy's own value"):
         report.write(small, tmp_path / "r.html", horizon=4, bound=value * 0.9)
 
@@ -153,7 +155,7 @@ def test_value_of_information_is_that_of_the_measures(tmp_path: Path, small: mmd
     from mmdp.insight.measures import evpi, evppi
 
     page = write_page(tmp_path, small, horizon=4, voi=None)  # small: done unasked
-    assert f"worth at most {format_bound(evpi(small, 4))} on average" in page.text
+    assert f"worth at most {format_bound(evpi(small, 4), 3)} on average" in page.text
     for name in ("p", "q"):
         assert f"{name} {format_number(evppi(small, 4, name))}" in page.text
     page = write_page(tmp_path, small, horizon=4)
@@ -185,21 +187,18 @@ def test_expensive_sections_are_skipped_and_listed(tmp_path: Path, small: mmdp.M
     default_page = write_page(
         tmp_path, small, horizon=4, sample_size=None, n_resamples=None, time_limit=0
     )
-    assert (
-        "Solving with fewer models takes many solves of this size and was left out"
-        in default_page.text
-    )
-    assert "Solving again on redrawn models takes many solves" in default_page.text
+    assert "Solving with fewer models takes many solves and was left out" in default_page.text
+    assert "Solving again on resampled models takes many solves" in default_page.text
     assert "--sample-size" in default_page.text
     requested_page = write_page(
         tmp_path, small, horizon=4, sample_size=True, n_resamples=3, time_limit=0
     )
     assert "solves of this size and was left out" not in requested_page.text
-    assert "Drawing the models again 3 times" in requested_page.text
+    assert "Resampling the models 3 times" in requested_page.text
     given_policy_page = write_page(
         tmp_path, small, policy=mmdp.policies.MarkovPolicy.uniform(small, 4), n_resamples=None
     )
-    assert "leave the policy out to see it" in given_policy_page.text
+    assert "omit the policy to see it" in given_policy_page.text
 
 
 def make_effects(model: mmdp.MMDP) -> dict[str, Any]:
@@ -384,7 +383,7 @@ def test_a_restricted_policy_is_compared_within_its_class(tmp_path: Path, small:
     unrestricted = findings.compute_willingness_to_pay(ReportContext(small, 3, **options)).table
     assert (unrestricted.frontier["nmb"] > blind.frontier["nmb"]).any()
     assert (
-        "among all that depend on time and state"
+        "among all policies of time and state"
         in write_page(tmp_path, small, horizon=3, **options).text
     )
 
@@ -553,16 +552,16 @@ def test_warnings(tmp_path: Path, small: mmdp.MMDP) -> None:
         tmp_path, three_models.replace(weights=[0.261, 0.529, 0.21]), horizon=4
     ).text
     assert "There are few models (3):" in skewed
-    assert "as good as 2.55 equal ones" in skewed
+    assert "effective sample size 2.6" in skewed
     action = mmdp.solve(three_models, 4).policy.actions[0, 0]
     assert re.search(rf"takes such actions: .*{action} in state 0", page_with_warnings)
     assert "the log ends in 1999" in page_with_warnings
     random_policy = mmdp.policies.MarkovPolicy.random(small, 4, seed=1)
     gain = mmdp.solve(small, 4).value - mmdp.evaluate(small, random_policy).mean
     beaten = write_page(tmp_path, small, policy=random_policy).text
-    assert f"CADP finds one that returns {format_number(gain)} more" in beaten
+    assert f"CADP finds one that returns {format_number(gain, 3)} more" in beaten
     weighted = small.replace(weights=[0.0, *[1 / 59] * 59])
-    assert "1 model of weight 0 did not count" in write_page(tmp_path, weighted, horizon=3).text
+    assert "1 model of weight 0 does not count" in write_page(tmp_path, weighted, horizon=3).text
 
 
 def test_unstable_decisions_are_shown(tmp_path: Path) -> None:
@@ -610,7 +609,7 @@ def test_one_model_one_state(tmp_path: Path) -> None:
     [
         ("prior", "what happens there comes from the prior alone"),
         ("forbid", "no policy may take them"),
-        ("absorb", "the models stay there and earn 0"),
+        ("absorb", "the models stay in that state and earn 0"),
     ],
 )
 def test_pages_say_what_the_log_of_the_models_lacks(
@@ -629,7 +628,7 @@ def test_pages_say_what_the_log_of_the_models_lacks(
         text = write_page(tmp_path, model, horizon=4).text
         assert f"1 state-action pair of 4 was never seen in the data; {message}." in text
         expected = mmdp.posterior.coverage(model, mmdp.solve(model, 4))
-        assert f"fitted anew, {expected.n_covered} gave a range that did" in text
+        assert f"fitted again, {expected.n_covered} gave a range that did" in text
     assert "never seen" not in write_page(tmp_path, risky(), horizon=2).text
 
 
@@ -1120,7 +1119,7 @@ def test_a_gap_that_is_proven_closed_is_no_gap(tmp_path: Path, small: mmdp.MMDP)
     assert "0 missing to the best, at most" in page.text
     assert "(gap 0%)" in repr(proven)
     open_bound = dataclasses.replace(solution, certificate=near_bound)
-    missing = format_bound(near_bound.value - solution.value)
+    missing = format_bound(near_bound.value - solution.value, 3)
     assert f"at most {missing} is missing" in write_page(tmp_path, small, policy=open_bound).text
     assert "(gap 0.0001%)" in repr(open_bound)
 

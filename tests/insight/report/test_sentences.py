@@ -89,12 +89,17 @@ def common_sentences(
     """
     stake = reference.compute_stake(returns if best is None else best)
     mean, oracle_mean = float(returns @ WEIGHTS), float(reference.oracle @ WEIGHTS)
-    missing = format_bound(oracle_mean - mean)
-    part, free = 0.01 * stake, ", free of the restriction," * restricted
-    gain = oracle_mean - (mean if better is None else better)
+    missing = format_bound(oracle_mean - mean, 3)
+    part, free_mean = 0.01 * stake, reference.means.max()
+    gain = oracle_mean - (free_mean if restricted else mean if better is None else better)
     share = f" ({format_bound_percent(gain / stake)} of what is at stake)" if gain <= stake else ""
-    base = "this" if better is None else "the best"
+    base = "this policy" if better is None else "the best policy"
+    if restricted:
+        base = f"the best policy of time and state that was found ({format_number(free_mean)})"
     near_weight = WEIGHTS[reference.oracle - returns <= part + 1e-12].sum()
+    near_text = "In none of the models is the policy within"
+    if near_weight:
+        near_text = f"In {format_percent(near_weight)} of the models the policy is within"
     return [
         f"returns {format_number(mean)} on average over the 4 models.",
         f"It returns {format_number(returns[0])} in model 0, {format_number(returns[1])} in "
@@ -102,15 +107,13 @@ def common_sentences(
         f"model 2 and {format_number(returns[3])} in model 3.",
         f"{format_number(returns.min())} worst model "
         f"{format_number(reference.cvar(returns, 0.1))} worst tenth, mean (CVaR 10%)",
-        f"A policy that learns which models are plausible{free} could return at most "
-        f"{format_bound(gain)}{share} more than {base} policy",
+        f"A policy that learns which models are plausible could return at most "
+        f"{format_bound(gain, 3)}{share} more than {base}",
         f"so at most {missing} is missing",
         f"{format_number(np.sqrt(WEIGHTS @ (returns - mean) ** 2))} standard deviation over models",
-        f"{format_number(oracle_mean - mean)} regret, mean "
-        f"{format_number((reference.oracle - returns).max())} largest regret",
-        f"In {format_percent(near_weight)} of the models the policy is within "
-        f"{format_number(part, 3)} "
-        "(1.0% of what is at stake) of that model's own optimum",
+        f"{format_number(oracle_mean - mean, 3)} regret, mean "
+        f"{format_number((reference.oracle - returns).max(), 3)} largest regret",
+        f"{near_text} {format_number(part, 3)} (1.0% of what is at stake) of the model's optimum",
     ]
 
 
@@ -178,24 +181,21 @@ def check_tied_page(seed: int, tmp_path: Path) -> None:
         page,
         [
             *common_sentences(x, returns, free, restricted=True),
-            "To someone who is bound to tied policies, knowing the model before the first "
-            "decision is "
-            f"worth about {format_number(class_evpi, 3)} , compared with this policy; someone "
-            "who could choose "
-            f"freely as well would return at most {format_bound(oracle_mean - best)} ",
+            "Knowing the model before the first decision is worth about "
+            f"{format_number(class_evpi, 3)} with tied policies and at most "
+            f"{format_bound(oracle_mean - best, 3)} ",
             f"is worth about {format_number(class_evpi, 3)} on average (expected value of "
-            "perfect information, "
-            "EVPI), compared with this policy, by a search",
-            f"freely would return at most {format_bound(oracle_mean - best)} more on average "
-            "than this policy.",
+            "perfect information, EVPI), compared with this policy; this is estimated by a search",
+            f"With any policy, it is worth at most {format_bound(oracle_mean - best, 3)} on "
+            "average, compared with this policy.",
             f"Knowing x alone is worth {format_number(grouped_evpi, 3)}.",
             f"x {format_number(grouped_evpi)} {format_percent(grouped_evpi / class_evpi)} exact",
-            "Someone who knew the true model and could choose freely could return "
+            "Someone who knew the true model and could use any policy could return "
             f"{format_number(oracle_mean)} on "
-            f"average, {format_number(oracle_mean - best)} more than this policy. In the model "
+            f"average, {format_number(oracle_mean - best, 3)} more than this policy. In the model "
             "where the difference "
-            f"is largest, it is {format_number((x.oracle - returns).max())}.",
-            "Compared with the best policy found that is free of the restriction "
+            f"is largest, it is {format_number((x.oracle - returns).max(), 3)}.",
+            "Compared with the best policy found without the restriction "
             f"({format_number(x.means.max())}), being tied "
             f"{format_cost(x.means.max(), best, stake)}",
             "tied: decisions depend on the time and the group of the state (the same action in "
@@ -233,9 +233,8 @@ def test_two_tied_states_of_which_each_model_wants_another_action(
     assert mmdp.measures.evppi(model, 1, [1.0, 2.0], method=tied) == pytest.approx(0.1)
     text = write_page(tmp_path, model, policy=tied).text
     sentence = (
-        "bound to tied policies, knowing the model before the first decision is worth about 0.100 "
-        ", compared with this policy; someone who could choose freely as well would return at most "
-        "0.2000 "
+        "Knowing the model before the first decision is worth about 0.100 with tied policies and "
+        "at most 0.200 "
     )
     assert sentence in text
     monkeypatch.setattr(
@@ -352,7 +351,8 @@ def test_gain_over_current_practice(objective: str, tmp_path: Path) -> None:
                 (
                     format_number(abs(gain), 3),
                     direction,
-                    f"{conjunction}in {better.sum()} of 4 models{part}",
+                    f"{conjunction}in {'all' if better.all() else f'{better.sum()} of'} 4 models"
+                    f"{part}",
                 )
             )
         (gain, direction, better_text), (test_gain, test_direction, test_better_text) = phrases
@@ -406,7 +406,7 @@ def test_a_randomized_policy(tmp_path: Path) -> None:
         [
             *common_sentences(x, table_probs @ x.returns, better=x.means.max()),
             f"In {format_percent(sentence)} of the decisions that come up it draws the action "
-            "by lot",
+            "at random",
         ],
     )
     differ = json.loads(page.scripts[1])["shareDiffering"]
@@ -467,12 +467,12 @@ def test_the_value_without_the_grid_is_shown(tmp_path: Path) -> None:
     check_sentences(
         page,
         [
-            f"it returns {format_number(solution.value)} on average; played with your function "
-            "as it is, "
+            f"it returns {format_number(solution.value)} on average; simulated with your function "
+            "itself, "
             f"{format_number(np.mean(simulated))} ± 0 ",
             f"Without the grid the policy returns {format_number(abs(difference), 3)} {less} "
             "than the model says, "
-            "more than chance explains: make the grid finer.",
+            "which is more than chance explains: make the grid finer.",
         ],
     )
     for share, coarse in ((2, False), (0.5, True)):
@@ -616,11 +616,11 @@ def test_the_page_of_a_problem_with_an_absorbing_state(tmp_path: Path) -> None:
             *common_sentences(x, returns),
             # 648% of what is at stake would say nothing
             "Knowing the model before the first decision is worth at most "
-            f"{format_bound(oracle_mean - best)} , "
+            f"{format_bound(oracle_mean - best, 3)} , "
             "compared with this policy.",
             f"could return {format_number(oracle_mean)} on average, "
-            f"{format_number(oracle_mean - best)} more than this policy.",
-            f"the difference is largest, it is {format_number((x.oracle - returns).max())}.",
+            f"{format_number(oracle_mean - best, 3)} more than this policy.",
+            f"the difference is largest, it is {format_number((x.oracle - returns).max(), 3)}.",
             f"Always drug {best_action} "
             f"{format_cost(best, same[best_action], x.compute_stake(returns))}.",
             "In 1 state no action changes anything, so it is not shown and does not count as a "
@@ -655,13 +655,11 @@ def test_the_page_of_a_stationary_policy(tmp_path: Path) -> None:
         page,
         [
             *common_sentences(x, returns, restricted=True),
-            "bound to stationary policies, knowing the model before the first decision is worth "
-            "about "
-            f"{format_number(class_evpi, 3)} , compared with this policy; someone who could "
-            "choose freely as well "
-            f"would return at most {format_bound(oracle_mean - best)} ",
-            f"and could choose freely could return {format_number(oracle_mean)} on average, "
-            f"{format_number(oracle_mean - best)} more than this policy.",
+            "Knowing the model before the first decision is worth about "
+            f"{format_number(class_evpi, 3)} with stationary policies and at most "
+            f"{format_bound(oracle_mean - best, 3)} ",
+            f"and could use any policy could return {format_number(oracle_mean)} on average, "
+            f"{format_number(oracle_mean - best, 3)} more than this policy.",
             "stationary: decisions depend on the state alone",
             "Following these words to the letter costs nothing.",
             format_cost(best, same, x.compute_stake(returns)),
@@ -700,7 +698,7 @@ def test_a_file_of_a_stationary_policy_is_shown_as_such(tmp_path: Path) -> None:
     assert "stationary: decisions depend on the state alone" in text
     assert "no proof is shown: the proof is for an infinite horizon" in text
     evaluation = mmdp.evaluate(model, rule.policy.to_markov(10))
-    assert f"so at most {format_bound(evaluation.bayes_regret)} is missing" in text
+    assert f"so at most {format_bound(evaluation.bayes_regret, 3)} is missing" in text
 
 
 def test_near_optimal_actions_section(tmp_path: Path) -> None:
@@ -710,7 +708,7 @@ def test_near_optimal_actions_section(tmp_path: Path) -> None:
     page = write_page(tmp_path, two, **options).text
     assert 3 * (4 - (3.98 + 4.0) / 2) <= 0.01 * 12  # any mixture of the first two
     part = "0.120 (1% of what is at stake, 12 between today and this policy)"
-    sentence = "100% of decisions are free: choosing among their actions at will costs at most"
+    sentence = "All decisions are free: choosing among their actions at will costs at most"
     assert f"{sentence} {part} in all." in page
     costly_page = write_page(tmp_path, two.replace(rewards=[[4.0, 3.0, 0.0]]), **options).text
     assert f"No decision is free if at most {part} may be lost." in costly_page

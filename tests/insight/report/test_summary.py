@@ -112,7 +112,7 @@ def test_risk_averse_policy_is_measured_by_its_objective(swim: mmdp.MMDP, tmp_pa
     missing, stake = bound.value - safe.value, safe.value - max(tails)
     assert (
         f"has a CVaR 10% of more than {format_bound(bound.value)}: at most "
-        f"{format_bound(missing)} is "
+        f"{format_bound(missing, 3)} is "
         f"missing ({format_bound_percent(missing / stake)} of what is at stake)." in text
     )
     cost_match = re.search(r"Always [^.]* worsens the CVaR 10% by ([\d.]+)", text)
@@ -122,7 +122,7 @@ def test_risk_averse_policy_is_measured_by_its_objective(swim: mmdp.MMDP, tmp_pa
     options = {"policy": safe.policy, "methods": ["mvp"]}
     bare = write_page(tmp_path, swim, objective="cvar:0.1", frontier=True, **options)
     oracle_value = mmdp.solve(swim, 12, "oracle").evaluation.value(objective)
-    assert f"at most {format_bound(oracle_value - safe.value)} is missing" in bare.text
+    assert f"at most {format_bound(oracle_value - safe.value, 3)} is missing" in bare.text
     compared = json.loads(bare.scripts[1])
     this_name, other_name = (compared["names"][i] for i in compared["initialPair"])
     assert this_name == "this policy (best for the worst 10%)"  # the safest, so beside another one
@@ -140,13 +140,13 @@ def test_a_parameter_that_identifies_the_model_is_not_recommended(
     four_models = swim.subset(range(4)).replace(parameters={"x": [1, 2, 3, 4], "y": [0, 0, 1, 1]})
     options = {"horizon": 12, "voi": True}
     text = write_page(tmp_path, four_models, **options).text
-    assert "x has another value in every model, so to know it is to know the model." in text
+    assert "x has a different value in every model, so knowing it means knowing the model." in text
     assert "Knowing x alone is worth" not in text
     both = four_models.replace(parameters={"x": [1, 2, 3, 4], "z": [4, 1, 3, 2]})
-    assert "x and z have another value in every" in write_page(tmp_path, both, **options).text
+    assert "x and z have a different value in every" in write_page(tmp_path, both, **options).text
     groups = four_models.replace(parameters={"y": [0, 0, 1, 1]})
     text = write_page(tmp_path, groups, **options).text
-    assert "another value in every model" not in text
+    assert "different value in every model" not in text
     assert "Knowing y alone is worth" in text
 
 
@@ -154,11 +154,13 @@ def test_memory_and_knowledge_are_bounded_by_oracle(
     swim: mmdp.MMDP, safe: tuple[Path, Page]
 ) -> None:
     max_gain = mmdp.solve(swim, 12, "oracle").value - mmdp.solve(swim, 12).value
-    assert f"models are plausible could return at most {format_bound(max_gain)} (" in safe[1].text
+    assert (
+        f"models are plausible could return at most {format_bound(max_gain, 3)} (" in safe[1].text
+    )
     share = format_bound_percent(
         max_gain / (mmdp.solve(swim, 12).value - max(constant_policy_means(swim)))
     )
-    gain_text = f"{format_bound(max_gain)} ({share} of what is at stake)"
+    gain_text = f"{format_bound(max_gain, 3)} ({share} of what is at stake)"
     sentence = f"is worth at most {gain_text}, compared with this"
     assert sentence in safe[1].text
     assert "--max-nodes 3" in safe[1].text
@@ -168,7 +170,7 @@ def test_a_history_bound_limits_what_memory_gains(tmp_path: Path, swim: mmdp.MMD
     value = mmdp.solve(swim, 12).value
     half = (mmdp.solve(swim, 12, "oracle").value - value) / 2
     page = write_page(tmp_path, swim, horizon=12, bound=Bound(value + half, "pairs", "history"))
-    assert f"plausible could return at most {format_bound(half)} (" in page.text
+    assert f"plausible could return at most {format_bound(half, 3)} (" in page.text
 
 
 def test_the_comparison_holds_every_policy(swim: mmdp.MMDP, safe: tuple[Path, Page]) -> None:
@@ -451,7 +453,7 @@ def test_what_gains_nothing_is_said_in_words(tmp_path: Path) -> None:
         "Knowing the model before the first decision is worth nothing, compared with this policy."
         in text
     )
-    assert "compared with this policy: no study can pay." in text
+    assert "compared with this policy: no study can pay for itself." in text
     assert "Someone who knew the true model could return no more, in any model." in text
     assert "at most 0 kt" not in text
     given = mmdp.solve(same, 2, policy_class=mmdp.policies.Memory(1))
@@ -504,3 +506,72 @@ def test_a_bound_has_the_digits_of_what_is_missing(tmp_path: Path, swim: mmdp.MM
     assert found is not None
     told = float(found[1].replace(",", "")) - own.value
     assert missing <= told <= 1.5 * missing  # not 0.05 more where 0.00001 is missing
+
+
+# ---------------------------------------------------------------------- rounding, and all or none
+def test_rounding_errors_are_not_reported_as_differences(tmp_path: Path) -> None:
+    """Every model returns 0.7, and their weights do not add up to 1 in the last digit."""
+    test = mmdp.MMDP(np.ones((10, 1, 2, 1)), np.full((10, 1, 2), [0.7, 0.1]), weights=[0.1] * 10)
+    rngs = [np.random.default_rng(i) for i in range(9)]
+    weighted = [test.replace(weights=rng.dirichlet(np.ones(10))) for rng in rngs]
+
+    def mean(model: mmdp.MMDP) -> float:
+        return mmdp.evaluate(model, mmdp.policies.MarkovPolicy([[0]])).mean
+
+    model = max(weighted, key=mean)
+    assert 0 < mean(model) - mean(test) < 1e-12
+    text = write_page(tmp_path, model, horizon=1, test_model=test, comparators={"today": 0}).text
+    assert "less than on its own models" not in text
+    assert "It returns as much as today" in text
+    assert not re.search(r"\de[-−]\d", text)
+
+
+def test_a_grid_that_loses_only_rounding_is_fine_enough(tmp_path: Path) -> None:
+    """Levels move from one point of the grid to another: the function returns the same."""
+    model = mmdp.from_step(
+        lambda state, action: (
+            {"level": np.minimum(state["level"] + 0.1 * action["add"], 1.0)},
+            0.1 * state["level"] - 0.01 * action["add"],
+        ),
+        states={"level": mmdp.Grid(0, 1, 11)},
+        actions={"add": [0, 1]},
+        initial={"level": 0.0},
+        discount=0.9,
+    )
+    page = write_page(tmp_path, model, horizon=9)
+    assert "Without the grid." in page.text
+    assert "make the grid finer" not in page.text
+
+
+def test_what_holds_in_all_models_or_in_none_is_said_so(tmp_path: Path) -> None:
+    model = mmdp.MMDP(
+        np.ones((5, 1, 2, 1)), [[[1.0, 3.0]]] * 4 + [[[2.0, 3.0]]], actions=["wait", "treat"]
+    )
+    treat = mmdp.solve(model, 1)
+    text = write_page(tmp_path, model, policy=treat, comparators={"today": "wait"}).text
+    assert "than today, and more in all 5 models." in text
+    assert "In all of the models the policy is within" in text
+    wait = mmdp.policies.MarkovPolicy([[0]])
+    text = write_page(tmp_path, model, policy=wait, comparators={"best": "treat"}).text
+    assert "than best, and more in none of the 5 models." in text or "less than best." in text
+    assert "In none of the models is the policy within" in text
+
+
+def test_one_policy_is_the_best_on_average_and_for_the_worst_models(tmp_path: Path) -> None:
+    """In both models treating returns more, so there is nothing to move along."""
+    model = mmdp.MMDP(np.ones((2, 1, 2, 1)), [[[1.0, 3.0]], [[2.0, 5.0]]])
+    text = write_page(tmp_path, model, horizon=1, frontier=True).text
+    assert "The policy that is best on average is also the best found for the worst models" in text
+    assert "Move along them" not in text
+
+
+def test_a_proof_is_never_beside_a_denial_of_it(tmp_path: Path) -> None:
+    """WSU claims nothing, but returns as much as someone who knows the model."""
+    model = mmdp.MMDP(np.ones((2, 1, 2, 1)), [[[1.0, 3.0]], [[2.0, 5.0]]])
+    solution = mmdp.solve(model, 1, "wsu")
+    assert solution.status_text == "the method ran to its end; optimality is not proven"
+    assert mmdp.solve(model, 1, "wsu", certify_time=1).status_text.startswith("proven optimal")
+    text = write_page(tmp_path, model, policy=solution).text
+    assert "than someone who knows the model, and this one does as well" in text
+    assert "not proven" not in text
+    assert "WSU: the method ran to its end." in text

@@ -41,6 +41,7 @@ MERGE_DISTANCE = 0.03  # share of an axis within which points have one label
 LABEL_OFFSETS = ((5, 3), (-5, -3), (-5, 3), (5, -3))  # of a point, in points, for its label
 WTP_LABEL = "willingness to pay for one unit of effect"
 TRACE_COLUMNS = ("state", "share")  # columns of a cohort trace after its times
+MIN_RELATIVE_RANGE = 1e-6  # of an axis of values; a smaller one would show rounding errors
 # right of the axis
 LEGEND_BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 LINE_STYLES: tuple[Any, ...] = (
@@ -676,6 +677,9 @@ def value_by_nodes(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
         axis.axhline(value, color=color, linestyle=style, label=name)
         if error > 0:
             axis.axhspan(value - 2 * error, value + 2 * error, color=color, alpha=0.15, lw=0)
+    low, high = axis.get_ylim()
+    if high - low < MIN_RELATIVE_RANGE * abs(high):  # the same but for rounding
+        axis.set_ylim(low - 0.01 * abs(low), high + 0.01 * abs(high))
     axis.set_xticks(node_rows["nodes"], [f"{n:.0f}" for n in node_rows["nodes"]])
     return format_axes(axis, "nodes of memory (1: none)", "mean return", legend={"fontsize": 9})
 

@@ -72,7 +72,7 @@
     if (next < 0) return next < -1 ? "There is nothing to decide here." : "In these models the rule does not lead here, or hardly ever.";
     const size = Math.abs(cost), share = digits(100 * size / ACTION_COSTS.stake, 2);
     const shared = size <= ACTION_COSTS.stake * (1 + 1e-9);  // a share above 100% says nothing
-    const amount = digits(size, 3) + ACTION_COSTS.unit + (shared ? " (" + share + "% of what is at stake)" : "");
+    const amount = ACTION_COSTS.amount_template.replace("0", digits(size, 3)) + (shared ? " (" + share + "% of what is at stake)" : "");
     const here = ARGUMENTS.includes("time") ? "Here it" : "Taken here every time, it";
     const text = cost === 0 ? said(next) + " is as good here."
       : cost > 0 ? "Next best: " + said(next) + ". " + here + " costs " + amount + "."

@@ -8,7 +8,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from markupsafe import Markup
 
-from mmdp.core.text import format_percent, parse_named_axes, parse_named_values
+from mmdp.core.text import (
+    format_percent,
+    format_with_unit,
+    parse_named_axes,
+    parse_named_values,
+)
 from mmdp.insight.draw.controller_chart import format_ranges
 from mmdp.insight.exports.code import as_json
 from mmdp.insight.exports.javascript import render_functions
@@ -133,7 +138,7 @@ def _make_action_costs(spec: PolicySpec) -> dict[str, object] | None:
         "stake": near_optimal.at_stake.amount,
         "max_loss_text": strip_bidi(near_optimal.max_loss_text),
         "text": strip_bidi(near_optimal.description),
-        "unit": " " + near_optimal.model.unit if near_optimal.model.unit else "",
+        "amount_template": strip_bidi(format_with_unit("0", near_optimal.model.unit)),
     }
 
 

@@ -18,7 +18,14 @@ from mmdp.core.policies import MemoryPolicy, Policy, TreePolicy, require_markov
 from mmdp.core.policies.tree import DecisionNode, Feature, Leaf
 from mmdp.core.solution import SCOPE_NAMES, Bound, Solution
 from mmdp.core.solve import evaluate
-from mmdp.core.text import TimeLabels, format_bound, format_number, pluralize, shorten
+from mmdp.core.text import (
+    TimeLabels,
+    format_bound,
+    format_number,
+    format_with_unit,
+    pluralize,
+    shorten,
+)
 from mmdp.insight.draw.axes import UNLABELED_TIMES
 
 if TYPE_CHECKING:
@@ -240,9 +247,10 @@ def _describe_provenance(
     horizon_text = (
         f"; times count from 0 to {last_time}{times_text}" if is_finite else ", at all times"
     )
-    lines = [f"What to do, by {policy.policy_class.decision_inputs}: {size_text}{horizon_text}."]
+    inputs_text = f"Decisions depend on {policy.policy_class.decision_inputs}"
+    lines = [f"{inputs_text}: {size_text}{horizon_text}."]
     objective, value = _find_objective(source, bound), None
-    unit = f" {model.unit}" if model is not None and model.unit else ""
+    unit = None if model is None else model.unit
     if isinstance(source, Solution):
         lines.append(f"Computed by {source.method} for {pluralize(len(source.returns), 'model')}.")
         value, bound = source.value, source.certificate or bound
@@ -250,11 +258,12 @@ def _describe_provenance(
         lines.append(f"For {pluralize(model.n_models, 'model')}.")
         value = evaluate(model, policy).value(objective)
     if value is not None:
-        lines.append(f"Its value on these models ({objective}) is {format_number(value, 8)}{unit}.")
+        value_text = format_with_unit(format_number(value, 8), unit)
+        lines.append(f"Its value on these models ({objective.name}) is {value_text}.")
     elif source.objective is not None:
-        lines.append(f"Solved for {objective}.")
+        lines.append(f"Solved for the {objective.name}.")
     if bound is not None:
-        bound_text = f"{format_bound(bound.value, 8)}{unit}"
+        bound_text = format_with_unit(format_bound(bound.value, 8), unit)
         lines.append(f"Proven: no {SCOPE_NAMES[bound.scope]} has more than {bound_text}.")
     if model is not None:
         lines.append(f"Fingerprint of the models: {model.fingerprint()}.")

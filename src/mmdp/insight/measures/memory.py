@@ -184,26 +184,32 @@ def _describe_memory_gain(frame: pd.DataFrame, markov_value: float, at_stake: Va
     )
 
     def format_max(amount: float) -> str:
-        amount_text = format_with_unit(format_bound(amount), at_stake.unit)
+        amount_text = format_with_unit(format_bound(amount, 3), at_stake.unit)
         return amount_text + at_stake.format_share(amount, round_up=True)
 
-    threshold_text = f" than {format_max(negligible)}" if negligible > rounding_error else ""
-    if max_gain <= max(negligible, rounding_error):
-        return f"memory gains nothing: it is proven that no policy gains more{threshold_text}"
-    if gain <= max(negligible, rounding_error):
+    is_above_rounding = negligible > rounding_error
+    if max_gain <= rounding_error:
+        return "memory gains nothing: it is proven that no policy is better"
+    if max_gain <= negligible:
         return (
-            f"no policy with memory was found that gains more{threshold_text}; the bound leaves "
-            f"room for at most {format_max(max_gain)}"
+            "memory gains next to nothing: it is proven that no policy gains more than "
+            f"{format_max(negligible)}"
         )
-    gain_text = format_with_unit(format_number(gain), at_stake.unit) + at_stake.format_share(gain)
+    if gain <= max(negligible, rounding_error):
+        threshold_text = f"more than {format_max(negligible)}" if is_above_rounding else "anything"
+        return (
+            f"no policy with memory was found that gains {threshold_text}; the bound leaves room "
+            f"for at most {format_max(max_gain)}"
+        )
+    gain_text = format_with_unit(format_number(gain, 3), at_stake.unit)
     text = (
-        f"memory gains {gain_text} or more over the best policy found without it, and at most "
-        f"{format_max(max_gain)}"
+        f"memory gains {gain_text}{at_stake.format_share(gain)} or more over the best policy "
+        f"found without memory, and at most {format_max(max_gain)}"
     )
     if len(with_nodes) and with_nodes["recovered"].notna().any():
         policy_name, share = with_nodes["policy"].iloc[-1], float(with_nodes["recovered"].iloc[-1])
         if share >= 1:
-            text += f"; {policy_name} gain no less than the belief rollout"
+            text += f"; {policy_name} gain at least as much as the belief rollout"
         else:
             text += (
                 f"; {policy_name} recover {format_percent(share)} of what the belief rollout gains"

@@ -37,7 +37,7 @@ from mmdp.core.policies.markov import TablePolicy
 from mmdp.core.search.context import Candidate
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
-from mmdp.core.text import format_number, format_percent, format_with_unit
+from mmdp.core.text import ROUNDING_RTOL, format_number, format_percent, format_with_unit
 from mmdp.insight.measures.stakes import ValueAtStake, value_at_stake
 
 Array = npt.NDArray[np.float64]
@@ -105,12 +105,13 @@ class NearOptimalActions:
         if not self.share_interchangeable:
             limit_text = f"at most {max_loss_text}" if max_loss_text else "nothing"
             return f"no decision is free if {limit_text} may be lost"
-        share_text = f"{format_percent(self.share_interchangeable)} of decisions are free"
+        share = self.share_interchangeable
+        share_text = "all" if share > 1 - ROUNDING_RTOL else f"{format_percent(share)} of"
+        subject = f"{share_text} decisions are free"
         if not max_loss_text:
-            return f"{share_text}: their actions are equally good"
+            return f"{subject}: their actions are equally good"
         return (
-            f"{share_text}: choosing among their actions at will costs at most {max_loss_text} "
-            "in all"
+            f"{subject}: choosing among their actions at will costs at most {max_loss_text} in all"
         )
 
     @property

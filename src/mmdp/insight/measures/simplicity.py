@@ -23,7 +23,7 @@ from mmdp.core.policies.tree import Leaf, require_tree
 from mmdp.core.search.rows import make_row_chooser
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate, solve
-from mmdp.core.text import format_number, pluralize
+from mmdp.core.text import format_number, format_with_unit, pluralize
 from mmdp.core.validate import check_int
 from mmdp.insight.measures.gradients import model_weights, policy_gradient
 from mmdp.insight.measures.stakes import value_at_stake
@@ -206,19 +206,19 @@ def _describe_elbow(frame: pd.DataFrame, elbow: int) -> str:
     elbow_row, last_row = frame.iloc[elbow], frame.iloc[-1]
     leaves_text = pluralize(int(elbow_row["leaves"]), "leaf", "leaves")
     text = f"the elbow is at {leaves_text}: " if len(frame) > 1 else f"{leaves_text}: "
-    text += format_number(elbow_row["value"], 6)
+    at_stake = frame.attrs["at_stake"]
+    text += format_with_unit(format_number(elbow_row["value"], 6), at_stake.unit)
     cost = elbow_row["restriction_cost"]
     if cost > 0:
-        loss_text = format_number(cost) + frame.attrs["at_stake"].format_share(cost)
-        text += f", {loss_text} below the best policy found"
+        loss_text = format_with_unit(format_number(cost), at_stake.unit)
+        text += f", {loss_text}{at_stake.format_share(cost)} below the best policy found"
     n_further = int(last_row["leaves"] - elbow_row["leaves"])
     if not n_further:
         return text
     gain = last_row["value"] - elbow_row["value"]
     prefix = f"{text}; {pluralize(n_further, 'further leaf', 'further leaves')}"
-    return (
-        f"{prefix} can earn {format_number(gain)} more" if gain > 0 else f"{prefix} earned nothing"
-    )
+    gain_text = format_with_unit(format_number(gain), at_stake.unit)
+    return f"{prefix} can earn {gain_text} more" if gain > 0 else f"{prefix} earned nothing"
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,12 +33,16 @@ REL_TOL = 1e-12  # values that differ by less than this share are equal
 
 
 class ValueAtStake(NamedTuple):
-    """The difference in objective value between ``policy`` and a ``reference`` policy."""
+    """The difference in objective value between ``policy`` and a ``reference`` policy.
+
+    ``objective`` is the name of the objective, empty for the mean.
+    """
 
     amount: float
     reference: str
     unit: str | None = None
     policy: str = "this policy"
+    objective: str = ""
 
     @check_arguments
     def to_share(self, amount: float) -> float:
@@ -67,9 +71,12 @@ class ValueAtStake(NamedTuple):
 
         >>> ValueAtStake(202.5, "today", "£").description
         '£202 between today and this policy'
+        >>> ValueAtStake(3.5, "today", "kt", objective="CVaR 20%").description
+        '3.50 kt in the CVaR 20% between today and this policy'
         """
         amount_text = format_with_unit(format_number(self.amount, 3), self.unit)
-        return f"{amount_text} between {self.reference} and {self.policy}"
+        objective_text = f" in the {self.objective}" if self.objective else ""
+        return f"{amount_text}{objective_text} between {self.reference} and {self.policy}"
 
 
 @check_arguments
@@ -104,18 +111,19 @@ def value_at_stake(
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[52.0, 53.0]], [[55.0, 50.0]]],
     ...                 actions=["wait", "treat"])
     >>> mmdp.measures.value_at_stake(two, mmdp.policies.MarkovPolicy([[1], [1]]))
-    ValueAtStake(amount=4.0, reference='always wait', unit=None, policy='this policy')
+    ValueAtStake(amount=4.0, reference='always wait', unit=None, policy='this policy', objective='')
     """
     if objective is None:
         objective = policy.objective if isinstance(policy, Solution) else "mean"
     risk_measure = as_objective(objective)
     plain_policy = policy.policy if isinstance(policy, Solution) else policy
+    policy_class = policy.provenance.policy_class if isinstance(policy, Solution) else Markov()
 
     def objective_value(other: Policy | Solution) -> float:
         return evaluate(model, other).value(risk_measure)
 
     def iter_constants() -> Iterator[ConstantPolicy]:  # computed if it is asked for
-        yield from make_constant_policies(plain_policy, model, objective=risk_measure)
+        yield from make_constant_policies(plain_policy, model, policy_class, risk_measure)
 
     policy_value = objective_value(plain_policy)
     if value is None:
@@ -125,7 +133,8 @@ def value_at_stake(
     )
     for name, other in itertools.chain((comparators or {}).items(), iter_constants()):
         if amount := _significant_difference(value, objective_value(other)):
-            return ValueAtStake(amount, name, model.unit, best)
+            objective_name = "" if risk_measure.is_mean else risk_measure.name
+            return ValueAtStake(amount, name, model.unit, best, objective_name)
     return ValueAtStake(0.0, "any action", model.unit)
 
 

@@ -348,8 +348,23 @@ class ReportContext:
                 self.solution or self.policy,
                 objective=self.objective,
                 comparators=self.baselines,
+                value=self.best_value,
             ),
         )
+
+    @property
+    def best_value(self) -> float:
+        """Objective value of the best policy known: this one, or one without the restriction."""
+        return max(self.value, -np.inf if self.free_value is None else self.free_value)
+
+    @property
+    def free_value(self) -> float | None:
+        """Objective value of the best policy found without the restriction; None if unknown."""
+        if self.solution is not None:
+            return self.solution.details.get("unrestricted_value")
+        if not self.policy_class.is_restricted or self.is_stationary or not self.methods:
+            return None
+        return self.solve_for_objective(self.objective).best_value
 
     @property
     def negligible(self) -> float:

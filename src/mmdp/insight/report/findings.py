@@ -15,7 +15,14 @@ from mmdp.core.model import MMDP
 from mmdp.core.objectives import Objective
 from mmdp.core.policies import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
 from mmdp.core.simulate import simulate
-from mmdp.core.solution import OPTIMALITY_GAP, Evaluation, Solution, Status, describe_randomization
+from mmdp.core.solution import (
+    OPTIMALITY_GAP,
+    Evaluation,
+    Solution,
+    Status,
+    describe_randomization,
+    describe_restriction_cost,
+)
 from mmdp.core.solve import as_method, solve
 from mmdp.core.text import ROUNDING_RTOL, format_number, format_with_unit, pluralize
 from mmdp.data.posterior.check import Coverage, coverage
@@ -154,6 +161,8 @@ class Summary:
         tuple[PairComparison, PairComparison | None]
     ]  # the named policies, here and held out
     is_closed: bool  # whether the policy is proven to be the best
+    restriction_cost_text: str  # what the restriction of the policy class costs; empty if none
+    status_text: str  # how the solve ended; empty for a given policy
 
 
 def summarize(context: ReportContext) -> Summary:
@@ -193,7 +202,31 @@ def summarize(context: ReportContext) -> Summary:
         ROUNDING_RTOL * float(np.abs(evaluation.oracle).max()),
         _compare_with_comparators(context),
         _is_closed(context),
+        _describe_restriction_cost(context),
+        "" if context.solution is None else describe_status(context.solution),
     )
+
+
+def _describe_restriction_cost(context: ReportContext) -> str:
+    """Describe what the restriction of the policy class costs; empty if that is not known."""
+    if not context.policy_class.is_restricted or (
+        context.solution is None and context.free_value is None
+    ):
+        return ""
+    return describe_restriction_cost(
+        context.policy_class,
+        context.value,
+        context.free_value,
+        None if context.bound is None else context.bound.markov_bound,
+        context.model.unit,
+        context.stake.format_share,
+    )
+
+
+def describe_status(solution: Solution) -> str:
+    """Describe how a solve ended; what is proven beyond that stands beside it on the page."""
+    is_completed = solution.status is Status.COMPLETED
+    return solution.status.value if is_completed else solution.status_text
 
 
 def _compute_return_range(evaluation: Evaluation) -> ReturnRange:
@@ -253,7 +286,7 @@ def describe_randomization_gain(context: ReportContext) -> str:
     comparison = compare(context, "", context.evaluation, evaluation)
     if comparison.gain < 0:
         loss_text = format_with_unit(format_number(-comparison.gain, 3), context.model.unit)
-        return f"it has {loss_text} less"
+        return f"this one has {loss_text} less"
     return describe_randomization(
         context.policy,
         context.policy_class,
@@ -430,7 +463,8 @@ def _check_model_off_grid(
     error = (
         2 * simulation.stderr if simulation.stderr > 1e-12 * abs(simulation.mean) else 0.0
     )  # rounding
-    is_coarse = abs(evaluation.mean - simulation.mean) > max(bound_gap, error)
+    rounding = ROUNDING_RTOL * abs(evaluation.mean)
+    is_coarse = abs(evaluation.mean - simulation.mean) > max(bound_gap, error, rounding)
     return OffGridCheck(
         evaluation.mean, simulation.mean, error, simulation.details["n_episodes"], is_coarse
     )
@@ -520,7 +554,8 @@ class MethodComparison:
     """Table of methods with this policy first and Oracle last, and what follows from it.
 
     ``best_solution``: the solution of the page's policy class with the highest mean; ``reference``:
-    name and mean of the best policy on average, maybe this one; ``oracle_gain``: how much more
+    name and mean of the best policy on average, maybe this one; ``free_mean``: mean of the best
+    policy found of any class without memory; ``oracle_gain``: how much more
     Oracle returns on average, which is the EVPI if that policy is optimal and its class is not
     restricted. ``test_leader``: name, lead and standard error of the method that is best on the
     test models, if it is ahead of this policy. ``traces``: value by iteration of every CADP run;
@@ -530,6 +565,7 @@ class MethodComparison:
     rows: tuple[MethodRow, ...]
     best_solution: Solution | None
     reference: tuple[str, float]
+    free_mean: float
     oracle_gain: float
     test_leader: tuple[str, float, float] | None
     has_simulated: bool
@@ -554,6 +590,7 @@ def compare_methods(context: ReportContext) -> MethodComparison:
         rows,
         best_solution,
         (name, mean),
+        _find_free_mean(context, mean),
         max(rows[-1].evaluation.mean - mean, 0.0),
         _find_test_leader(context, rows),
         any(row.evaluation.standard_errors is not None for row in rows),
@@ -579,6 +616,14 @@ def find_best_solution(context: ReportContext) -> Solution | None:
 def find_best_mean(context: ReportContext, best_solution: Solution | None) -> float:
     own_mean = context.evaluation.mean
     return own_mean if best_solution is None else max(own_mean, best_solution.evaluation.mean)
+
+
+def _find_free_mean(context: ReportContext, best_mean: float) -> float:
+    """Find the mean of the best policy without memory that is known, restricted or not."""
+    means = [x.best_value for x in context.solve_all() if x.markov_policy is not None]
+    if context.free_value is not None and not context.has_risk_objective:
+        means.append(context.free_value)
+    return max([best_mean, *means])
 
 
 def _make_rows(context: ReportContext) -> tuple[MethodRow, ...]:
@@ -654,7 +699,7 @@ def _make_own_row(name: str, context: ReportContext, solution: Solution | None) 
 
 
 def _solution_columns(solution: Solution) -> tuple[float, str, MarkovPolicy | None]:
-    return solution.seconds, solution.status_text, solution.markov_policy
+    return solution.seconds, describe_status(solution), solution.markov_policy
 
 
 def _find_test_leader(

@@ -22,7 +22,7 @@
     if (still()) return `At all times in ${what}`;
     let text = `${TimeName} ${times[t]}, ${what}`;
     const chance = layers.probability[i];
-    text += chance > 0 ? ` Probability of being there ${number(chance)}.` : " Never reached.";
+    text += chance > 0 ? ` Probability of the state ${chance < 0.001 ? "under 0.001" : number(chance)}.` : " Never reached.";
     const margin = layers.margin[i];
     if (runnerUp[i] < 0) text += " The only action.";
     else if (!Number.isNaN(margin)) {

@@ -39,14 +39,15 @@ class HeatMap:
         self.layers = {
             "action": "action",
             "margin": "margin over the runner-up",
-            "probability": "probability of being there",
+            "probability": "probability of the state",
             "agreement": "models that agree",
         }
         if stability is not None:
-            self.layers["change_frequency"] = "changes when models are redrawn"
+            self.layers["change_frequency"] = "changes when models are resampled"
         self.policy_map = PolicyMap(
             context.policy.actions, context.model.state_labels, context.action_names
         )
+        self.has_negative_margin = bool((context.compute_cells().margin < 0).any())
         has_choice = context.model.has_choice
         self.expected_visits = context.compute_visit_probs().sum(axis=0)
         order = np.argsort(-self.expected_visits, kind="stable")

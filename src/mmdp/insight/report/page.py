@@ -20,16 +20,18 @@ from mmdp.insight.report.warnings import collect_warnings
 class AmountFormatter:
     """Formatter of amounts with the unit of returns; rounding errors become 0."""
 
-    def __init__(self, context: ReportContext, formatter: Callable[[float, int], str]) -> None:
+    def __init__(
+        self, context: ReportContext, formatter: Callable[[float, int], str], digits: int
+    ) -> None:
         evaluation = context.evaluation
-        self.formatter, self.unit = formatter, context.model.unit
+        self.formatter, self.digits, self.unit = formatter, digits, context.model.unit
         self.rounding_limit = ROUNDING_RTOL * max(
             np.abs(evaluation.returns).max(), np.abs(evaluation.oracle).max()
         )
 
-    def __call__(self, value: float, digits: int = 4) -> str:
+    def __call__(self, value: float, digits: int | None = None) -> str:
         rounded = value if abs(value) > self.rounding_limit else 0.0
-        return format_with_unit(self.formatter(rounded, digits), self.unit)
+        return format_with_unit(self.formatter(rounded, digits or self.digits), self.unit)
 
 
 def render_report(
@@ -67,8 +69,9 @@ def render_report(
     )
     return render_page(
         "report/templates/page.html.j2",
-        amount=AmountFormatter(context, format_number),
-        at_most_amount=AmountFormatter(context, format_bound),
+        amount=AmountFormatter(context, format_number, 4),
+        difference=AmountFormatter(context, format_number, 3),
+        at_most=AmountFormatter(context, format_bound, 3),
         title=title or (f"Decision report: {name}" if name else "Decision report"),
         notes=notes,
         time_limit=time_limit,

@@ -139,7 +139,7 @@ SECTIONS = (
     Section(
         "randomization",
         "",
-        "what drawing actions earns",
+        "what random actions gain",
         findings.describe_randomization_gain,
         findings.estimate_randomization_passes,
         is_applicable=findings.may_gain_by_randomizing,
@@ -256,7 +256,7 @@ SECTIONS = (
     Section(
         "stability",
         "",
-        "solving on redrawn models",
+        "solving on resampled models",
         findings.compute_stability,
         findings.estimate_resample_passes,
         is_applicable=_has_several_models,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mmdp.core.kernels import Problem
+from mmdp.core.text import ROUNDING_RTOL
 from mmdp.data.io.labels import encode_column
 from mmdp.insight.measures import Stability
 from mmdp.insight.report.context import ReportContext
@@ -85,7 +86,7 @@ def _compute_test_drop(context: ReportContext) -> float | None:
         np.hypot(*(x.sd * np.sqrt((x.weights**2).sum()) for x in (evaluation, test_evaluation)))
     )
     drop = evaluation.mean - test_evaluation.mean
-    return drop if drop > max(2 * stderr, 0.0) else None
+    return drop if drop > max(2 * stderr, ROUNDING_RTOL * abs(evaluation.mean)) else None
 
 
 def _find_unstable_decisions(
