@@ -15,7 +15,6 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import join_first
 from mmdp.core.transitions import StorageOption
 from mmdp.core.validate import check_not_sharded
-from mmdp.data.io.columns import frame_to_columns, read_csv_columns
 from mmdp.data.io.folders import (
     read_evidence,
     read_parameters,
@@ -23,24 +22,27 @@ from mmdp.data.io.folders import (
     save_csv,
     save_folder,
 )
-from mmdp.data.io.ids import encode_transitions
-from mmdp.data.io.memdp import read_memdp_columns
-from mmdp.data.io.npz import convert_storage, load_npz, save_npz
-from mmdp.data.io.options import (
+from mmdp.data.io.memdp import read_memdp_table
+from mmdp.data.io.npz import load_npz, save_npz
+from mmdp.data.io.parquet import load_parquet, save_parquet
+from mmdp.data.io.pomdp import load_pomdp
+from mmdp.data.io.pomdpx import load_pomdpx
+from mmdp.data.io.shards import find_shard_files, load_shards
+from mmdp.data.io.tables import (
     DeadEnds,
     Duplicates,
     ExtraColumns,
     IdGaps,
     LoadOptions,
     MissingActions,
+    build_model,
+    convert_storage,
+    encode_transitions,
+    frame_to_table,
+    read_csv_table,
 )
-from mmdp.data.io.parquet import load_parquet, save_parquet
-from mmdp.data.io.pomdp import load_pomdp
-from mmdp.data.io.pomdpx import load_pomdpx
-from mmdp.data.io.reading import TableSource
-from mmdp.data.io.shards import find_shard_files, load_shards
-from mmdp.data.io.tables import build_model
 from mmdp.data.io.writing import PathLike, as_path, finish_renames, write_atomic
+from mmdp.data.schema import Fields, TableSource
 
 SPLIT_STEMS = {"train": "training", "test": "test", "true": "true"}
 POMDP_LOADERS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
@@ -157,22 +159,26 @@ def _load_table(
     file: Path, options: LoadOptions, overrides: Mapping[str, Any], sidecars: bool
 ) -> MMDP:
     """Load a model from a table (.csv, .parquet or .transitions)."""
-    source, metadata = TableSource(file), None
-    extra_fields: dict[str, Any] = {}
+    metadata: tuple[Fields, dict[str, int]] | None = None if sidecars else ({}, {})
+    extra_fields: Fields = {}
     if file.suffix.lower() == ".csv":
-        columns = read_csv_columns(file, options)
+        table = read_csv_table(file, options)
     elif file.suffix.lower() == ".transitions":
-        columns, source, extra_fields = read_memdp_columns(file, options.layout)
+        table, extra_fields = read_memdp_table(file, options.layout)
     else:
-        frame, metadata = load_parquet(file)
-        columns = frame_to_columns(frame, source, options)
-    metadata = metadata or (None if sidecars else ({}, {}))
+        frame, stored_metadata = load_parquet(file)
+        table, metadata = (
+            frame_to_table(frame, TableSource(file), options),
+            stored_metadata or metadata,
+        )
     fields, sizes = metadata or read_parameters(file, options)
-    encoded = encode_transitions(columns, source, options, fields, sizes)
+    encoded = encode_transitions(table, options, fields, sizes)
     if metadata is None:
         fields |= read_sidecars(file, encoded, options)
     given_fields = {name: value for name, value in fields.items() if value is not None}
-    return build_model(encoded, {**extra_fields, **given_fields, **overrides}, source, options)
+    return build_model(
+        encoded, {**extra_fields, **given_fields, **overrides}, table.source, options
+    )
 
 
 def _find_files(path: Path, split: str) -> list[Path]:

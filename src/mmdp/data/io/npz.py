@@ -17,12 +17,10 @@ from mmdp.core.kernels.problem import Shard, Storage
 from mmdp.core.kernels.rewards import EventRewards
 from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes
-from mmdp.core.transitions import SparseTransitions, StorageOption
-from mmdp.data.io.ids import EncodedTransitions
-from mmdp.data.io.options import LoadOptions
-from mmdp.data.io.reading import TableSource, check_file_type
-from mmdp.data.io.tables import build_model, model_to_columns
+from mmdp.core.transitions import SparseTransitions
+from mmdp.data.io.reading import check_file_type
 from mmdp.data.io.writing import describe_error
+from mmdp.data.schema import TableSource
 
 MODEL_FORMAT = "mmdp-model-2"
 MAX_UNPACKED_BYTES = 2**27  # bytes that the arrays may take, however small their file is
@@ -210,19 +208,3 @@ def fields_from_arrays(arrays: Mapping[str, Any]) -> dict[str, Any]:
         else None,
         **{name: arrays[name].item() for name in _TEXT_FIELDS if name in arrays},
     }
-
-
-def convert_storage(model: MMDP, storage: StorageOption, source: TableSource) -> MMDP:
-    """Convert a model to dense or sparse storage."""
-    if storage in ("auto", model.storage):
-        return model
-    encoded = EncodedTransitions(
-        {
-            k: v.astype(np.int64) if v.dtype.kind == "i" else v
-            for k, v in model_to_columns(model).items()
-        }
-    )
-    encoded.sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
-    if model.horizon is not None:
-        encoded.sizes["time"] = model.horizon
-    return build_model(encoded, model.to_kwargs(), source, LoadOptions(storage=storage))

@@ -33,11 +33,21 @@ from mmdp.core.policies.controller import parse_transitions
 from mmdp.core.solution import Bound, Solution
 from mmdp.core.text import TimeLabels, pluralize
 from mmdp.data.io import certificates
-from mmdp.data.io.ids import parse_ids
-from mmdp.data.io.labels import ColumnLabels, IntArray, Labels
 from mmdp.data.io.parquet import read_parquet, write_parquet
-from mmdp.data.io.reading import TableSource, is_finite_number, parse_floats, read_csv, read_header
+from mmdp.data.io.reading import read_csv, read_header
 from mmdp.data.io.writing import PathLike, Writer, describe_error, format_csv, write_all_atomic
+from mmdp.data.schema import (
+    ColumnLabels,
+    Fields,
+    IntArray,
+    Labels,
+    Table,
+    TableSource,
+    assign_roles,
+    is_finite_number,
+    parse_floats,
+    parse_ids,
+)
 
 POLICY_FORMAT = "mmdp-policy-1"
 MARKOV_COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
@@ -472,7 +482,8 @@ def _check_columns(names: list[str], source: TableSource) -> None:
     expected = (
         "time,state,node,action,moves,start" if has_nodes else "[time,]state,action[,probability]"
     )
-    source.check_columns(names, known, known[:n_required], f"a policy has {expected}, time from 0")
+    remedies = [f"a policy has {expected}, time from 0"]
+    assign_roles(names, known, known[:n_required], source, remedies)
 
 
 def _parse_axis_ids(

@@ -33,10 +33,10 @@ from mmdp.data.io.hidden_model import (
     parse_float_array,
     split_belief,
 )
-from mmdp.data.io.options import LoadOptions
-from mmdp.data.io.reading import TableSource, check_file_type
+from mmdp.data.io.reading import check_file_type
+from mmdp.data.io.tables import LoadOptions
+from mmdp.data.schema import IntArray, TableSource
 
-IntArray = npt.NDArray[np.int64]
 HEADER_KEYS = ("discount", "values", "states", "actions", "observations")
 KEYWORDS = (*HEADER_KEYS, "start", "T", "O", "R")
 MAX_NAMES = 1_000_000  # of states, actions or observations

@@ -33,9 +33,9 @@ from mmdp.data.io.hidden_model import (
     parse_float_array,
     split_belief,
 )
-from mmdp.data.io.options import LoadOptions
-from mmdp.data.io.reading import TableSource
+from mmdp.data.io.tables import LoadOptions
 from mmdp.data.io.writing import describe_error
+from mmdp.data.schema import TableSource
 
 XmlElement = ElementTree.Element
 LINE_ATTRIBUTE = "line of the file"  # not a possible attribute of a file

@@ -29,8 +29,8 @@ from mmdp.core.transitions import SparseTransitions
 from mmdp.core.validate import check_int, check_not_sharded
 from mmdp.data.io.npz import MODEL_FORMAT, model_from_arrays, model_to_arrays, open_npz, save_npz
 from mmdp.data.io.parquet import read_parquet, save_parquet
-from mmdp.data.io.reading import TableSource
 from mmdp.data.io.writing import PathLike, write_all_atomic
+from mmdp.data.schema import TableSource
 
 LARGE_ARRAYS = ("p", "r", "terminal", "next_rewards")  # the arrays by model, models last
 SHARED_FIELDS = (

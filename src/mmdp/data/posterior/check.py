@@ -13,13 +13,12 @@ from mmdp.core.policies.planner import Planner
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
 from mmdp.data.domains._common import spawn_generators
-from mmdp.data.io.labels import ColumnLabels, IntArray
-from mmdp.data.io.reading import TableSource
 from mmdp.data.posterior.counts import TransitionCounts
 from mmdp.data.posterior.dirichlet import ModelBatch, sample_models
 from mmdp.data.posterior.log import TransitionLog
 from mmdp.data.posterior.prior import DirichletRows, Prior
 from mmdp.data.posterior.rewards import RewardPosterior
+from mmdp.data.schema import ColumnLabels, IntArray, TableSource
 
 QUANTILES = (0.05, 0.95)
 

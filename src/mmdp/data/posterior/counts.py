@@ -9,8 +9,8 @@ import numpy as np
 from mmdp.core.errors import MemoryLimitError, Remedy
 from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.transitions import MAX_DENSE_BYTES
-from mmdp.data.io.labels import IntArray
 from mmdp.data.posterior.log import TransitionLog
+from mmdp.data.schema import IntArray
 
 
 class TransitionCounts(NamedTuple):

@@ -30,12 +30,12 @@ from mmdp.core.transitions import Array, SparseTransitions
 from mmdp.core.validate import check_int
 from mmdp.data.domains._common import spawn_generators
 from mmdp.data.io.folders import TABLE_FILES, is_read_with, replace_folder
-from mmdp.data.io.labels import IntArray
 from mmdp.data.io.writing import Writer, check_writable, format_csv
 from mmdp.data.posterior.counts import TransitionCounts, check_fit_size
 from mmdp.data.posterior.log import TransitionLog, read_log
 from mmdp.data.posterior.prior import DirichletRows, Prior, UnseenRule
 from mmdp.data.posterior.rewards import RewardPosterior, RewardSpec
+from mmdp.data.schema import Fields, IntArray
 
 SpecT = TypeVar("SpecT", Prior, RewardSpec)
 LOG_OPTIONS = ("columns", "states", "actions")
@@ -68,7 +68,7 @@ class Fit:
         rows, next_state = np.divmod(keys, n_states)
         state, action = np.divmod(rows, n_actions)
         has_labels = self.train.has_labels
-        columns: dict[str, Any] = {}
+        columns: Fields = {}
         for name, ids, axis in (
             ("state", state, "state"),
             ("action", action, "action"),
@@ -190,7 +190,7 @@ def fit(
         len(posterior_rows.keys), data, sum(batch.n_kept for batch in batches), parsed_log
     )
     reward_posterior = reward_spec.make_posterior(parsed_log, posterior_rows, data)
-    fields: dict[str, Any] = {
+    fields: Fields = {
         "states": parsed_log.states.labels,
         "actions": parsed_log.actions.labels,
     }
@@ -234,7 +234,7 @@ def _check_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
     return options
 
 
-def _select_options(options: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _select_options(options: Mapping[str, Any], names: Sequence[str]) -> Fields:
     return {name: options[name] for name in names if name in options}
 
 

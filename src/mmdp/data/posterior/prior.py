@@ -15,11 +15,10 @@ from mmdp.core.text import pluralize
 from mmdp.core.transitions import Array, as_float_array
 from mmdp.core.validate import align_to_labels
 from mmdp.data.domains._common import check_choice
-from mmdp.data.io.labels import IntArray
 from mmdp.data.posterior.counts import TransitionCounts, check_fit_size
 from mmdp.data.posterior.log import TransitionLog
+from mmdp.data.schema import IntArray, Mask
 
-Mask = npt.NDArray[np.bool_]
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 UnseenRule = Literal["prior", "error", "absorb", "forbid"]
 UNSEEN_RULES = ("prior", "error", "absorb", "forbid")

@@ -17,13 +17,12 @@ from mmdp.core.errors import InputError, Remedy
 from mmdp.core.text import choose_verb_form, format_number, pluralize
 from mmdp.core.transitions import Array, check_not_masked
 from mmdp.core.validate import align_to_labels
-from mmdp.data.io.frames import as_frame
-from mmdp.data.io.labels import ColumnLabels, IntArray
-from mmdp.data.io.parquet import read_frame
-from mmdp.data.io.reading import TableSource, parse_floats
+from mmdp.data.io.parquet import read_table
+from mmdp.data.io.reading import as_frame
 from mmdp.data.posterior.counts import TransitionCounts
 from mmdp.data.posterior.log import TransitionLog
-from mmdp.data.posterior.prior import DirichletRows, Mask
+from mmdp.data.posterior.prior import DirichletRows
+from mmdp.data.schema import IntArray, Mask, Table, TableSource, assign_roles
 
 RewardFunction = Callable[[str | int, str | int, str | int], float]
 SIGNIFICANCE_LEVEL = 0.01  # of the test whether rewards depend on the next state
@@ -388,33 +387,24 @@ def _call_function(
 
 
 def _posterior_from_table(
-    table: str | os.PathLike[str] | pd.DataFrame,
+    rewards: str | os.PathLike[str] | pd.DataFrame,
     log: TransitionLog,
     keys: IntArray,
     is_absorbing: Mask,
 ) -> RewardPosterior:
     """Make rewards of a table by state, by state and action, or by transition."""
-    frame, source = _read_rewards_table(table)
-    columns = _check_reward_columns(frame, source)
-    if not len(frame):
-        source.fail("a header but no rows; expected one row per reward")
-    label_indices = {"state": log.states, "action": log.actions, "next_state": log.states}
-    ids = {
-        column: _find_ids(frame[column], label_indices[column], source)
-        for column in columns
-        if column != "reward"
-    }
-    values = parse_floats(frame["reward"].reset_index(drop=True), "reward", source)
+    table = _read_rewards_table(rewards)
+    source, n_states, n_actions = table.source, log.states.size, log.actions.size
+    labels = {"state": log.states, "action": log.actions, "next_state": log.states}
+    axes = {role: x for role, x in labels.items() if role in table}
+    index, sizes = table.find_cells(axes, "this reward")
+    cell_ids, values = np.ravel_multi_index(index, sizes), table.parse_floats("reward")
     source.fail_where(~np.isfinite(values), "reward is missing; fill it in")
-    n_states, n_actions = log.states.size, log.actions.size
-    sizes = [label_indices[column].size for column in ids]
-    cell_ids = np.ravel_multi_index(tuple(ids.values()), sizes)
-    source.fail_where(pd.Series(cell_ids).duplicated(), "this reward is given twice; keep one row")
-    if "next_state" in ids:
+    if "next_state" in table:
         return _posterior_by_transition(cell_ids, values, log, keys, is_absorbing)
     cell_values = np.full(int(np.prod(sizes)), np.nan)
     cell_values[cell_ids] = values
-    row_values = np.repeat(cell_values, n_actions) if "action" not in ids else cell_values
+    row_values = cell_values if "action" in table else np.repeat(cell_values, n_actions)
     row_values[is_absorbing] = 0.0
     is_needed = np.zeros(len(row_values), dtype=bool)
     is_needed[keys // n_states] = True
@@ -426,9 +416,7 @@ def _posterior_from_table(
             f"{log.actions.format_id(action)} ({pluralize(len(missing_rows), 'pair')} like it); "
             "add a row"
         )
-    return RewardPosterior(
-        (n_states, n_actions), is_absorbing, values=np.where(np.isnan(row_values), 0.0, row_values)
-    )
+    return RewardPosterior((n_states, n_actions), is_absorbing, values=np.nan_to_num(row_values))
 
 
 def _posterior_by_transition(
@@ -451,31 +439,17 @@ def _posterior_by_transition(
     )
 
 
-def _read_rewards_table(
-    table: str | os.PathLike[str] | pd.DataFrame,
-) -> tuple[pd.DataFrame, TableSource]:
-    """Read a table of rewards from a file, or take a DataFrame."""
-    if isinstance(table, pd.DataFrame):
-        return table, TableSource("rewards")
-    path = Path(table)
-    if not path.is_file():
-        raise InputError(f'rewards: no file {path}; give "average", "normal" or a table')
-    return read_frame(path), TableSource(path)
-
-
-def _check_reward_columns(frame: pd.DataFrame, source: TableSource) -> list[str]:
-    """Refuse unknown and missing columns; returns those that the table has."""
-    known_columns = ("state", "action", "next_state", "reward")
-    columns = [str(x) for x in frame.columns]
-    required = ["state", "reward", *(["action"] if "next_state" in columns else [])]
-    source.check_columns(
-        columns, known_columns, required, "expected state,action,next_state,reward"
-    )
-    return [x for x in known_columns if x in columns]
-
-
-def _find_ids(column: pd.Series, label_index: ColumnLabels, source: TableSource) -> IntArray:
-    """Find the ids of a column of labels or ids, and refuse unknown ones."""
-    ids = label_index.find_ids(column)
-    source.fail_where(ids < 0, lambda i: label_index.describe_unknown(column.iloc[i]))
-    return ids
+def _read_rewards_table(rewards: str | os.PathLike[str] | pd.DataFrame) -> Table:
+    """Read a table of rewards from a file, or take a DataFrame; check its columns."""
+    if isinstance(rewards, pd.DataFrame):
+        table = Table.from_frame(rewards, TableSource("rewards"))
+    elif Path(rewards).is_file():
+        table = read_table(Path(rewards))
+    else:
+        raise InputError(f'rewards: no file {rewards}; give "average", "normal" or a table')
+    known = ("state", "action", "next_state", "reward")
+    required = known if "next_state" in table else ("state", "reward")
+    assign_roles(table.columns, known, required, table.source, [f"expected {','.join(known)}"])
+    if not len(table):
+        table.source.fail("a header but no rows; expected one row per reward")
+    return table

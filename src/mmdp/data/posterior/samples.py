@@ -19,11 +19,13 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import join_or, pluralize
 from mmdp.core.transitions import Array, as_float_array, find_nesting_depth, is_nested_sparse
 from mmdp.core.validate import align_to_labels, is_labeled
-from mmdp.data.io.frames import as_frame
+from mmdp.data.io.parquet import read_table
+from mmdp.data.io.reading import as_frame
 from mmdp.data.posterior.tunnels import expand_tunnels
+from mmdp.data.schema import AnyArray, Fields
 
 ParameterSamples = dict[str, Array]
-BuildFunction = Callable[[dict[str, Any]], Any]
+BuildFunction = Callable[[Fields], Any]
 PER_SAMPLE_FIELDS = ("transitions", "rewards", "next_rewards", "terminal")  # one for each sample
 # number of axes of a field with samples and time
 NDIM_WITH_TIME = {"transitions": 5, "rewards": 4, "next_rewards": 5}
@@ -104,7 +106,7 @@ def from_samples(
             raise InputError(
                 "the parameter 'since' is the time in a state if tunnels are given; rename it"
             )
-        inner_options: dict[str, Any] = {
+        inner_options: Fields = {
             **fields,
             **({} if model_shard else global_fields),
             "vectorized": vectorized,
@@ -185,7 +187,8 @@ def effective_sample_size(weights: Vector) -> float:
 def read_samples(samples: Any) -> ParameterSamples:
     """Read parameter samples as arrays (n, ...) by name, joining chains."""
     if isinstance(samples, (str, os.PathLike)):
-        samples = _read_samples_file(Path(samples))
+        table = read_table(Path(samples))
+        samples = {name: table.parse_floats(name) for name in table.columns}
     samples = getattr(samples, "posterior", samples)
     if hasattr(samples, "data_vars"):
         samples = {str(name): _stack_chains(values) for name, values in samples.data_vars.items()}
@@ -197,16 +200,16 @@ def read_samples(samples: Any) -> ParameterSamples:
             f"samples={type(samples).__name__} is not readable; give a DataFrame, its path, a "
             "mapping of name to array or an InferenceData with parameters"
         )
-    table = {str(name): _check_numeric(name, values) for name, values in samples.items()}
-    lengths = {name: len(values) for name, values in table.items()}
+    parsed = {str(name): _check_numeric(name, values) for name, values in samples.items()}
+    lengths = {name: len(values) for name, values in parsed.items()}
     if len(set(lengths.values())) > 1 or not min(lengths.values()):
         raise InputError(
             f"parameters must have the same number of samples, at least one: {lengths}"
         )
-    return table
+    return parsed
 
 
-def _stack_chains(variable: Any) -> npt.NDArray[Any]:
+def _stack_chains(variable: Any) -> AnyArray:
     """Join the chains and draws of an xarray variable as its first axis."""
     array, dims = np.asarray(variable.values), getattr(variable, "dims", ("chain", "draw"))
     axes = [dims.index(dim) for dim in ("chain", "draw") if dim in dims] or [0]
@@ -228,15 +231,6 @@ def _check_numeric(name: object, values: Any) -> Array:
     return array
 
 
-def _read_samples_file(path: Path) -> dict[str, Array]:
-    """Read a table of samples from a .csv or .parquet file."""
-    from mmdp.data.io.parquet import read_frame
-    from mmdp.data.io.reading import TableSource, parse_floats
-
-    frame, source = read_frame(path), TableSource(path)
-    return {str(name): parse_floats(frame[name], str(name), source) for name in frame.columns}
-
-
 def flatten_parameters(samples: ParameterSamples) -> ParameterSamples:
     """Split array parameters into their entries: beta (n, 2) as beta[0] and beta[1]."""
     flat: ParameterSamples = {}
@@ -250,7 +244,7 @@ def flatten_parameters(samples: ParameterSamples) -> ParameterSamples:
 
 
 # ---------------------------------------------------------------------- building
-def _call_build(build: BuildFunction, values: dict[str, Any], prefix: str) -> dict[str, Any]:
+def _call_build(build: BuildFunction, values: Fields, prefix: str) -> Fields:
     """Call build and convert its result to arguments of MMDP, by name."""
     result = build(values)
     if isinstance(result, tuple) and len(result) == 2:
@@ -269,7 +263,7 @@ def _call_build(build: BuildFunction, values: dict[str, Any], prefix: str) -> di
 
 def _build_vectorized(
     samples: ParameterSamples, n_samples: int, build: BuildFunction, is_required: bool
-) -> dict[str, Any] | None:
+) -> Fields | None:
     """Build the fields of all samples by one call with arrays; None if build is not vectorized.
 
     The first and the last sample are built alone too, as arrays of one sample: the axis that grows
@@ -339,7 +333,7 @@ def _is_close(a: object, b: object) -> bool:
     return np.array_equal(x, y)
 
 
-def _build_sample(samples: ParameterSamples, i: int, build: BuildFunction) -> dict[str, Any]:
+def _build_sample(samples: ParameterSamples, i: int, build: BuildFunction) -> Fields:
     """Build the fields of sample i; errors name the sample."""
     values = {k: v[i].copy() if v.ndim > 1 else v[i] for k, v in samples.items()}
     try:
@@ -351,7 +345,7 @@ def _build_sample(samples: ParameterSamples, i: int, build: BuildFunction) -> di
         raise InputError(f"{_describe_sample(samples, i)}: {problem}") from error
 
 
-def _build_each(samples: ParameterSamples, n_samples: int, build: BuildFunction) -> dict[str, Any]:
+def _build_each(samples: ParameterSamples, n_samples: int, build: BuildFunction) -> Fields:
     """Build the fields of all samples, samples first, by one call per sample."""
     first_built = _build_sample(samples, 0, build)
     if not is_nested_sparse(first_built["transitions"]):
@@ -362,7 +356,7 @@ def _build_each(samples: ParameterSamples, n_samples: int, build: BuildFunction)
             ["use fewer samples", "return scipy sparse matrices"],
         )
     is_sparse = is_nested_sparse(first_built["transitions"])
-    stacked: dict[str, Any] = {
+    stacked: Fields = {
         name: [x] if is_sparse and name == "transitions" else np.empty((n_samples, *x.shape))
         for name, x in first_built.items()
         if name in PER_SAMPLE_FIELDS
@@ -389,7 +383,7 @@ def _share_index_arrays(matrices: Any, first_matrices: Any) -> Any:
     return matrices
 
 
-def _arrange_fields(built: dict[str, Any]) -> dict[str, Any]:
+def _arrange_fields(built: Fields) -> Fields:
     """Arrange fields with samples first as MMDP takes them: time first, next_rewards by name."""
     if _are_next_rewards(
         _get_shape(built.get("rewards"))[1:], _get_shape(built["transitions"])[1:]
@@ -429,7 +423,7 @@ def _get_shape(values: Any) -> tuple[int, ...]:
 
 
 def _check_same_fields(
-    first_built: dict[str, Any], built: dict[str, Any], samples: ParameterSamples, i: int
+    first_built: Fields, built: Fields, samples: ParameterSamples, i: int
 ) -> None:
     """Refuse a sample whose fields, shapes or shared values differ from those of sample 0."""
     if set(built) != set(first_built):

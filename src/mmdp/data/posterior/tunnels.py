@@ -12,7 +12,7 @@ from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.core.transitions import Array, SparseTransitions
 from mmdp.core.validate import match_ids
-from mmdp.data.io.labels import IntArray
+from mmdp.data.schema import IntArray
 
 
 def expand_tunnels(make_model: Callable[[int], MMDP], tunnels: Mapping[Any, int]) -> MMDP:
