@@ -10,42 +10,58 @@ from mmdp.core.errors import MemoryLimitError, Remedy
 from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.transitions import MAX_DENSE_BYTES
 from mmdp.data.posterior.log import TransitionLog
-from mmdp.data.schema import IntArray
+from mmdp.data.schema import ColumnLabels, IntArray, TableSource
 
 
 class TransitionCounts(NamedTuple):
-    """Counts of the transitions (s A + a) S + s' that occur, sorted, and of pairs (S A,)."""
+    """Counts of the transitions (s A + a) S + s' that occur, sorted, and of pairs (S A,).
 
-    n_states: int
-    n_actions: int
+    With the states and actions of their log, its source, and the states that end episodes.
+    """
+
+    states: ColumnLabels
+    actions: ColumnLabels
     keys: IntArray
     counts: IntArray
     pair_counts: IntArray
+    terminal_states: IntArray
+    source: TableSource
 
     @property
-    def n_cells(self) -> int:
-        """Number of triples (s, a, s')."""
-        return self.n_states * self.n_actions * self.n_states
+    def n_states(self) -> int:
+        """Number of states."""
+        return self.states.size
+
+    @property
+    def n_actions(self) -> int:
+        """Number of actions."""
+        return self.actions.size
 
     @classmethod
     def from_log(cls, log: TransitionLog) -> TransitionCounts:
         """Count the transitions of a log."""
-        n_states, n_actions = log.states.size, log.actions.size
+        n_states, n_pairs = log.states.size, log.states.size * log.actions.size
         _check_n_pairs(log)
-        row_ids = log.state * n_actions + log.action
-        pair_counts = _count_occurrences(row_ids, log, n_states * n_actions)
-        row_ids = row_ids * n_states + log.next_state
-        if n_states * n_actions * n_states <= max(2 * len(log), 100_000):
-            count_table = _count_occurrences(row_ids, log, n_states * n_actions * n_states)
+        pair_ids = log.state * log.actions.size + log.action
+        pair_counts = _count_occurrences(pair_ids, log, n_pairs)
+        ids = pair_ids * n_states + log.next_state
+        if n_pairs * n_states <= max(2 * len(log), 100_000):
+            count_table = _count_occurrences(ids, log, n_pairs * n_states)
             keys = np.flatnonzero(count_table)
-            return cls(n_states, n_actions, keys, count_table[keys], pair_counts)
-        if log.counts is None:
-            keys, counts = np.unique(row_ids, return_counts=True)
-            return cls(n_states, n_actions, keys, counts, pair_counts)
-        keys, inverse = np.unique(row_ids, return_inverse=True)
+            counts = count_table[keys]
+        elif log.counts is None:
+            keys, counts = np.unique(ids, return_counts=True)
+        else:
+            keys, inverse = np.unique(ids, return_inverse=True)
+            counts = _count_occurrences(inverse, log, len(keys))
         return cls(
-            n_states, n_actions, keys, _count_occurrences(inverse, log, len(keys)), pair_counts
+            log.states, log.actions, keys, counts, pair_counts, log.terminal_states, log.source
         )
+
+    def describe_pair(self, pair: int) -> str:
+        """Format the state and action of a pair s A + a."""
+        s, a = divmod(pair, self.n_actions)
+        return f"state {self.states.format_id(s)}, action {self.actions.format_id(a)}"
 
 
 def _count_occurrences(ids: IntArray, log: TransitionLog, size: int) -> IntArray:
@@ -65,14 +81,12 @@ def _check_n_pairs(log: TransitionLog) -> None:
         )
 
 
-def check_fit_size(
-    n_entries: int, data: TransitionCounts, n_models: int, log: TransitionLog
-) -> None:
+def check_fit_size(n_entries: int, data: TransitionCounts, n_models: int) -> None:
     """Refuse models that would exceed the memory limit."""
     n_bytes = 8 * n_models * (n_entries + data.n_states * data.n_actions)
     if n_bytes > MAX_DENSE_BYTES:
         raise MemoryLimitError(
-            f"{log.source.location}: {n_entries:,} possible transitions ("
+            f"{data.source.location}: {n_entries:,} possible transitions ("
             f"{pluralize(data.n_states, 'state')}, {pluralize(data.n_actions, 'action')}) in "
             f"{pluralize(n_models, 'model')} would take {format_bytes(n_bytes)}",
             [

@@ -16,8 +16,7 @@ from mmdp.core.transitions import Array, as_float_array
 from mmdp.core.validate import align_to_labels
 from mmdp.data.domains._common import check_choice
 from mmdp.data.posterior.counts import TransitionCounts, check_fit_size
-from mmdp.data.posterior.log import TransitionLog
-from mmdp.data.schema import IntArray, Mask
+from mmdp.data.schema import Fields, IntArray, Mask
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 UnseenRule = Literal["prior", "error", "absorb", "forbid"]
@@ -29,15 +28,21 @@ JEFFREYS_COUNT = 0.5  # the pseudo-count of Jeffreys' prior
 class DirichletRows(NamedTuple):
     """Dirichlet parameters alpha + n on sorted keys, and masks (S A,) of the pairs.
 
-    Pairs in ``is_absorbing`` stay in their state and earn 0.
+    ``shape`` is (S, A). Pairs in ``is_absorbing`` stay in their state and earn 0.
     """
 
+    shape: tuple[int, int]
     keys: IntArray
     alpha: Array
     allowed: Mask
     is_absorbing: Mask
     unseen_rows: IntArray
     prior_totals: Array
+
+    @property
+    def pair_ids(self) -> IntArray:
+        """Pair s A + a of each key."""
+        return self.keys // self.shape[0]
 
 
 @check_arguments
@@ -95,44 +100,45 @@ class Prior:
         if not (np.isfinite(self.concentration) and self.concentration > 0):
             raise InputError(f"concentration must be a positive number, not {self.concentration!r}")
 
-    def to_dict(self, log: TransitionLog) -> dict[str, Any]:
+    def to_dict(self, data: TransitionCounts) -> Fields:
         """Convert to a dict of fields, states as ids; None in place of arrays with labels."""
         values = {
             name: x if isinstance(x, (str, int, float, np.ndarray)) else None
             for name, x in vars(self).items()
         }
-        absorbing_ids = [log.states.get_id(x) for x in self.absorbing]
-        return values | {"absorbing": sorted({*absorbing_ids, *log.terminal_states.tolist()})}
+        return values | {"absorbing": self._find_absorbing(data)}
 
-    def make_rows(self, data: TransitionCounts, log: TransitionLog) -> DirichletRows:
+    def _find_absorbing(self, data: TransitionCounts) -> list[int]:
+        """Find the ids of the states that end an episode."""
+        return sorted({*data.states.get_ids(self.absorbing), *data.terminal_states.tolist()})
+
+    def make_rows(self, data: TransitionCounts) -> DirichletRows:
         """Make the Dirichlet parameters of every row from the counts of the log."""
         n_actions, n_rows = data.n_actions, data.n_states * data.n_actions
-        is_absorbing, allowed, unseen_rows = self._classify_rows(data, log)
-        keys, alpha = self._make_prior_counts(data, log, allowed & ~is_absorbing)
+        is_absorbing, allowed, unseen_rows = self._classify_rows(data)
+        keys, alpha = self._make_prior_counts(data, allowed & ~is_absorbing)
         alpha = alpha * self.concentration
         prior_totals = np.bincount(keys // data.n_states, alpha, n_rows).astype(np.float64)
-        _check_supported(keys, data, log, ~is_absorbing)
+        _check_supported(keys, data, ~is_absorbing)
         empty_rows = np.flatnonzero(allowed & ~is_absorbing & (prior_totals == 0))
         if len(empty_rows):
-            _fail_empty(int(empty_rows[0]), data, log, len(empty_rows))
+            _fail_empty(empty_rows, data)
         is_seen = ~is_absorbing[data.keys // data.n_states]
         alpha[np.searchsorted(keys, data.keys[is_seen])] += data.counts[is_seen]
         absorbing_rows = np.flatnonzero(is_absorbing)
         keys = np.concatenate([keys, absorbing_rows * data.n_states + absorbing_rows // n_actions])
         alpha = np.concatenate([alpha, np.ones(len(absorbing_rows))])
         order = np.argsort(keys, kind="stable")
+        shape = (data.n_states, n_actions)
         return DirichletRows(
-            keys[order], alpha[order], allowed, is_absorbing, unseen_rows, prior_totals
+            shape, keys[order], alpha[order], allowed, is_absorbing, unseen_rows, prior_totals
         )
 
-    def _classify_rows(
-        self, data: TransitionCounts, log: TransitionLog
-    ) -> tuple[Mask, Mask, IntArray]:
+    def _classify_rows(self, data: TransitionCounts) -> tuple[Mask, Mask, IntArray]:
         """Find the absorbing rows and the allowed rows (S A,), and the ids of unseen rows."""
         n_actions = data.n_actions
         is_terminal = np.zeros(data.n_states, dtype=bool)
-        is_terminal[[log.states.get_id(x) for x in self.absorbing]] = True
-        is_terminal[log.terminal_states] = True
+        is_terminal[self._find_absorbing(data)] = True
         is_absorbing = np.repeat(is_terminal, n_actions)
         unseen_rows = np.flatnonzero((data.pair_counts == 0) & ~is_absorbing)
         allowed = np.ones(len(is_absorbing), dtype=bool)
@@ -145,15 +151,15 @@ class Prior:
             allowed[unseen_rows] = ~is_left[unseen_rows]
             is_absorbing[unseen_rows] = ~is_left[unseen_rows]
         elif self.unseen == "error" and len(unseen_rows):
-            _fail_unseen(unseen_rows, data, log)
+            _fail_unseen(unseen_rows, data)
         return is_absorbing, allowed, unseen_rows
 
     def _make_prior_counts(
-        self, data: TransitionCounts, log: TransitionLog, is_sampled: Mask
+        self, data: TransitionCounts, is_sampled: Mask
     ) -> tuple[IntArray, Array]:
         """Make the keys of the sampled rows, with pseudo-counts before scaling."""
         shape = (data.n_states, data.n_actions, data.n_states)
-        states: Sequence[object] = log.states.labels or range(log.states.size)
+        states = data.states.axis_labels
         is_pooled = isinstance(self.pseudo_counts, str) and self.pseudo_counts == "pooled"
         if not isinstance(self.support, str):
             mask = _broadcast_prior(self.support, shape, "support", np.bool_, states)
@@ -161,10 +167,10 @@ class Prior:
         elif self.support == "seen":
             keys = data.keys[is_sampled[data.keys // data.n_states]]
         elif is_pooled:
-            return _make_pooled_counts(data, log, is_sampled)
+            return _make_pooled_counts(data, is_sampled)
         else:
             if isinstance(self.pseudo_counts, str):
-                check_fit_size(data.n_states * int(is_sampled.sum()), data, 1, log)
+                check_fit_size(data.n_states * int(is_sampled.sum()), data, 1)
             rows = np.flatnonzero(is_sampled)
             keys = (rows[:, None] * data.n_states + np.arange(data.n_states)).reshape(-1)
         if isinstance(self.pseudo_counts, str):
@@ -176,9 +182,7 @@ class Prior:
         return keys[alpha > 0], alpha[alpha > 0]
 
 
-def _make_pooled_counts(
-    data: TransitionCounts, log: TransitionLog, is_sampled: Mask
-) -> tuple[IntArray, Array]:
+def _make_pooled_counts(data: TransitionCounts, is_sampled: Mask) -> tuple[IntArray, Array]:
     """Make the keys of the sampled rows with half an observation of each next state of the state.
 
     With fewer than two next states of a state, another half is spread over all states.
@@ -189,7 +193,7 @@ def _make_pooled_counts(
         np.bincount(seen_moves // n, minlength=n),
         is_sampled.reshape(n, -1).sum(axis=1),
     )
-    check_fit_size(int((np.where(n_next < 2, n, n_next) * n_sampled).sum()), data, 1, log)
+    check_fit_size(int((np.where(n_next < 2, n, n_next) * n_sampled).sum()), data, 1)
     sparse_states = np.flatnonzero((n_next < 2) & (n_sampled > 0))
     spread_moves = (sparse_states[:, None] * n + np.arange(n)).reshape(-1)
     moves = np.union1d(seen_moves, spread_moves)
@@ -232,17 +236,11 @@ def _broadcast_prior(
         ) from None
 
 
-def _describe_row(row: int, data: TransitionCounts, log: TransitionLog) -> str:
-    """Format the state and action of a row."""
-    state, action = divmod(row, data.n_actions)
-    return f"state {log.states.format_id(state)}, action {log.actions.format_id(action)}"
-
-
-def _fail_unseen(unseen_rows: IntArray, data: TransitionCounts, log: TransitionLog) -> NoReturn:
+def _fail_unseen(unseen_rows: IntArray, data: TransitionCounts) -> NoReturn:
     """Raise the error of state-action pairs that are not in the log."""
-    examples = "; ".join(_describe_row(int(row), data, log) for row in unseen_rows[:3])
+    examples = "; ".join(data.describe_pair(int(row)) for row in unseen_rows[:3])
     ellipsis = " ..." if len(unseen_rows) > 3 else ""
-    log.source.fail(
+    data.source.fail(
         f"{pluralize(len(unseen_rows), 'state-action pair')} never seen ({examples}{ellipsis})",
         remedies=[
             Remedy("unseen", "prior", "absorb", "forbid", verb="choose"),
@@ -251,11 +249,11 @@ def _fail_unseen(unseen_rows: IntArray, data: TransitionCounts, log: TransitionL
     )
 
 
-def _fail_empty(row: int, data: TransitionCounts, log: TransitionLog, n_rows: int) -> NoReturn:
-    """Raise the error of a row without possible next states."""
-    log.source.fail(
-        f"no next state is possible for {_describe_row(row, data, log)}, which the log lacks "
-        f"({pluralize(n_rows, 'pair')} like it)",
+def _fail_empty(rows: IntArray, data: TransitionCounts) -> NoReturn:
+    """Raise the error of rows without possible next states."""
+    data.source.fail(
+        f"no next state is possible for {data.describe_pair(int(rows[0]))}, which the log lacks "
+        f"({pluralize(len(rows), 'pair')} like it)",
         remedies=[
             Remedy("support", verb="widen"),
             Remedy("prior", verb="widen"),
@@ -264,17 +262,15 @@ def _fail_empty(row: int, data: TransitionCounts, log: TransitionLog, n_rows: in
     )
 
 
-def _check_supported(
-    keys: IntArray, data: TransitionCounts, log: TransitionLog, is_sampled: Mask
-) -> None:
+def _check_supported(keys: IntArray, data: TransitionCounts, is_sampled: Mask) -> None:
     """Refuse a log with a transition that the prior or the support rules out."""
     seen_keys = data.keys[is_sampled[data.keys // data.n_states]]
     is_outside = ~np.isin(seen_keys, keys, assume_unique=True)
     if is_outside.any():
-        row, next_state = divmod(int(seen_keys[np.argmax(is_outside)]), data.n_states)
-        log.source.fail(
-            f"the log has {_describe_row(row, data, log)} leading to "
-            f"{log.states.format_id(next_state)}, which support= or the prior rules out "
+        pair, next_state = divmod(int(seen_keys[np.argmax(is_outside)]), data.n_states)
+        data.source.fail(
+            f"the log has {data.describe_pair(pair)} leading to "
+            f"{data.states.format_id(next_state)}, which support= or the prior rules out "
             f"({pluralize(int(is_outside.sum()), 'transition')} like it); allow it or correct the "
             "log"
         )
