@@ -76,7 +76,9 @@ class TableSource:
             row = int(np.argmax(is_bad))
             self.fail(problem if isinstance(problem, str) else problem(row), row, remedies)
 
-    def check_unique(self, keys: IntArray | pd.Series, subject: str | Callable[[int], str]) -> None:
+    def check_unique(
+        self, keys: IntArray | pd.Series, subject: str | Callable[[int], str], hint: str = ""
+    ) -> None:
         """Refuse keys (rows,) that occur twice."""
         self.fail_where(
             pd.Series(keys).duplicated(),

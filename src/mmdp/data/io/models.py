@@ -142,10 +142,8 @@ def load(
     elif suffix == ".npz":
         model = load_npz(file)
     elif suffix in POMDP_LOADERS:
-        model, overrides = (
-            POMDP_LOADERS[suffix](file, options).to_mmdp(overrides, TableSource(file), options),
-            {},
-        )
+        model = POMDP_LOADERS[suffix](file, options).to_mmdp(overrides, TableSource(file), options)
+        overrides = {}
     else:
         model, overrides = _load_table(file, options, overrides, sidecars), {}
         model = model.with_evidence(read_evidence(file.parent, model) if sidecars else None)
@@ -167,10 +165,8 @@ def _load_table(
         table, extra_fields = read_memdp_table(file, options.layout)
     else:
         frame, stored_metadata = load_parquet(file)
-        table, metadata = (
-            frame_to_table(frame, TableSource(file), options),
-            stored_metadata or metadata,
-        )
+        table = frame_to_table(frame, TableSource(file), options)
+        metadata = stored_metadata or metadata
     fields, sizes = metadata or read_parameters(file, options)
     encoded = encode_transitions(table, options, fields, sizes)
     if metadata is None:

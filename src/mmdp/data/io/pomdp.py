@@ -332,10 +332,8 @@ def _make_forked_switching(
 ) -> HiddenModel:
     """Make switching models with one more model, the last, that holds in the first state only."""
     p, r, chain = tables
-    joint, fork_r = (
-        _split_row_by_model(file.p[:, fork], members),
-        _split_row_by_model(file.r[:, fork], members),
-    )
+    joint = _split_row_by_model(file.p[:, fork], members)
+    fork_r = _split_row_by_model(file.r[:, fork], members)
     model_probs, fork_p = joint[:, 0].sum(axis=1), joint.sum(axis=0)  # (M,), (A, S')
     if not np.allclose(joint, model_probs[:, None, None] * fork_p, rtol=0, atol=PROB_TOLERANCE):
         fail_unsupported_switching(reason)

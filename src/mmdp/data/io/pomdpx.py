@@ -220,10 +220,8 @@ class _PomdpxFile:
         if role != "state":
             name = self._parse_name(node, "vname")
             return Variable(role, name, name, values, False)
-        previous_name, next_name = (
-            self._parse_name(node, "vnamePrev"),
-            self._parse_name(node, "vnameCurr"),
-        )
+        previous_name = self._parse_name(node, "vnamePrev")
+        next_name = self._parse_name(node, "vnameCurr")
         if previous_name == next_name:
             self.fail(node, f"vnamePrev and vnameCurr are both {previous_name!r}; they must differ")
         fully_observed = node.get("fullyObs", "false").strip().lower()

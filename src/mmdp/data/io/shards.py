@@ -27,10 +27,17 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import pluralize
 from mmdp.core.transitions import SparseTransitions
 from mmdp.core.validate import check_int, check_not_sharded
-from mmdp.data.io.npz import MODEL_FORMAT, model_from_arrays, model_to_arrays, open_npz, save_npz
+from mmdp.data.io.npz import (
+    MODEL_FORMAT,
+    ArrayMapping,
+    model_from_arrays,
+    model_to_arrays,
+    open_npz,
+    save_npz,
+)
 from mmdp.data.io.parquet import read_parquet, save_parquet
 from mmdp.data.io.writing import PathLike, write_all_atomic
-from mmdp.data.schema import TableSource
+from mmdp.data.schema import AnyArray, Fields, TableSource
 
 LARGE_ARRAYS = ("p", "r", "terminal", "next_rewards")  # the arrays by model, models last
 SHARED_FIELDS = (
@@ -42,7 +49,6 @@ SHARED_FIELDS = (
     "states",
     "actions",
 )
-ArrayMapping = Mapping[str, Any]
 TableReader = Callable[[Path], MMDP]
 
 
@@ -78,10 +84,8 @@ def save_shards(model: MMDP, folder: PathLike, n_shards: int, *, suffix: str = "
 
     def write_shard(i: int, path: Path) -> None:
         local_models = Shard(i, n_shards, model.n_models).local_models
-        shard_model, total_weight = (
-            model.subset(local_models),
-            float(model.weights[local_models].sum()),
-        )
+        shard_model = model.subset(local_models)
+        total_weight = float(model.weights[local_models].sum())
         if suffix == ".npz":
             save_npz(shard_model, path, total_weight=total_weight)
         else:
@@ -133,21 +137,17 @@ class _ShardArrays:
         indices: npt.NDArray[np.int32],
         has_next_rewards: bool,
     ) -> None:
-        self.local_models, self.indptr, self.indices, self.has_next_rewards = (
-            local_models,
-            indptr,
-            indices,
-            has_next_rewards,
-        )
-        self.arrays: dict[str, npt.NDArray[Any]] = {}
+        self.local_models = local_models
+        self.indptr = indptr
+        self.indices = indices
+        self.has_next_rewards = has_next_rewards
+        self.arrays: dict[str, AnyArray] = {}
 
     def add_file(self, file_arrays: ArrayMapping, header: ArrayMapping, first_model: int) -> None:
         """Add the local models of a file, whose first model has the id ``first_model``."""
         n_models = len(header["weights"])
-        low, high = (
-            max(self.local_models.start, first_model),
-            min(self.local_models.stop, first_model + n_models),
-        )
+        low = max(self.local_models.start, first_model)
+        high = min(self.local_models.stop, first_model + n_models)
         source_models, target_models = (
             slice(low - x, high - x) for x in (first_model, self.local_models.start)
         )
@@ -172,9 +172,7 @@ class _ShardArrays:
             else:
                 target[..., target_models] = values[..., source_models]
 
-    def _get_target(
-        self, name: str, values: npt.NDArray[Any], is_on_pattern: bool
-    ) -> npt.NDArray[Any]:
+    def _get_target(self, name: str, values: AnyArray, is_on_pattern: bool) -> AnyArray:
         """Get the array of a name, allocated at the first call."""
         if name not in self.arrays:
             n_models = self.local_models.stop - self.local_models.start
@@ -192,7 +190,7 @@ class _ShardArrays:
         return self.arrays[name]
 
 
-def _get_next_rewards(file_arrays: ArrayMapping, header: ArrayMapping) -> npt.NDArray[Any]:
+def _get_next_rewards(file_arrays: ArrayMapping, header: ArrayMapping) -> AnyArray:
     """Get the rewards by next state of a file, expanded from rewards by pair if needed."""
     if header["has_next_rewards"]:
         return file_arrays["next_rewards"]
@@ -200,7 +198,7 @@ def _get_next_rewards(file_arrays: ArrayMapping, header: ArrayMapping) -> npt.ND
     return np.repeat(r.reshape(len(r), -1, r.shape[-1]), np.diff(header["indptr"]), axis=1)
 
 
-def _make_pattern(header: ArrayMapping, **replacements: npt.NDArray[Any]) -> SparseTransitions:
+def _make_pattern(header: ArrayMapping, **replacements: AnyArray) -> SparseTransitions:
     """Make the sparsity pattern of a file, or another of its shape, without values."""
     fields = {**header, **replacements}
     shape = (len(fields["weights"]), *fields["allowed"].shape)
@@ -228,7 +226,7 @@ def _union_patterns(
     return union.indptr, union.indices
 
 
-def _concatenate_fields(headers: Sequence[ArrayMapping]) -> dict[str, Any]:
+def _concatenate_fields(headers: Sequence[ArrayMapping]) -> Fields:
     """Concatenate the fields by model, and whether the pattern is dense."""
     fields = {
         name: np.concatenate([header[name] for header in headers])
@@ -240,7 +238,7 @@ def _concatenate_fields(headers: Sequence[ArrayMapping]) -> dict[str, Any]:
     return {**fields, "is_dense": all(bool(header["is_dense"]) for header in headers)}
 
 
-def _concatenate_initial(headers: Sequence[ArrayMapping], local_models: slice) -> npt.NDArray[Any]:
+def _concatenate_initial(headers: Sequence[ArrayMapping], local_models: slice) -> AnyArray:
     """Join initial distributions: (S,), or (M, S) of the local models if files differ."""
     first_initial = headers[0]["initial"]
     if first_initial.ndim == 1 and all(

@@ -421,9 +421,10 @@ def _check_size(encoded: EncodedTransitions, source: TableSource) -> None:
 def _compute_row_keys(columns: TableColumns, shape: ModelShape) -> IntArray:
     """Compute ((t S + s) A + a) M + m of every entry, its index in the reward array."""
     n_models, n_states, n_actions = shape
-    keys = columns["state"] * n_actions
+    keys = columns["state"].astype(np.int64)
+    keys *= n_actions
     if "time" in columns:
-        keys += columns["time"] * (n_states * n_actions)
+        keys += columns["time"].astype(np.int64) * (n_states * n_actions)
     keys += columns["action"]
     keys *= n_models
     keys += columns["model"]
@@ -514,11 +515,9 @@ def model_to_columns(model: MMDP) -> TableColumns:
     Entries of probability 0 appear only if they are needed: for a reward by next state, or for an
     action that is allowed although no model (or not this one) has transitions for it.
     """
-    problem, next_rewards, rows = (
-        model.problem,
-        model.pattern_rewards,
-        model.problem.get_entry_rows(),
-    )
+    problem = model.problem
+    next_rewards = model.pattern_rewards
+    rows = model.problem.get_entry_rows()
     is_kept = problem.p != 0
     if next_rewards is not None:
         is_kept = (is_kept | (next_rewards != 0)) & problem.allowed.reshape(-1)[rows][:, None]
@@ -565,11 +564,7 @@ def convert_storage(model: MMDP, storage: StorageOption, source: TableSource) ->
     """Convert a model to dense or sparse storage."""
     if storage in ("auto", model.storage):
         return model
-    columns = {
-        name: values.astype(np.int64) if values.dtype.kind == "i" else values
-        for name, values in model_to_columns(model).items()
-    }
     sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
     axes = {axis: ColumnLabels(axis, size) for axis, size in sizes.items()}
-    encoded = EncodedTransitions(columns, axes, model.horizon)
+    encoded = EncodedTransitions(model_to_columns(model), axes, model.horizon)
     return build_model(encoded, model.to_kwargs(), source, LoadOptions(storage=storage))

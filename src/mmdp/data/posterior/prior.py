@@ -189,10 +189,8 @@ def _make_pooled_counts(data: TransitionCounts, is_sampled: Mask) -> tuple[IntAr
     """
     n, actions = data.n_states, np.arange(data.n_actions)
     seen_moves = np.unique(data.keys // (n * data.n_actions) * n + data.keys % n)  # s S + s'
-    n_next, n_sampled = (
-        np.bincount(seen_moves // n, minlength=n),
-        is_sampled.reshape(n, -1).sum(axis=1),
-    )
+    n_next = np.bincount(seen_moves // n, minlength=n)
+    n_sampled = is_sampled.reshape(n, -1).sum(axis=1)
     check_fit_size(int((np.where(n_next < 2, n, n_next) * n_sampled).sum()), data, 1)
     sparse_states = np.flatnonzero((n_next < 2) & (n_sampled > 0))
     spread_moves = (sparse_states[:, None] * n + np.arange(n)).reshape(-1)

@@ -97,11 +97,9 @@ def filter_weights(model: MMDP, steps: LoggedSteps) -> FilterResult:
             f"{steps.source.location}: {switching_reason}", ["update with one episode at a time"]
         )
     weights = problem.weights / problem.weights.sum()
-    weights_by_time, started_episodes, current_time = (
-        [weights],
-        set(),
-        _get_start_time(model, steps),
-    )
+    weights_by_time = [weights]
+    started_episodes = set()
+    current_time = _get_start_time(model, steps)
     likelihoods, probabilities = _compute_likelihoods(model, steps), np.empty(len(steps.time))
     for i, time in enumerate(steps.time.tolist()):
         weights = problem.push_models(weights, time - current_time)
@@ -146,10 +144,8 @@ def _compute_likelihoods(model: MMDP, steps: LoggedSteps) -> Array:
     """Compute the probability (n, M) of each step in each model."""
     problem = model.problem
     times = steps.time if model.horizon else np.zeros_like(steps.time)
-    likelihoods, rows = (
-        np.empty((len(times), problem.n_models)),
-        steps.state * problem.n_actions + steps.action,
-    )
+    likelihoods = np.empty((len(times), problem.n_models))
+    rows = steps.state * problem.n_actions + steps.action
     for t in np.unique(times):
         is_time = times == t
         likelihoods[is_time] = problem.storage.make_sampler().likelihood(
