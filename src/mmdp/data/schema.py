@@ -84,7 +84,7 @@ class TableSource:
             pd.Series(keys).duplicated(),
             lambda i: (
                 f"{subject if isinstance(subject, str) else subject(i)} is given twice; "
-                "keep one row"
+                f"keep one row{hint}"
             ),
         )
 

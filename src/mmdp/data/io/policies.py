@@ -561,5 +561,7 @@ def _check_complete(
         name = model.state_labels[s0] if model is not None else s0
         source.fail(f"no action for time {t0}, state {name!r}; give every state at every time")
     source.check_unique(
-        (time * n_states + s) * n_actions + a, lambda i: f"time {time[i]}, state {s[i]}"
+        (time * n_states + s) * n_actions + a,
+        lambda i: f"time {time[i]}, state {s[i]}",
+        " (or add a probability column for a randomized policy)",
     )

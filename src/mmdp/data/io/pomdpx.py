@@ -42,6 +42,12 @@ XmlElement = ElementTree.Element
 LINE_ATTRIBUTE = "line of the file"  # not a possible attribute of a file
 MAX_VALUES = 1_000_000
 MAX_AXES = 32  # of an array
+ALLOWED_PARENTS = {  # roles of the variables that the functions of a section may depend on
+    "InitialStateBelief": ("state",),
+    "StateTransitionFunction": ("action", "state", "next_state"),
+    "ObsFunction": ("action", "next_state"),
+    "RewardFunction": ("action", "state", "next_state", "observation"),
+}
 VARIABLE_ROLES = {"StateVar": "state", "ActionVar": "action", "ObsVar": "observation"}
 
 
@@ -337,17 +343,11 @@ class _PomdpxFile:
 
     def _find_allowed_parents(self, section: str) -> dict[str, Variable]:
         """Find the variables that a function of a section may depend on, by name."""
-        states = self.select_variables("state")
-        current_states, next_states = {x.name: x for x in states}, {x.next_name: x for x in states}
-        actions, observations = (
-            {x.name: x for x in self.select_variables(role)} for role in ("action", "observation")
-        )
-        return {
-            "InitialStateBelief": current_states,
-            "StateTransitionFunction": actions | current_states | next_states,
-            "ObsFunction": actions | next_states,
-            "RewardFunction": actions | current_states | next_states | observations,
-        }[section]
+        roles = ALLOWED_PARENTS[section]
+        parents = {x.name: x for x in self.variables if x.role in roles}
+        if "next_state" in roles:
+            parents |= {x.next_name: x for x in self.select_variables("state")}
+        return parents
 
     def _apply_entry(
         self,

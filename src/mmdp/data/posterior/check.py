@@ -13,9 +13,8 @@ from mmdp.core.policies.planner import Planner
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
 from mmdp.data.domains._common import spawn_generators
-from mmdp.data.posterior.counts import TransitionCounts
 from mmdp.data.posterior.dirichlet import ModelBatch, sample_models
-from mmdp.data.posterior.prior import DirichletRows, Prior
+from mmdp.data.posterior.prior import DirichletRows, Prior, TransitionCounts
 from mmdp.data.posterior.rewards import RewardPosterior
 from mmdp.data.schema import ColumnLabels, Fields, IntArray, TableSource
 

@@ -31,9 +31,14 @@ from mmdp.core.validate import check_int
 from mmdp.data.domains._common import spawn_generators
 from mmdp.data.io.folders import TABLE_FILES, is_read_with, replace_folder
 from mmdp.data.io.writing import Writer, check_writable, format_csv
-from mmdp.data.posterior.counts import TransitionCounts, check_fit_size
 from mmdp.data.posterior.log import read_log
-from mmdp.data.posterior.prior import DirichletRows, Prior, UnseenRule
+from mmdp.data.posterior.prior import (
+    DirichletRows,
+    Prior,
+    TransitionCounts,
+    UnseenRule,
+    check_fit_size,
+)
 from mmdp.data.posterior.rewards import RewardPosterior, RewardSpec
 from mmdp.data.schema import Fields, IntArray
 

@@ -20,9 +20,8 @@ from mmdp.core.validate import align_to_labels
 from mmdp.data.io.parquet import read_table
 from mmdp.data.io.reading import as_frame
 from mmdp.data.io.writing import PathLike
-from mmdp.data.posterior.counts import TransitionCounts
 from mmdp.data.posterior.log import TransitionLog
-from mmdp.data.posterior.prior import DirichletRows
+from mmdp.data.posterior.prior import DirichletRows, TransitionCounts
 from mmdp.data.schema import IntArray, Mask, Table, TableSource, assign_roles
 
 RewardFunction = Callable[[str | int, str | int, str | int], float]
