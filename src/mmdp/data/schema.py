@@ -29,6 +29,7 @@ Fields = dict[str, Any]  # arguments by name
 IntArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Labels = tuple[str, ...]
+ValuesByLabel = npt.ArrayLike | Mapping[Any, float]  # in order, or by label
 PAPER_COLUMNS = {
     "idstatefrom": "state",
     "idaction": "action",
@@ -443,6 +444,14 @@ class Table:
     def parse_ids(self, role: str) -> IntArray:
         """Parse a column as ids, whole numbers from 0."""
         return parse_ids(self.parse_floats(role), role, self.source)
+
+    def sort_rows(self, ids: IntArray, size: int, axis: str, value: str = "row") -> IntArray:
+        """Find the order of rows by id; refuse ids that are given twice or left out."""
+        self.source.check_unique(ids, f"this {axis}")
+        missing_ids = {*range(size)} - {*ids.tolist()}
+        if missing_ids:
+            self.source.fail(f"no {value} for {axis} {min(missing_ids)}; give one for each")
+        return np.argsort(ids)
 
     def find_cells(
         self, axes: Mapping[str, ColumnLabels], subject: str

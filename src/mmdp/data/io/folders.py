@@ -12,7 +12,7 @@ import pandas as pd
 
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.model import MMDP, Evidence
-from mmdp.core.text import did_you_mean, pluralize
+from mmdp.core.text import did_you_mean
 from mmdp.core.transitions import Array
 from mmdp.core.validate import parse_distribution
 from mmdp.data.io.reading import read_csv, read_header
@@ -160,26 +160,20 @@ def _read_labels(file: Path, encoded: EncodedTransitions, options: LoadOptions) 
         ~kind.isin([*AXIS_ROLES]),
         lambda i: f"kind is {kind.iloc[i]!r}; it must be state, action or model",
     )
-    ids = np.zeros(len(table), dtype=np.int64)
-    for axis, labels in encoded.axes.items():
-        ids[kind == axis] = labels.find_ids(table["id"][kind == axis])
     if file.stem == "test" and source.location == file.with_name("labels.csv"):
         kind = kind.replace("model", "")  # those name the models of training.csv
-    source.fail_where(
-        (ids < 0) & (kind != ""), lambda i: f"no {kind.iloc[i]} {table['id'].iloc[i]!r} is known"
-    )
+    ids = np.arange(len(table))
+    for axis, labels in encoded.axes.items():
+        ids[kind == axis] = labels.find_ids(table["id"][kind == axis])
+    source.fail_where(ids < 0, lambda i: f"no {kind.iloc[i]} {table['id'].iloc[i]!r} is known")
     source.check_unique(kind + ids.astype(str), lambda i: f"the label of this {kind.iloc[i]}")
     fields: Fields = {}
-    for axis, labels in encoded.axes.items():
-        axis_ids = ids[kind == axis]
-        if not len(axis_ids):
-            continue
-        if len(axis_ids) != labels.size:
-            missing_id = min({*range(labels.size)} - {*axis_ids.tolist()})
-            source.fail(f"no label for {axis} {missing_id}; label every {axis} or none")
+    for axis in [x for x in encoded.axes if (kind == x).any()]:
+        labels, rows = encoded.axes[axis], np.flatnonzero(kind == axis)
+        order = table.sort_rows(ids[rows], labels.size, axis, "label")
         if labels.labels is not None and axis not in encoded.relabeled:
             source.fail(f"labels of {axis}s are in the transitions already; give them once")
-        fields[f"{axis}s"] = table["label"][kind == axis].iloc[np.argsort(axis_ids)].tolist()
+        fields[f"{axis}s"] = table["label"].iloc[rows[order]].tolist()
     return fields
 
 
@@ -188,13 +182,8 @@ def _read_parameter_samples(file: Path, models: ColumnLabels) -> dict[str, Array
     table = _read_sidecar(file, "draws", ("model",))
     if table is None:
         return None
-    (model_ids,), _ = table.find_cells({"model": models}, "this model")
-    if len(model_ids) != models.size:
-        table.source.fail(
-            f"{pluralize(len(model_ids), 'row')} for {pluralize(models.size, 'model')}; "
-            "give one row per model"
-        )
-    order = np.argsort(model_ids)
+    model_ids = models.parse_ids(table["model"], table.source)
+    order = table.sort_rows(model_ids, models.size, "model")
     return {x.strip(): table.parse_floats(x)[order] for x in table.columns if x != "model"}
 
 
@@ -206,12 +195,8 @@ def _read_time_labels(file: Path) -> dict[str, list[str]] | None:
     names = [str(name) for name in table.columns if name != "time"]
     if len(names) != 1:
         table.source.fail("expected time and a column of labels, such as time,age")
-    times = table.parse_ids("time")
-    table.source.check_unique(times, "this time")
-    if times.max() >= len(times):
-        missing_time = min({*range(len(times))} - {*times.tolist()})
-        table.source.fail(f"no label for time {missing_time}; label every time")
-    labels = table[names[0]].iloc[np.argsort(times)].tolist()
+    order = table.sort_rows(table.parse_ids("time"), len(table), "time", "label")
+    labels = table[names[0]].iloc[order].tolist()
     return {names[0] if names[0] != "label" else "time": labels}
 
 

@@ -14,7 +14,7 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes
 from mmdp.core.transitions import MAX_DENSE_BYTES, Array
 from mmdp.data.io.tables import COLUMN_ORDER, EncodedTransitions, LoadOptions, build_model
-from mmdp.data.schema import ColumnLabels, TableSource
+from mmdp.data.schema import ColumnLabels, Fields, TableSource
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,7 @@ class HiddenModel:
     labels: Mapping[str, Sequence[str]]
     model_transitions: Array | None = None
 
-    def to_mmdp(
-        self, overrides: Mapping[str, Any], source: TableSource, options: LoadOptions
-    ) -> MMDP:
+    def to_mmdp(self, overrides: Fields, source: TableSource, options: LoadOptions) -> MMDP:
         """Convert to a checked MMDP; ``overrides`` replace fields of the file."""
         index = np.nonzero(self.p)
         cells = (*index, self.p[index], self.r[index])

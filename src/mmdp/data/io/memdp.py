@@ -24,22 +24,24 @@ from mmdp.core.kernels.distributions import PRINTED_TOLERANCE
 from mmdp.core.text import pluralize
 from mmdp.core.transitions import Array
 from mmdp.data.io.reading import check_file_type
-from mmdp.data.io.tables import MemdpLayout, parse_numbers_or_labels
-from mmdp.data.schema import Fields, Table, TableSource
+from mmdp.data.io.tables import LoadOptions, MemdpLayout, ModelTable, parse_numbers_or_labels
+from mmdp.data.schema import Table, TableSource
 
 CELL_ROLES = ("state", "action", "next_state")
 _COMPAT_REMEDY = Remedy("compat", "memdp", "reca", verb="say which with")
 
 
-def read_memdp_table(path: Path, layout: MemdpLayout) -> tuple[Table, Fields]:
+def read_memdp_table(path: Path, options: LoadOptions) -> ModelTable:
     """Read the columns of a .transitions file by role, and other fields."""
+    layout = options.layout
     table = _read_blocks(path, [(*CELL_ROLES, "probability")])
     frame = pd.DataFrame({**table.columns, "probability": table.parse_floats("probability")})
     rewards_path = path.with_suffix(".rewards")
     n_profiles = _read_n_profiles(path.with_suffix(".summary"))
     if layout == "reca" or (layout == "auto" and n_profiles is not None):
         table = Table.from_frame(frame, table.source)
-        return _read_recommender(table, rewards_path, n_profiles), {"initial": {0: 1.0}}
+        table = _read_recommender(table, rewards_path, n_profiles)
+        return ModelTable(table, {"initial": {0: 1.0}})
     if layout == "auto" and _is_first_block_mean(frame):
         table.source.fail(
             "the first block is the mean of the others; it may be a summary or an environment",
@@ -47,7 +49,7 @@ def read_memdp_table(path: Path, layout: MemdpLayout) -> tuple[Table, Fields]:
         )
     cells = {role: parse_numbers_or_labels(frame[role], table.source) for role in CELL_ROLES}
     rewards = _read_rewards(rewards_path, frame, layout) if rewards_path.is_file() else 0.0
-    return Table.from_frame(frame.assign(**cells, reward=rewards), table.source), {}
+    return ModelTable(Table.from_frame(frame.assign(**cells, reward=rewards), table.source))
 
 
 def _read_n_profiles(path: Path) -> int | None:

@@ -14,7 +14,7 @@ import numpy as np
 from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.problem import Shard, Storage
-from mmdp.core.kernels.rewards import EventRewards
+from mmdp.core.kernels.rewards import EventRewards, Rewards
 from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes
 from mmdp.core.transitions import SparseTransitions
@@ -153,10 +153,12 @@ def model_from_arrays(arrays: ArrayMapping, shard: Shard | None = None) -> MMDP:
         raise TypeError("arrays of another type")
     horizon = int(arrays["horizon"])
     allowed, terminal = arrays["allowed"], arrays.get("terminal")
+    rewards: Rewards | None = None if "reward" in arrays else np.ascontiguousarray(arrays["r"])
     transitions: SparseTransitions | ExogenousEvents
     if "next_states" in arrays:
         events: Fields = {name: arrays.get(name) for name in _EVENT_FIELDS}
         transitions = ExogenousEvents(**events)
+        rewards = transitions.make_rewards(arrays["reward"]) if rewards is None else rewards
     else:
         transitions = SparseTransitions(
             (arrays["p"].shape[2], *allowed.shape),
@@ -168,9 +170,7 @@ def model_from_arrays(arrays: ArrayMapping, shard: Shard | None = None) -> MMDP:
         )
     return MMDP.from_sparse(
         transitions,
-        transitions.make_rewards(arrays["reward"])
-        if isinstance(transitions, ExogenousEvents)
-        else np.ascontiguousarray(arrays["r"]),
+        rewards,
         next_rewards=arrays.get("next_rewards"),
         weights=arrays["weights"],
         terminal=None if terminal is None else terminal.T,

@@ -18,7 +18,7 @@ from mmdp.core.model import MMDP
 from mmdp.core.validate import ModelFields
 from mmdp.data.io.npz import MODEL_FORMAT
 from mmdp.data.io.reading import check_file_type, read_csv, read_header
-from mmdp.data.io.tables import to_frame
+from mmdp.data.io.tables import LoadOptions, ModelTable, frame_to_table, to_frame
 from mmdp.data.io.writing import describe_error
 from mmdp.data.schema import Fields, Table, TableSource
 
@@ -93,21 +93,20 @@ def _checksum(text: bytes) -> bytes:
     return b"%d" % zlib.crc32(text)
 
 
-def load_parquet(path: Path) -> tuple[pd.DataFrame, tuple[Fields, dict[str, int]] | None]:
+def read_parquet_table(path: Path, options: LoadOptions) -> ModelTable:
     """Read a table, and fields and sizes of a model if :func:`save_parquet` wrote it."""
     frame, metadata = read_parquet(path)
+    table = frame_to_table(frame, TableSource(path), options)
     if metadata is None:
-        return frame, None
-    model_metadata = (
-        metadata if isinstance(metadata, dict) and metadata.get("format") == MODEL_FORMAT else {}
-    )
-    fields, sizes = model_metadata.get("fields"), model_metadata.get("sizes")
+        return ModelTable(table)
+    is_model = isinstance(metadata, dict) and metadata.get("format") == MODEL_FORMAT
+    fields, sizes = (metadata.get(x) if is_model else None for x in ("fields", "sizes"))
     if not isinstance(fields, dict) or not isinstance(sizes, dict) or fields.keys() - FIELD_NAMES:
-        TableSource(path).fail(
+        table.source.fail(
             "its metadata is not that of a model of this version of mmdp; load policies with "
             "load_policy(), and save models again with mmdp.save"
         )
-    return frame, (fields, sizes)
+    return ModelTable(table, fields, sizes, is_complete=True)
 
 
 def save_parquet(model: MMDP, path: Path, **extra_metadata: object) -> None:

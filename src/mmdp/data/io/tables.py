@@ -40,6 +40,7 @@ from mmdp.data.schema import (
     Mask,
     Table,
     TableSource,
+    ValuesByLabel,
     assign_roles,
     encode_axis,
     encode_column,
@@ -116,6 +117,19 @@ class EncodedTransitions:
         return self.axes["model"].size, self.axes["state"].size, self.axes["action"].size
 
 
+@dataclass(frozen=True)
+class ModelTable:
+    """What an adapter reads from a file: transitions by role, and fields and sizes of the model.
+
+    If it ``is_complete``, no sidecar files are read.
+    """
+
+    table: Table
+    fields: Fields = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    is_complete: bool = False
+
+
 # ---------------------------------------------------------------------- columns to ids
 def frame_to_table(frame: pd.DataFrame, source: TableSource, options: LoadOptions) -> Table:
     """Get the known columns of a frame, by role."""
@@ -123,7 +137,7 @@ def frame_to_table(frame: pd.DataFrame, source: TableSource, options: LoadOption
     return Table({role: frame[name] for name, role in roles.items()}, source)
 
 
-def read_csv_table(path: Path, options: LoadOptions) -> Table:
+def read_csv_table(path: Path, options: LoadOptions) -> ModelTable:
     """Read the known columns of a CSV by role, as numbers if possible, else as text."""
     source, names = TableSource(path), read_header(path)
     roles = _assign_transition_roles(names, source, options)
@@ -133,7 +147,7 @@ def read_csv_table(path: Path, options: LoadOptions) -> Table:
     label_dtypes = dtypes | {name: str for name in roles if name in AXIS_BY_ROLE}
     frame = read_csv(path, names, dtypes, label_dtypes, str)
     columns = {role: parse_numbers_or_labels(frame[x], source) for x, role in roles.items()}
-    return Table(columns, source)
+    return ModelTable(Table(columns, source))
 
 
 def parse_numbers_or_labels(column: pd.Series, source: TableSource) -> pd.Series:
@@ -179,7 +193,7 @@ def _assign_transition_roles(
 
 
 def encode_transitions(
-    table: Table, options: LoadOptions, fields: Mapping[str, Any], sizes: Mapping[str, int]
+    table: Table, options: LoadOptions, fields: Fields, sizes: Mapping[str, int]
 ) -> EncodedTransitions:
     """Convert the columns of a table of transitions to ids.
 
@@ -265,8 +279,8 @@ def _parse_finite(table: Table, role: str) -> Array:
 def from_frame(
     frame: Unchecked[pd.DataFrame],
     *,
-    initial: npt.ArrayLike | Mapping[Any, float] | None = None,
-    weights: npt.ArrayLike | Mapping[Any, float] | None = None,
+    initial: ValuesByLabel | None = None,
+    weights: ValuesByLabel | None = None,
     discount: float = 1.0,
     terminal: npt.ArrayLike | None = None,
     model_transitions: npt.ArrayLike | None = None,
@@ -344,7 +358,7 @@ def to_frame(model: MMDP) -> pd.DataFrame:
         0     a       0          b          0.5     3.0
         0     b       0          b          1.0     0.0
     """
-    columns: dict[str, Any] = dict(model_to_columns(model))
+    columns: Fields = dict(model_to_columns(model))
     for axis, roles in AXIS_ROLES.items():
         if model.has_labels[axis]:
             labels = pd.Index(getattr(model, f"{axis}_labels"))
@@ -356,7 +370,7 @@ def to_frame(model: MMDP) -> pd.DataFrame:
 # ---------------------------------------------------------------------- ids to a model
 def build_model(
     encoded: EncodedTransitions,
-    fields: Mapping[str, Any],
+    fields: Fields,
     source: TableSource,
     options: LoadOptions,
 ) -> MMDP:
@@ -546,7 +560,7 @@ def model_to_columns(model: MMDP) -> TableColumns:
     return {name: _to_int32(v) if v.dtype.kind == "i" else v for name, v in columns.items()}
 
 
-def _to_int32(ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
+def _to_int32(ids: AnyArray) -> npt.NDArray[np.int32]:
     return ids.astype(np.int32, copy=False)
 
 

@@ -40,7 +40,7 @@ from mmdp.data.posterior.prior import (
     check_fit_size,
 )
 from mmdp.data.posterior.rewards import RewardPosterior, RewardSpec
-from mmdp.data.schema import Fields, IntArray
+from mmdp.data.schema import Fields, IntArray, ValuesByLabel
 
 SpecT = TypeVar("SpecT", Prior, RewardSpec)
 LOG_OPTIONS = ("columns", "states", "actions")
@@ -109,7 +109,7 @@ class FitOptions(TypedDict, total=False):
     unseen: UnseenRule
     absorbing: Iterable[object]
     reward_prior: Sequence[float] | None
-    initial: npt.ArrayLike | Mapping[Any, float] | None
+    initial: ValuesByLabel | None
     discount: float
     name: str | None
     time_labels: Any

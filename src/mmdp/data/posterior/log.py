@@ -107,7 +107,7 @@ class LoggedSteps:
 
 
 def read_log(
-    log: Any,
+    log: object,
     columns: Mapping[str, str] | None = None,
     states: ExpectedAxis = None,
     actions: ExpectedAxis = None,
@@ -150,7 +150,7 @@ def _split_terminal_states(log: TransitionLog, is_terminated: Mask) -> Transitio
     )
 
 
-def read_steps(log: Any, states: ExpectedAxis, actions: ExpectedAxis) -> LoggedSteps:
+def read_steps(log: object, states: ExpectedAxis, actions: ExpectedAxis) -> LoggedSteps:
     """Read a log with the states and actions of a model, sorted by time; ids count from 0.
 
     Times that are not whole numbers are replaced by the number of the decision.
@@ -179,7 +179,7 @@ def read_steps(log: Any, states: ExpectedAxis, actions: ExpectedAxis) -> LoggedS
 
 
 def _parse_log(
-    log: Any,
+    log: object,
     columns: Mapping[str, str] | None,
     states: ExpectedAxis,
     actions: ExpectedAxis,
@@ -282,7 +282,7 @@ def _parse_counts(table: Table) -> IntArray:
 
 
 # ---------------------------------------------------------------------- columns by role
-def _read_table(log: Any, column_names: Mapping[str, str]) -> tuple[Table, list[str]]:
+def _read_table(log: object, column_names: Mapping[str, str]) -> tuple[Table, list[str]]:
     """Read the columns of a log by role, and make notes about unused columns."""
     frame = as_frame(log)
     if isinstance(log, (str, os.PathLike)):
@@ -310,7 +310,7 @@ def _read_table(log: Any, column_names: Mapping[str, str]) -> tuple[Table, list[
     return Table({role: frame[name] for name, role in roles.items()}, source), notes
 
 
-def _make_frame(columns: Mapping[str, Any], source: TableSource) -> pd.DataFrame:
+def _make_frame(columns: Fields, source: TableSource) -> pd.DataFrame:
     """Make a table of columns, and refuse columns of different sizes."""
     try:
         return pd.DataFrame(columns)
@@ -444,9 +444,7 @@ def _find_initial_states(episode: IntArray, times: Array, state: IntArray) -> In
     return state[first_rows[first_rows >= 0]]
 
 
-def _refuse_after_end(
-    episode: IntArray, times: Array, values: Mapping[str, Any], source: TableSource
-) -> None:
+def _refuse_after_end(episode: IntArray, times: Array, values: Fields, source: TableSource) -> None:
     """Refuse rows of an episode after its end, except stays in the terminal state."""
     order = np.lexsort((times, episode))
     state, next_state = values["state"][order], values["next_state"][order]

@@ -34,7 +34,7 @@ class FilterResult(NamedTuple):
 
 
 @check_arguments
-def weights_by_step(model: MMDP, log: Any) -> Array:
+def weights_by_step(model: MMDP, log: object) -> Array:
     """Compute the model weights (n + 1, M) before the first of n logged steps, and after each.
 
     ``log`` is as for :func:`mmdp.fit`: a path, a DataFrame or a mapping of columns with ``state``,
@@ -54,7 +54,7 @@ def weights_by_step(model: MMDP, log: Any) -> Array:
 
 
 @check_arguments
-def predictive_probabilities(model: MMDP, log: Any) -> Array:
+def predictive_probabilities(model: MMDP, log: object) -> Array:
     """Compute the probability (n,) of each logged step, given the steps before it.
 
     If it is small, no model explains the step. If the initial distributions of models differ, the
@@ -70,7 +70,7 @@ def predictive_probabilities(model: MMDP, log: Any) -> Array:
     return filter_weights(model, read_model_steps(model, log)).probabilities
 
 
-def read_model_steps(model: MMDP, log: Any) -> LoggedSteps:
+def read_model_steps(model: MMDP, log: object) -> LoggedSteps:
     """Read a log of steps of this model, in the order of time."""
     states, actions = (
         labels if model.has_labels[axis] else len(labels)
