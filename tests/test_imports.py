@@ -38,6 +38,7 @@ ROOM_ORDER = (
     ("core.simulate",),
     ("core.certify", "core.checkpoint", "core.solve", "core.workers"),
     ("core.identity", "core.distributed", "core.testing"),
+    ("data.schema",),
     ("data.io", "data.domains", "data.posterior", "data.interop", "data.functions"),
     (
         "insight.draw",

@@ -595,3 +595,14 @@ def test_times_csv_says_what_is_wrong(tmp_path: Path) -> None:
             mmdp.load(tmp_path / "f")
     (tmp_path / "f" / "times.csv").write_text("time,age\n1,50\n0,40\n")  # in any order
     assert mmdp.load(tmp_path / "f").time_labels.get_labels(3) == ["40", "50", "60"]
+
+
+def test_labels_of_training_models_are_not_those_of_fewer_test_models(tmp_path: Path) -> None:
+    model = mmdp.MMDP(np.ones((3, 1, 1, 1)), [[1.0]], states=["up"], models=["a", "b", "c"])
+    mmdp.save(model, tmp_path / "f")
+    mmdp.save(model.replace(models=None).subset([0]), tmp_path / "other.csv")
+    (tmp_path / "f" / "test.csv").write_text((tmp_path / "other.csv").read_text())
+    assert mmdp.load(tmp_path / "f").model_labels == ("a", "b", "c")
+    test_model = mmdp.load(tmp_path / "f", split="test")
+    assert (test_model.n_models, test_model.has_labels["model"]) == (1, False)
+    assert test_model.state_labels == ("up",)

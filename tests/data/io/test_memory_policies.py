@@ -93,7 +93,7 @@ def test_a_table_that_was_cut_or_edited_is_refused(
 def test_an_invalid_controller_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "policy.csv"
     file.write_text("time,state,node,action\n0,0,0,0\n")
-    with pytest.raises(mmdp.InputError, match="no column 'moves'; a policy has time,state,node"):
+    with pytest.raises(mmdp.InputError, match="no column 'moves', 'start'; a policy has time"):
         mmdp.load_policy(file)
     json_path = tmp_path / "policy.json"
     mmdp.save_policy(make_policy(False), json_path)

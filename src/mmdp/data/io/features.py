@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from mmdp.core.arguments import check_arguments
-from mmdp.data.io.parquet import read_frame
-from mmdp.data.io.reading import TableSource
+from mmdp.data.io.parquet import read_table
 from mmdp.data.io.writing import PathLike
+from mmdp.data.schema import TableSource, assign_roles
 
 
 @check_arguments
@@ -27,9 +27,7 @@ def load_features(path: PathLike) -> pd.DataFrame:
         missing = "besides state" if "state" in frame else "'state'"
         source.fail(f"no column {missing}; features have state and other columns")
     state = frame["state"]
-    source.fail_where(
-        state.duplicated(), lambda i: f"state {state.iloc[i]!r} is given twice; keep one line"
-    )
+    source.check_unique(state, lambda i: f"state {state.iloc[i]!r}")
     return frame.set_index("state")
 
 
@@ -45,15 +43,14 @@ def load_groups(path: PathLike) -> dict[str, str]:
     """
     frame, source = _read_state_table(path)
     columns = ("state", "group")
-    source.check_columns(list(frame.columns), columns, columns, "groups have state,group")
+    assign_roles(frame.columns, columns, columns, source, ["groups have state,group"])
     state, group = (frame[name].str.strip() for name in columns)
-    source.fail_where(
-        state.duplicated(), lambda i: f"state {state.iloc[i]!r} is given twice; keep one group"
-    )
+    source.check_unique(state, lambda i: f"state {state.iloc[i]!r}")
     hint = "give it one (of its own if it is free)"
     source.fail_where(group == "", lambda i: f"no group for state {state.iloc[i]!r}; {hint}")
     return dict(zip(state, group, strict=True))
 
 
 def _read_state_table(path: PathLike) -> tuple[pd.DataFrame, TableSource]:
-    return read_frame(Path(path)).astype(str), TableSource(Path(path))
+    table = read_table(Path(path))
+    return pd.DataFrame(table.columns).astype(str), table.source

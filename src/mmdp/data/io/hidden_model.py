@@ -13,10 +13,8 @@ from mmdp.core.kernels.distributions import SUM_TOLERANCE, clip_rounding, normal
 from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes
 from mmdp.core.transitions import MAX_DENSE_BYTES, Array
-from mmdp.data.io.ids import EncodedTransitions
-from mmdp.data.io.options import LoadOptions
-from mmdp.data.io.reading import TableSource
-from mmdp.data.io.tables import build_model
+from mmdp.data.io.tables import COLUMN_ORDER, EncodedTransitions, LoadOptions, build_model
+from mmdp.data.schema import ColumnLabels, Fields, TableSource
 
 
 @dataclass(frozen=True)
@@ -34,23 +32,16 @@ class HiddenModel:
     labels: Mapping[str, Sequence[str]]
     model_transitions: Array | None = None
 
-    def to_mmdp(
-        self, overrides: Mapping[str, Any], source: TableSource, options: LoadOptions
-    ) -> MMDP:
+    def to_mmdp(self, overrides: Fields, source: TableSource, options: LoadOptions) -> MMDP:
         """Convert to a checked MMDP; ``overrides`` replace fields of the file."""
-        m, s, a, s_next = np.nonzero(self.p)
-        columns = {
-            "model": m,
-            "state": s,
-            "action": a,
-            "next_state": s_next,
-            "probability": self.p[m, s, a, s_next],
-            "reward": self.r[m, s, a, s_next],
-        }
-        sizes = dict(zip(("model", "state", "action"), self.p.shape, strict=False))
-        axis_labels = {
-            axis: tuple(x) for axis, x in self.labels.items() if not _are_default_labels(axis, x)
-        }
+        index = np.nonzero(self.p)
+        cells = (*index, self.p[index], self.r[index])
+        columns = dict(zip(COLUMN_ORDER[1:], cells, strict=True))
+        axes: dict[str, ColumnLabels] = {}
+        for axis, size in zip(("model", "state", "action"), self.p.shape, strict=False):
+            labels = self.labels.get(axis, ())
+            has_labels = not _are_default_labels(axis, labels)
+            axes[axis] = ColumnLabels(axis, size, tuple(labels) if has_labels else None)
         fields = {
             "weights": self.weights,
             "initial": self.initial,
@@ -58,7 +49,7 @@ class HiddenModel:
             "model_transitions": self.model_transitions,
         }
         return build_model(
-            EncodedTransitions(columns, sizes, axis_labels),
+            EncodedTransitions(columns, axes),
             {**fields, **overrides},
             source,
             options,

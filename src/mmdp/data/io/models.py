@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,6 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import join_first
 from mmdp.core.transitions import StorageOption
 from mmdp.core.validate import check_not_sharded
-from mmdp.data.io.columns import frame_to_columns, read_csv_columns
 from mmdp.data.io.folders import (
     read_evidence,
     read_parameters,
@@ -23,28 +22,36 @@ from mmdp.data.io.folders import (
     save_csv,
     save_folder,
 )
-from mmdp.data.io.ids import encode_transitions
-from mmdp.data.io.memdp import read_memdp_columns
-from mmdp.data.io.npz import convert_storage, load_npz, save_npz
-from mmdp.data.io.options import (
+from mmdp.data.io.memdp import read_memdp_table
+from mmdp.data.io.npz import load_npz, save_npz
+from mmdp.data.io.parquet import read_parquet_table, save_parquet
+from mmdp.data.io.pomdp import load_pomdp
+from mmdp.data.io.pomdpx import load_pomdpx
+from mmdp.data.io.shards import find_shard_files, load_shards
+from mmdp.data.io.tables import (
     DeadEnds,
     Duplicates,
     ExtraColumns,
     IdGaps,
     LoadOptions,
     MissingActions,
+    ModelTable,
+    build_model,
+    convert_storage,
+    encode_transitions,
+    read_csv_table,
 )
-from mmdp.data.io.parquet import load_parquet, save_parquet
-from mmdp.data.io.pomdp import load_pomdp
-from mmdp.data.io.pomdpx import load_pomdpx
-from mmdp.data.io.reading import TableSource
-from mmdp.data.io.shards import find_shard_files, load_shards
-from mmdp.data.io.tables import build_model
 from mmdp.data.io.writing import PathLike, as_path, finish_renames, write_atomic
+from mmdp.data.schema import Fields, TableSource, ValuesByLabel
 
 SPLIT_STEMS = {"train": "training", "test": "test", "true": "true"}
+TABLE_READERS: dict[str, Callable[[Path, LoadOptions], ModelTable]] = {
+    ".csv": read_csv_table,
+    ".parquet": read_parquet_table,
+    ".transitions": read_memdp_table,
+}
 POMDP_LOADERS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
-MODEL_SUFFIXES = (".csv", ".parquet", ".npz", *POMDP_LOADERS, ".transitions")
+MODEL_SUFFIXES = (*TABLE_READERS, ".npz", *POMDP_LOADERS)
 
 
 @check_arguments
@@ -63,8 +70,8 @@ def load(
     storage: StorageOption = "auto",
     sidecars: bool = True,
     discount: float | None = None,
-    initial: npt.ArrayLike | Mapping[Any, float] | None = None,
-    weights: npt.ArrayLike | Mapping[Any, float] | None = None,
+    initial: ValuesByLabel | None = None,
+    weights: ValuesByLabel | None = None,
     name: str | None = None,
 ) -> MMDP:
     """Read a model from a folder, a table, ``.npz``, or a file of another tool.
@@ -147,10 +154,8 @@ def load(
     elif suffix == ".npz":
         model = load_npz(file)
     elif suffix in POMDP_LOADERS:
-        model, overrides = (
-            POMDP_LOADERS[suffix](file, options).to_mmdp(overrides, TableSource(file), options),
-            {},
-        )
+        model = POMDP_LOADERS[suffix](file, options).to_mmdp(overrides, TableSource(file), options)
+        overrides = {}
     else:
         model, overrides = _load_table(file, options, overrides, sidecars), {}
         model = model.with_evidence(read_evidence(file.parent, model) if sidecars else None)
@@ -160,26 +165,19 @@ def load(
     return model.replace(**overrides) if overrides else model
 
 
-def _load_table(
-    file: Path, options: LoadOptions, overrides: Mapping[str, Any], sidecars: bool
-) -> MMDP:
+def _load_table(file: Path, options: LoadOptions, overrides: Fields, sidecars: bool) -> MMDP:
     """Load a model from a table (.csv, .parquet or .transitions)."""
-    source, metadata = TableSource(file), None
-    extra_fields: dict[str, Any] = {}
-    if file.suffix.lower() == ".csv":
-        columns = read_csv_columns(file, options)
-    elif file.suffix.lower() == ".transitions":
-        columns, source, extra_fields = read_memdp_columns(file, options.layout)
-    else:
-        frame, metadata = load_parquet(file)
-        columns = frame_to_columns(frame, source, options)
-    metadata = metadata or (None if sidecars else ({}, {}))
-    fields, sizes = metadata or read_parameters(file, options)
-    encoded = encode_transitions(columns, source, options, fields, sizes)
-    if metadata is None:
-        fields |= read_sidecars(file, encoded, options)
-    given_fields = {name: value for name, value in fields.items() if value is not None}
-    return build_model(encoded, {**extra_fields, **given_fields, **overrides}, source, options)
+    content = TABLE_READERS[file.suffix.lower()](file, options)
+    table, fields, sizes = content.table, content.fields, content.sizes
+    reads_sidecars = sidecars and not content.is_complete
+    if reads_sidecars:
+        parameters, sizes = read_parameters(file, options)
+        fields = fields | parameters
+    encoded = encode_transitions(table, options, fields, sizes)
+    if reads_sidecars:
+        sidecar_fields = read_sidecars(file, encoded, options)
+        fields |= {name: value for name, value in sidecar_fields.items() if value is not None}
+    return build_model(encoded, {**fields, **overrides}, table.source, options)
 
 
 def _find_files(path: Path, split: str) -> list[Path]:

@@ -14,21 +14,27 @@ import numpy as np
 from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.problem import Shard, Storage
-from mmdp.core.kernels.rewards import EventRewards
+from mmdp.core.kernels.rewards import EventRewards, Rewards
 from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes
-from mmdp.core.transitions import SparseTransitions, StorageOption
-from mmdp.data.io.ids import EncodedTransitions
-from mmdp.data.io.options import LoadOptions
-from mmdp.data.io.reading import TableSource, check_file_type
-from mmdp.data.io.tables import build_model, model_to_columns
+from mmdp.core.transitions import SparseTransitions
+from mmdp.data.io.reading import check_file_type
 from mmdp.data.io.writing import describe_error
+from mmdp.data.schema import Fields, TableSource
 
+ArrayMapping = Mapping[str, Any]  # arrays and numbers by name
 MODEL_FORMAT = "mmdp-model-2"
 MAX_UNPACKED_BYTES = 2**27  # bytes that the arrays may take, however small their file is
 _LABEL_FIELDS = ("states", "actions", "models")
 _TEXT_FIELDS = ("name", "citation", "unit", "quantity")
 _EVENT_FIELDS = ("next_states", "probs", "distribution_id", "corner_weights")
+_FLOAT_FIELDS = ("p", "probs", "r", "reward", "next_rewards", "terminal", "initial", "weights")
+_ARRAY_TYPES: dict[type[np.generic], tuple[str, ...]] = {
+    np.float64: (*_FLOAT_FIELDS, "model_transitions"),
+    np.signedinteger: ("indptr", "indices", "next_states", "horizon"),
+    np.bool_: ("allowed",),
+    np.str_: (*_LABEL_FIELDS, *_TEXT_FIELDS, "time_labels"),
+}
 
 
 def save_npz(model: MMDP, path: Path, **extra_arrays: Any) -> None:
@@ -43,10 +49,10 @@ def save_npz(model: MMDP, path: Path, **extra_arrays: Any) -> None:
                 np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
 
-def model_to_arrays(model: MMDP) -> dict[str, Any]:
+def model_to_arrays(model: MMDP) -> Fields:
     """Convert a model to arrays, by their names in files."""
     fields, problem = model.to_kwargs(), model.problem
-    arrays: dict[str, Any] = {
+    arrays: Fields = {
         "format": np.array(MODEL_FORMAT),
         **_transitions_to_arrays(problem.storage),
     }
@@ -75,7 +81,7 @@ def model_to_arrays(model: MMDP) -> dict[str, Any]:
     return arrays
 
 
-def _transitions_to_arrays(storage: Storage) -> dict[str, Any]:
+def _transitions_to_arrays(storage: Storage) -> Fields:
     """Convert exogenous events to their arrays, other storage to tables."""
     if not isinstance(storage, ExogenousEvents):
         return storage.to_table()._asdict()
@@ -136,64 +142,46 @@ def _check_unpacked_size(path: Path) -> None:
         )
 
 
-def model_from_arrays(arrays: Mapping[str, Any], shard: Shard | None = None) -> MMDP:
+def model_from_arrays(arrays: ArrayMapping, shard: Shard | None = None) -> MMDP:
     """Build a checked model from the arrays of a file."""
-    allowed, next_rewards = arrays["allowed"], arrays.get("next_rewards")
-    r = arrays["reward"] if "reward" in arrays else np.ascontiguousarray(arrays["r"])
-    model_transitions, has_events = arrays.get("model_transitions"), "next_states" in arrays
-    p = arrays["probs" if has_events else "p"]
-    terminal = arrays.get("terminal")
-    float_arrays = (
-        p,
-        r,
-        next_rewards,
-        model_transitions,
-        terminal,
-        arrays["initial"],
-        arrays["weights"],
-    )
-    are_floats = all(x.dtype == np.float64 for x in float_arrays if x is not None)
-    int_names = ("next_states", "horizon") if has_events else ("indptr", "indices", "horizon")
-    are_ints = all(arrays[name].dtype.kind == "i" for name in int_names)
-    texts = [
-        arrays[name] for name in (*_LABEL_FIELDS, *_TEXT_FIELDS, "time_labels") if name in arrays
-    ]
-    if not (
-        are_floats
-        and are_ints
-        and allowed.dtype == bool
-        and all(x.dtype.kind == "U" for x in texts)
+    if not all(
+        np.issubdtype(arrays[name].dtype, array_type)
+        for array_type, names in _ARRAY_TYPES.items()
+        for name in names
+        if name in arrays
     ):
         raise TypeError("arrays of another type")
     horizon = int(arrays["horizon"])
-    event_fields: Any = {name: arrays.get(name) for name in _EVENT_FIELDS}
-    transitions: Any = (
-        ExogenousEvents(**event_fields)
-        if has_events
-        else SparseTransitions(
-            (p.shape[2], *allowed.shape),
+    allowed, terminal = arrays["allowed"], arrays.get("terminal")
+    rewards: Rewards | None = None if "reward" in arrays else np.ascontiguousarray(arrays["r"])
+    transitions: SparseTransitions | ExogenousEvents
+    if "next_states" in arrays:
+        events: Fields = {name: arrays.get(name) for name in _EVENT_FIELDS}
+        transitions = ExogenousEvents(**events)
+        rewards = transitions.make_rewards(arrays["reward"]) if rewards is None else rewards
+    else:
+        transitions = SparseTransitions(
+            (arrays["p"].shape[2], *allowed.shape),
             arrays["indptr"].astype(np.int64),
             arrays["indices"].astype(np.int32),
-            np.ascontiguousarray(p),
+            np.ascontiguousarray(arrays["p"]),
             bool(arrays["is_dense"]),
-            None,
-            horizon if horizon > 0 else None,
+            horizon=horizon if horizon > 0 else None,
         )
-    )
     return MMDP.from_sparse(
         transitions,
-        transitions.make_rewards(r) if "reward" in arrays else r,
-        next_rewards=next_rewards,
+        rewards,
+        next_rewards=arrays.get("next_rewards"),
         weights=arrays["weights"],
         terminal=None if terminal is None else terminal.T,
         allowed=allowed,
-        model_transitions=model_transitions,
+        model_transitions=arrays.get("model_transitions"),
         **fields_from_arrays(arrays),
         shard=shard,
     )
 
 
-def fields_from_arrays(arrays: Mapping[str, Any]) -> dict[str, Any]:
+def fields_from_arrays(arrays: ArrayMapping) -> Fields:
     """Convert the small arrays of a file to arguments of MMDP."""
     n_parameters = sum(name.startswith("parameter_") for name in arrays) // 2
     return {
@@ -210,19 +198,3 @@ def fields_from_arrays(arrays: Mapping[str, Any]) -> dict[str, Any]:
         else None,
         **{name: arrays[name].item() for name in _TEXT_FIELDS if name in arrays},
     }
-
-
-def convert_storage(model: MMDP, storage: StorageOption, source: TableSource) -> MMDP:
-    """Convert a model to dense or sparse storage."""
-    if storage in ("auto", model.storage):
-        return model
-    encoded = EncodedTransitions(
-        {
-            k: v.astype(np.int64) if v.dtype.kind == "i" else v
-            for k, v in model_to_columns(model).items()
-        }
-    )
-    encoded.sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
-    if model.horizon is not None:
-        encoded.sizes["time"] = model.horizon
-    return build_model(encoded, model.to_kwargs(), source, LoadOptions(storage=storage))

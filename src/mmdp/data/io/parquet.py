@@ -17,9 +17,10 @@ from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.model import MMDP
 from mmdp.core.validate import ModelFields
 from mmdp.data.io.npz import MODEL_FORMAT
-from mmdp.data.io.reading import TableSource, check_file_type, read_csv, read_header
-from mmdp.data.io.tables import to_frame
+from mmdp.data.io.reading import check_file_type, read_csv, read_header
+from mmdp.data.io.tables import LoadOptions, ModelTable, frame_to_table, to_frame
 from mmdp.data.io.writing import describe_error
+from mmdp.data.schema import Fields, Table, TableSource
 
 FIELD_NAMES = {*ModelFields._fields}
 
@@ -36,13 +37,13 @@ def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
         return table.to_pandas(), None if mmdp_metadata is None else json.loads(mmdp_metadata)
 
 
-def read_frame(path: Path) -> pd.DataFrame:
+def read_table(path: Path) -> Table:
     """Read a table with any columns: Parquet, or CSV as text."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the path")
-    if path.suffix.lower() == ".parquet":
-        return read_parquet(path)[0]
-    return read_csv(path, read_header(path))
+    is_parquet = path.suffix.lower() == ".parquet"
+    frame = read_parquet(path)[0] if is_parquet else read_csv(path, read_header(path))
+    return Table.from_frame(frame, TableSource(path))
 
 
 class ParquetColumns:
@@ -78,7 +79,7 @@ class ParquetColumns:
         return series.rename(name)
 
 
-def write_parquet(frame: pd.DataFrame, metadata: dict[str, Any], path: Path) -> None:
+def write_parquet(frame: pd.DataFrame, metadata: Fields, path: Path) -> None:
     """Write a table with metadata and checksums."""
     pyarrow, parquet = _import_pyarrow()
     table = pyarrow.Table.from_pandas(frame, preserve_index=False)
@@ -92,21 +93,20 @@ def _checksum(text: bytes) -> bytes:
     return b"%d" % zlib.crc32(text)
 
 
-def load_parquet(path: Path) -> tuple[pd.DataFrame, tuple[dict[str, Any], dict[str, int]] | None]:
+def read_parquet_table(path: Path, options: LoadOptions) -> ModelTable:
     """Read a table, and fields and sizes of a model if :func:`save_parquet` wrote it."""
     frame, metadata = read_parquet(path)
+    table = frame_to_table(frame, TableSource(path), options)
     if metadata is None:
-        return frame, None
-    model_metadata = (
-        metadata if isinstance(metadata, dict) and metadata.get("format") == MODEL_FORMAT else {}
-    )
-    fields, sizes = model_metadata.get("fields"), model_metadata.get("sizes")
+        return ModelTable(table)
+    is_model = isinstance(metadata, dict) and metadata.get("format") == MODEL_FORMAT
+    fields, sizes = (metadata.get(x) if is_model else None for x in ("fields", "sizes"))
     if not isinstance(fields, dict) or not isinstance(sizes, dict) or fields.keys() - FIELD_NAMES:
-        TableSource(path).fail(
+        table.source.fail(
             "its metadata is not that of a model of this version of mmdp; load policies with "
             "load_policy(), and save models again with mmdp.save"
         )
-    return frame, (fields, sizes)
+    return ModelTable(table, fields, sizes, is_complete=True)
 
 
 def save_parquet(model: MMDP, path: Path, **extra_metadata: object) -> None:

@@ -32,17 +32,31 @@ from mmdp.core.policies.base import get_label_kwargs
 from mmdp.core.policies.controller import parse_transitions
 from mmdp.core.solution import Bound, Solution
 from mmdp.core.text import TimeLabels, pluralize
+from mmdp.core.transitions import ModelShape
 from mmdp.data.io import certificates
-from mmdp.data.io.ids import parse_ids
-from mmdp.data.io.labels import ColumnLabels, IntArray, Labels
 from mmdp.data.io.parquet import read_parquet, write_parquet
-from mmdp.data.io.reading import TableSource, is_finite_number, parse_floats, read_csv, read_header
+from mmdp.data.io.reading import read_csv, read_header
 from mmdp.data.io.writing import PathLike, Writer, describe_error, format_csv, write_all_atomic
+from mmdp.data.schema import (
+    ColumnLabels,
+    Fields,
+    IntArray,
+    Labels,
+    Table,
+    TableSource,
+    assign_roles,
+    is_finite_number,
+    parse_ids,
+)
 
 POLICY_FORMAT = "mmdp-policy-1"
 MARKOV_COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
 CONTROLLER_COLUMNS = ("time", "state", "action", "node", "moves", "start", "idstate", "idaction")
 KNOWN_COLUMNS = {*MARKOV_COLUMNS, *CONTROLLER_COLUMNS}
+LAYOUTS = {
+    MARKOV_COLUMNS: "[time,]state,action[,probability]",
+    CONTROLLER_COLUMNS: "time,state,node,action,moves,start",
+}
 
 
 @check_arguments
@@ -177,7 +191,7 @@ def load_objective(path: PathLike) -> Objective | None:
     return as_objective(text) if text and CustomObjective.key not in text.split(":") else None
 
 
-def _read_metadata(file: Path) -> dict[str, Any]:
+def _read_metadata(file: Path) -> Fields:
     """Read the metadata of a policy file, or of the certificate next to a CSV."""
     if file.suffix.lower() == ".parquet":
         return read_parquet(file)[1] or {}
@@ -312,7 +326,7 @@ def _read_json_policy(path: Path, model: MMDP | None) -> Policy:
 
 
 def _restore_belief_policy(
-    document: Mapping[str, Any], controller: MemoryPolicy, model: MMDP | None
+    document: Fields, controller: MemoryPolicy, model: MMDP | None
 ) -> Policy:
     """Restore a policy by state and belief of these models; for others, its controller."""
     from mmdp.core.methods.belief_grid import BeliefGridPolicy
@@ -365,84 +379,78 @@ def _is_rectangular(table: Any) -> bool:
 
 
 def _policy_from_table(
-    frame: pd.DataFrame, source: TableSource, model: MMDP | None, metadata: Mapping[str, Any]
+    frame: pd.DataFrame, source: TableSource, model: MMDP | None, metadata: Fields
 ) -> MarkovPolicy | MemoryPolicy:
     """Build a policy from a table by time and state, and by node if it has nodes."""
     time_column = TimeLabels.find_column(frame, KNOWN_COLUMNS)
-    _check_columns([str(x) for x in frame.columns if x != time_column], source)
-    if not len(frame):
+    table = Table.from_frame(frame.reset_index(drop=True), source)
+    layout = CONTROLLER_COLUMNS if "node" in table else MARKOV_COLUMNS
+    names = [x for x in table.columns if x != time_column]
+    remedies = [f"a policy has {LAYOUTS[layout]}, time from 0"]
+    assign_roles(names, layout, layout[: 6 if "node" in table else 3], source, remedies)
+    if not len(table):
         source.fail("a header but no rows; expected one row per time and state")
-    frame = frame.reset_index(drop=True)
-    may_be_empty = [
-        x for x in ("state", "action") if f"id{x}" in frame or "" in _get_labels(model, x)
-    ]
-    may_be_empty += [] if time_column is None else [time_column]
-    is_empty = (frame.drop(columns=may_be_empty).astype(str) == "").any(axis=1)
-    source.fail_where(
-        is_empty, "an empty cell; fill it in, or write the file again if the line is cut"
-    )
-    time = parse_ids(parse_floats(frame["time"], "time", source), "time", source)
-    s, states = _parse_axis_ids(frame, "state", source, model, metadata)
-    a, actions = _parse_axis_ids(frame, "action", source, model, metadata)
+    for name in names:
+        axis_labels = _get_labels(model, name) if name in ("state", "action") else ()
+        if f"id{name}" not in table and "" not in axis_labels:
+            source.fail_where(
+                table[name].astype(str) == "",
+                "an empty cell; fill it in, or write the file again if the line is cut",
+            )
+    time = table.parse_ids("time")
+    s, states = _parse_axis(table, "state", model, metadata)
+    a, actions = _parse_axis(table, "action", model, metadata)
+    n_actions = max(len(actions or ()), int(a.max()) + 1, int(metadata.get("n_actions") or 0))
+    n_states = len(states) if states else int(s.max()) + 1
     if model is not None:
         n_states, n_actions = model.n_states, model.n_actions
+        time_labels = model.time_labels
     else:
-        n_states = len(states) if states else int(s.max()) + 1
-        n_actions = max(len(actions or ()), int(a.max()) + 1, int(metadata.get("n_actions") or 0))
+        time_labels = TimeLabels.from_columns(frame.assign(time=time), KNOWN_COLUMNS)
     shape = (int(time.max()) + 1, n_states, n_actions)
-    time_labels = (
-        TimeLabels.from_columns(frame.assign(time=time), KNOWN_COLUMNS)
-        if model is None
-        else model.time_labels
-    )
-    labels: dict[str, Any] = {
+    labels: Fields = {
         "state_labels": states,
         "action_labels": actions,
         "time_labels": time_labels,
     }
-    if "node" in frame.columns:
-        policy = _controller_from_table(frame, time, s, a, shape, source, labels)
+    if "node" in table:
+        policy = _controller_from_table(table, (time, s, a), shape, labels)
         return policy if model is None else MemoryPolicy.for_model(model, policy.controller)
-    is_randomized = "probability" in frame.columns
+    is_randomized = "probability" in table
     _check_complete(time, s, a if is_randomized else np.zeros_like(a), shape, source, model)
     if not is_randomized:
-        table = np.empty(shape[:2], dtype=np.int32)
-        table[time, s] = a
-        return MarkovPolicy(table, n_actions=n_actions, **labels)
+        actions_table = np.empty(shape[:2], dtype=np.int32)
+        actions_table[time, s] = a
+        return MarkovPolicy(actions_table, n_actions=n_actions, **labels)
     probabilities = np.zeros(shape)
-    probabilities[time, s, a] = parse_floats(frame["probability"], "probability", source)
+    probabilities[time, s, a] = table.parse_floats("probability")
     with source.prefix_errors():
         return MarkovPolicy(probabilities=probabilities, **labels)
 
 
 def _controller_from_table(
-    frame: pd.DataFrame,
-    time: IntArray,
-    s: IntArray,
-    a: IntArray,
-    shape: tuple[int, int, int],
-    source: TableSource,
-    labels: Mapping[str, Any],
+    table: Table, ids: tuple[IntArray, IntArray, IntArray], shape: ModelShape, labels: Fields
 ) -> MemoryPolicy:
     """Build a finite-state controller from a table of :meth:`MemoryPolicy.to_frame`."""
-    node = parse_ids(parse_floats(frame["node"], "node", source), "node", source)
+    (time, s, a), node, source = ids, table.parse_ids("node"), table.source
     T, S, n_actions = shape
     N = int(node.max()) + 1
     cell_ids = (time * S + s) * N + node
-    source.fail_where(
-        pd.Series(cell_ids).duplicated(),
-        lambda i: f"time {time[i]}, state {s[i]}, node {node[i]} is given twice; keep one row",
-    )
+    source.check_unique(cell_ids, lambda i: f"time {time[i]}, state {s[i]}, node {node[i]}")
     if len(cell_ids) != T * S * N:
         source.fail(f"{len(cell_ids)} rows for {T} times, {S} states and {N} nodes; give every one")
     order = np.argsort(cell_ids)
-    actions = a[order].reshape(T, S, N)
-    transition_texts = frame["moves"].astype(str).to_numpy()[order].reshape(actions.shape)
-    is_initial = ((frame["start"].astype(str) == "yes") & (time == 0)).to_numpy()[order]
-    initial_nodes = is_initial.reshape(actions.shape)[0].argmax(axis=1)
+    moves, start = (
+        table[x].astype(str).to_numpy()[order].reshape(T, S, N) for x in ("moves", "start")
+    )
     with source.prefix_errors():
-        node_transitions = _parse_node_transitions(transition_texts, S)
-        return MemoryPolicy(actions, node_transitions, initial_nodes, n_actions=n_actions, **labels)
+        return MemoryPolicy(
+            a[order].reshape(T, S, N),
+            _parse_node_transitions(moves, S),
+            (start[0] == "yes").argmax(axis=1),
+            n_actions=n_actions,
+            **labels,
+        )
 
 
 def _parse_node_transitions(texts: npt.ArrayLike, n_states: int) -> npt.NDArray[np.uint8]:
@@ -465,45 +473,32 @@ def _check_last_line(file: Path, n_rows: int) -> None:
             )
 
 
-def _check_columns(names: list[str], source: TableSource) -> None:
-    """Refuse unknown and missing columns of a policy."""
-    has_nodes = "node" in names
-    known, n_required = (CONTROLLER_COLUMNS, 6) if has_nodes else (MARKOV_COLUMNS, 3)
-    expected = (
-        "time,state,node,action,moves,start" if has_nodes else "[time,]state,action[,probability]"
-    )
-    source.check_columns(names, known, known[:n_required], f"a policy has {expected}, time from 0")
-
-
-def _parse_axis_ids(
-    frame: pd.DataFrame,
-    axis: str,
-    source: TableSource,
-    model: MMDP | None,
-    metadata: Mapping[str, Any],
+def _parse_axis(
+    table: Table, axis: str, model: MMDP | None, metadata: Fields
 ) -> tuple[IntArray, Labels | None]:
     """Parse the ids and labels of the states or actions of a policy table."""
-    text, id_column = frame[axis].astype(str), f"id{axis}"
+    text, id_column, source = table[axis].astype(str), f"id{axis}", table.source
     labels = _get_labels(model, axis)
-    if labels or id_column not in frame.columns:  # blanks around a label, unless it has them
+    if labels or id_column not in table:  # blanks around a label, unless it has them
         is_ambiguous = len({x.strip() for x in labels}) < len(labels)
         text = text.where(text.isin(labels) | is_ambiguous, text.str.strip())
-    if id_column in frame.columns:
-        given_ids = parse_ids(parse_floats(frame[id_column], id_column, source), axis, source)
-        _check_label_ids(text, given_ids, axis, source)
+    ids = None
+    if id_column in table:
+        ids = parse_ids(table.parse_floats(id_column), axis, source)
+        _check_label_ids(text, ids, axis, source)
     if labels:
-        return _find_ids_by_label(text, axis, source, labels)
-    if id_column not in frame.columns and not is_finite_number(text).all():
-        row = int(np.argmin(is_finite_number(text)))
-        label = text.iloc[row]
+        return _find_ids_by_label(text, axis, source, labels), labels
+    if ids is None:
         remedy = (
             f"load it with the model that has these {axis}s"
             if model is None
             else f"give ids, as the model has no labels of {axis}s"
         )
-        source.fail(f"{axis} {label!r} is a label without an id; {remedy}", row)
-    column = frame[id_column] if id_column in frame.columns else text
-    ids = parse_ids(parse_floats(column, id_column, source), axis, source)
+        source.fail_where(
+            ~is_finite_number(text),
+            lambda i: f"{axis} {text.iloc[i]!r} is a label without an id; {remedy}",
+        )
+        ids = Table({axis: text}, source).parse_ids(axis)
     if model is not None:
         limit = getattr(model, f"n_{axis}s")
         problem = f"does not exist; the model has {pluralize(limit, axis)}"
@@ -519,13 +514,12 @@ def _parse_axis_ids(
 
 def _get_labels(model: MMDP | None, axis: str) -> Labels:
     """Get the labels of a model for states or actions; empty if it has none."""
-    labels: Labels = () if model is None else getattr(model, f"{axis}_labels")
-    return labels if model is not None and model.has_labels[axis] else ()
+    if model is None or not model.has_labels[axis]:
+        return ()
+    return model.state_labels if axis == "state" else model.action_labels
 
 
-def _find_ids_by_label(
-    text: pd.Series, axis: str, source: TableSource, labels: Labels
-) -> tuple[IntArray, Labels]:
+def _find_ids_by_label(text: pd.Series, axis: str, source: TableSource, labels: Labels) -> IntArray:
     """Find the ids of a column of labels, or of ids if not all are labels."""
     ids = ColumnLabels(axis, len(labels), labels).find_ids(text)
     ids_or_numbers = ids if ids.min() >= 0 else ColumnLabels(axis, len(labels)).find_ids(text)
@@ -533,7 +527,7 @@ def _find_ids_by_label(
         source.fail_where(
             ids < 0, lambda i: f"the model has no {axis} {text.iloc[i]!r}; correct it"
         )
-    return ids_or_numbers, labels
+    return ids_or_numbers
 
 
 def _check_label_ids(text: pd.Series, ids: IntArray, axis: str, source: TableSource) -> None:
@@ -554,7 +548,7 @@ def _check_complete(
     time: IntArray,
     s: IntArray,
     a: IntArray,
-    shape: tuple[int, int, int],
+    shape: ModelShape,
     source: TableSource,
     model: MMDP | None,
 ) -> None:
@@ -566,10 +560,8 @@ def _check_complete(
         t0, s0 = divmod(int(gaps[0]) if len(gaps) else len(cells), n_states)
         name = model.state_labels[s0] if model is not None else s0
         source.fail(f"no action for time {t0}, state {name!r}; give every state at every time")
-    source.fail_where(
-        pd.Series((time * n_states + s) * n_actions + a).duplicated(),
-        lambda i: (
-            f"time {time[i]}, state {s[i]} is given twice; keep one row "
-            "(or add a probability column for a randomized policy)"
-        ),
+    source.check_unique(
+        (time * n_states + s) * n_actions + a,
+        lambda i: f"time {time[i]}, state {s[i]}",
+        " (or add a probability column for a randomized policy)",
     )

@@ -12,14 +12,13 @@ them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.errors import InputError
 from mmdp.core.text import did_you_mean
@@ -33,11 +32,14 @@ from mmdp.data.io.hidden_model import (
     parse_float_array,
     split_belief,
 )
-from mmdp.data.io.options import LoadOptions
-from mmdp.data.io.reading import TableSource, check_file_type
+from mmdp.data.io.reading import check_file_type
+from mmdp.data.io.tables import LoadOptions
+from mmdp.data.schema import IntArray, TableSource
 
-IntArray = npt.NDArray[np.int64]
-HEADER_KEYS = ("discount", "values", "states", "actions", "observations")
+T = TypeVar("T")
+Index = tuple[int | slice, ...]
+NAME_KEYS = ("states", "actions", "observations")
+HEADER_KEYS = ("discount", "values", *NAME_KEYS)
 KEYWORDS = (*HEADER_KEYS, "start", "T", "O", "R")
 MAX_NAMES = 1_000_000  # of states, actions or observations
 PROB_TOLERANCE = 1e-8  # probabilities this close to 1 are 1
@@ -59,25 +61,20 @@ class Statement(NamedTuple):
     segments: list[list[str]]
     line: int
 
+    @property
+    def words(self) -> list[str]:
+        """Words of a statement with one segment."""
+        if len(self.segments) > 1:
+            raise InputError(f"too many colons after {self.key}:; remove one")
+        return self.segments[0]
+
 
 def load_pomdp(path: Path, options: LoadOptions) -> HiddenModel:
     """Read the model of a .pomdp file, not yet checked as an MMDP."""
     check_file_type(path, "text", "a POMDP file")
-    statements = list(_parse_statements(path))
-    file = _PomdpFile.parse(path, statements, options)
-    p = file.parse_table("T", statements, options)
-    observation_probs = file.parse_table("O", statements, options)
-    with TableSource(path).prefix_errors():
-        observations = _find_observations(observation_probs, file)
-    r = np.zeros(p.shape)
-    for statement in statements:
-        if statement.key == "R":
-            with TableSource(f"{path}, line {statement.line}").prefix_errors():
-                file.apply_reward(statement, r, observations)
-    with TableSource(path).prefix_errors():
-        return _make_hidden_model(
-            _HiddenProcess(p, -r if file.has_costs else r, observations, file.belief), file
-        )
+    file = _PomdpFile(path, options)
+    with file.source.prefix_errors():
+        return _make_hidden_model(file)
 
 
 # ---------------------------------------------------------------------- statements
@@ -124,113 +121,135 @@ def _is_statement_start(words: Sequence[tuple[str, int]], i: int) -> bool:
 
 
 # ---------------------------------------------------------------------- the file
-@dataclass(frozen=True)
 class _PomdpFile:
-    """Names of hidden states, actions and observations, and the initial belief."""
+    """Hidden states x, actions and observations by name, and the process of x.
 
-    path: Path
-    states: NameList
-    actions: NameList
-    observations: NameList
-    discount: float
-    has_costs: bool
-    belief: Array
+    ``p`` and ``r`` (A, X, X'), ``observed`` (X,) observation of each x, ``belief`` (X,) at first.
+    """
 
-    @classmethod
-    def parse(cls, path: Path, statements: Sequence[Statement], options: LoadOptions) -> _PomdpFile:
-        """Parse the header of a file."""
-        header = _collect_header(path, statements)
-        with TableSource(f"{path}, line {header['discount'].line}").prefix_errors():
-            discount = parse_float(" ".join(_get_words(header["discount"])), "discount")
-        values = _get_words(header["values"]) if "values" in header else ["reward"]
-        if values not in (["reward"], ["cost"]):
-            line = header["values"].line
+    def __init__(self, path: Path, options: LoadOptions) -> None:
+        self.source, self.options = TableSource(path), options
+        self.statements: dict[str, list[Statement]] = defaultdict(list)
+        for statement in _parse_statements(path):
+            self.statements[statement.key.split()[0]].append(statement)
+        for key in (*HEADER_KEYS, "start"):
+            lines = [statement.line for statement in self.statements[key]]
+            if len(lines) > 1:
+                raise InputError(f"{path}, line {lines[1]}: {key} is given twice; keep one")
+            if not lines and key not in ("values", "start"):
+                raise InputError(f"{path}: no {key}: is given; add it")
+        (self.discount,) = self._parse_all(
+            "discount", lambda x: parse_float(" ".join(x.words), "discount")
+        )
+        has_costs = any(self._parse_all("values", _parse_has_costs))
+        self.states, self.actions, self.observations = (
+            self._parse_all(key, _parse_names)[0] for key in NAME_KEYS
+        )
+        n_states = len(self.states)
+        uniform = np.full(n_states, 1.0 / n_states)
+        self.belief = [*self._parse_all("start", self._parse_belief), uniform][0]
+        self.p = self._parse_table("T", self.states)
+        self.observed = self._find_observations(self._parse_table("O", self.observations))
+        self.r = np.zeros(self.p.shape)
+        self._parse_all("R", self._apply_reward)
+        self.r = -self.r if has_costs else self.r
+
+    def _parse_all(self, key: str, parse: Callable[[Statement], T]) -> list[T]:
+        """Parse all statements of a keyword; errors name the line."""
+        results = []
+        for statement in self.statements[key]:
+            with self.source.prefix_errors(statement.line):
+                results.append(parse(statement))
+        return results
+
+    def _parse_belief(self, statement: Statement) -> Array:
+        """Parse the initial belief (X,): probabilities, a state, ``uniform``, include, exclude."""
+        key, words, n_states = statement.key, statement.words, len(self.states)
+        is_state = len(words) == 1 and (words[0] in self.states.positions or words[0].isdigit())
+        if key == "start" and words == ["uniform"]:
+            return np.full(n_states, 1.0 / n_states)
+        if key == "start" and len(words) == n_states and not is_state:
+            belief = parse_float_array(words, "start:", (n_states,), min_value=0.0)
+            return check_distributions(belief, self.options, (), "start")
+        if key == "start" and len(words) != 1:
             raise InputError(
-                f"{path}, line {line}: values is {' '.join(values)!r}; write reward or cost"
+                f"{len(words)} words after start:; expected {n_states} numbers or one state"
             )
-        names = {}
-        for key in ("states", "actions", "observations"):
-            with TableSource(f"{path}, line {header[key].line}").prefix_errors():
-                names[key] = _parse_names(_get_words(header[key]), key)
-        belief = np.full(len(names["states"]), 1.0 / len(names["states"]))
-        for statement in statements:
-            if statement.key.startswith("start"):
-                with TableSource(f"{path}, line {statement.line}").prefix_errors():
-                    belief = _parse_belief(statement, names["states"], options)
-        return cls(path, **names, discount=discount, has_costs=values == ["cost"], belief=belief)
+        belief = np.zeros(n_states)
+        for word in words:
+            belief[_parse_index(word, self.states)] = 1.0
+        belief = 1.0 - belief if key.endswith("exclude") else belief
+        if not belief.any():
+            raise InputError(f"{key}: leaves no state to start in; include one")
+        return belief / belief.sum()
 
-    def parse_table(self, key: str, statements: Iterable[Statement], options: LoadOptions) -> Array:
+    def _parse_table(self, key: str, last_axis: NameList) -> Array:
         """Parse the transitions (A, X, X') (T) or the observations (A, X', Z) (O)."""
-        axes = [self.actions, self.states, self.states if key == "T" else self.observations]
-        with TableSource(self.path).prefix_errors():
+        axes = [self.actions, self.states, last_axis]
+        with self.source.prefix_errors():
             check_table_size(*map(len, axes))
         array = np.zeros([len(x) for x in axes])
-        for statement in statements:
-            if statement.key == key:
-                with TableSource(f"{self.path}, line {statement.line}").prefix_errors():
-                    index, words = _parse_indices(statement, axes)
-                    array[index] = self._parse_probabilities(words, array.shape, len(index), key)
-        with TableSource(self.path).prefix_errors():
-            return check_distributions(array, options, axes[:2], key)
 
-    def _parse_probabilities(
-        self, words: list[str], shape: Sequence[int], n_given: int, key: str
-    ) -> Array:
-        """Parse numbers, or the keywords uniform, identity and reset."""
-        rest_shape = shape[n_given:]
-        if words == ["uniform"] and rest_shape:
-            return np.full(rest_shape, 1.0 / shape[-1])
-        if words == ["identity"] and n_given == 1 and key == "T":
-            return np.eye(shape[-1])
-        if words == ["reset"] and n_given == 2 and key == "T":
-            return self.belief
-        return parse_float_array(words, f"{key}:", rest_shape, min_value=0.0)
+        def apply_statement(statement: Statement) -> None:
+            index, words = _parse_indices(statement, axes)
+            rest_shape = array.shape[len(index) :]
+            if words == ["uniform"] and rest_shape:
+                array[index] = 1.0 / len(last_axis)
+            elif words == ["identity"] and len(index) == 1 and key == "T":
+                array[index] = np.eye(len(last_axis))
+            elif words == ["reset"] and len(index) == 2 and key == "T":
+                array[index] = self.belief
+            else:
+                array[index] = parse_float_array(words, f"{key}:", rest_shape, min_value=0.0)
 
-    def apply_reward(self, statement: Statement, r: Array, observations: IntArray) -> None:
+        self._parse_all(key, apply_statement)
+        with self.source.prefix_errors():
+            return check_distributions(array, self.options, axes[:2], key)
+
+    def _apply_reward(self, statement: Statement) -> None:
         """Write one statement R: into the rewards (A, X, X')."""
-        axes = [self.actions, self.states, self.states, self.observations]
-        index, words = _parse_indices(statement, axes)
-        n_states, n_observations = len(self.states), len(self.observations)
+        index, words = _parse_indices(
+            statement, [self.actions, self.states, self.states, self.observations]
+        )
         if len(index) == 1:
             raise InputError("R: has an action only; give a state too")
-        values = parse_float_array(
-            words, "R:", {2: (n_states, n_observations), 3: (n_observations,), 4: ()}[len(index)]
-        )
-        next_states = np.arange(n_states)
+        next_states = np.arange(len(self.states))
+        shape = (len(self.states), len(self.observations))[len(index) - 2 :]
+        values = parse_float_array(words, "R:", shape)
         if len(index) > 2:
             next_states = next_states[index[2]].reshape(-1)
         if len(index) == 4 and index[3] != slice(None):
-            next_states = next_states[observations[next_states] == index[3]]
+            next_states = next_states[self.observed[next_states] == index[3]]
         if len(index) == 2:
-            values = values[next_states, observations]
+            values = values[next_states, self.observed]
         elif len(index) == 3:
-            values = values[observations[next_states]]
-        r[(*index[:2], next_states)] = values
+            values = values[self.observed[next_states]]
+        self.r[(*index[:2], next_states)] = values
+
+    def _find_observations(self, probs: Array) -> IntArray:
+        """Find the observation (X,) of every hidden state; refuse noisy observations."""
+        observed = probs[0].argmax(axis=1)
+        observed_probs = probs[:, np.arange(len(observed)), observed]
+        noisy_cells = np.argwhere(observed_probs < 1 - PROB_TOLERANCE)
+        if len(noisy_cells):
+            a, x = noisy_cells[0]
+            self.source.fail(
+                f"state {self.states[x]!r} is observed with errors, or not after every action (see "
+                f"action {self.actions[a]!r}); in an MMDP the state is observed exactly"
+            )
+        return observed
 
 
-def _collect_header(path: Path, statements: Sequence[Statement]) -> dict[str, Statement]:
-    """Collect the statements of the header by keyword; refuse missing and duplicate ones."""
-    header: dict[str, Statement] = {}
-    for statement in statements:
-        key = statement.key.split()[0]
-        if key in (*HEADER_KEYS, "start"):
-            if key in header:
-                raise InputError(f"{path}, line {statement.line}: {key} is given twice; keep one")
-            header[key] = statement
-    missing = [key for key in HEADER_KEYS if key not in header and key != "values"]
-    if missing:
-        raise InputError(f"{path}: no {missing[0]}: is given; add it")
-    return header
+def _parse_has_costs(statement: Statement) -> bool:
+    """Parse whether values are costs."""
+    if statement.words not in (["reward"], ["cost"]):
+        raise InputError(f"values is {' '.join(statement.words)!r}; write reward or cost")
+    return statement.words == ["cost"]
 
 
-def _get_words(statement: Statement) -> list[str]:
-    if len(statement.segments) > 1:
-        raise InputError(f"too many colons after {statement.key}:; remove one")
-    return statement.segments[0]
-
-
-def _parse_names(words: list[str], key: str) -> NameList:
+def _parse_names(statement: Statement) -> NameList:
     """Parse names, or a number of names."""
+    key, words = statement.key, statement.words
     if len(words) == 1 and words[0].isdigit():
         if not 1 <= len(words[0]) <= 7 or not 1 <= int(words[0]) <= MAX_NAMES:
             raise InputError(f"{key}: {words[0]} is not a number from 1 to {MAX_NAMES:,}")
@@ -238,28 +257,6 @@ def _parse_names(words: list[str], key: str) -> NameList:
     if not words or len(set(words)) < len(words):
         raise InputError(f"{key}: has no names or a name twice; give a number or different names")
     return NameList(words)
-
-
-def _parse_belief(statement: Statement, states: NameList, options: LoadOptions) -> Array:
-    """Parse the initial belief (X,): probabilities, a state, ``uniform``, include or exclude."""
-    words = _get_words(statement)
-    if statement.key == "start" and words == ["uniform"]:
-        return np.full(len(states), 1.0 / len(states))
-    is_state = len(words) == 1 and (words[0] in states.positions or words[0].isdigit())
-    if statement.key == "start" and len(words) == len(states) and not is_state:
-        belief = parse_float_array(words, "start:", (len(states),), min_value=0.0)
-        return check_distributions(belief, options, (), "start")
-    if statement.key == "start" and len(words) != 1:
-        raise InputError(
-            f"{len(words)} words after start:; expected {len(states)} numbers or one state"
-        )
-    belief = np.zeros(len(states))
-    for word in words:
-        belief[_parse_index(word, states)] = 1.0
-    belief = 1.0 - belief if statement.key.endswith("exclude") else belief
-    if not belief.any():
-        raise InputError(f"{statement.key}: leaves no state to start in; include one")
-    return belief / belief.sum()
 
 
 def _parse_index(word: str, names: NameList) -> int | slice:
@@ -273,9 +270,7 @@ def _parse_index(word: str, names: NameList) -> int | slice:
     raise InputError(f"{did_you_mean(word, names)} is not declared")
 
 
-def _parse_indices(
-    statement: Statement, axes: Sequence[NameList]
-) -> tuple[tuple[int | slice, ...], list[str]]:
+def _parse_indices(statement: Statement, axes: Sequence[NameList]) -> tuple[Index, list[str]]:
     """Parse the indices of a statement; returns them and the words after them."""
     *leading, (*last_segment,) = statement.segments
     if len(statement.segments) > len(axes):
@@ -292,52 +287,24 @@ def _parse_indices(
 
 
 # ---------------------------------------------------------------------- hidden states to models
-@dataclass(frozen=True)
-class _HiddenProcess:
-    """Transitions and rewards (A, X, X'), observation (X,) of each x, initial belief (X,)."""
-
-    p: Array
-    r: Array
-    observations: IntArray
-    belief: Array
-
-
-def _find_observations(observation_probs: Array, file: _PomdpFile) -> IntArray:
-    """Find the observation (X,) of every hidden state; refuse noisy observations."""
-    observations = observation_probs[0].argmax(axis=1)
-    observed_probs = np.take_along_axis(
-        observation_probs,
-        np.broadcast_to(observations, observation_probs.shape[:2])[..., None],
-        axis=2,
-    )
-    noisy_cells = np.argwhere(observed_probs[..., 0] < 1 - PROB_TOLERANCE)
-    if len(noisy_cells):
-        a, x = noisy_cells[0]
-        raise InputError(
-            f"state {file.states[x]!r} is observed with errors, or not after every action (see "
-            f"action {file.actions[a]!r}); in an MMDP the state is observed exactly"
-        )
-    return observations
-
-
-def _make_hidden_model(hidden: _HiddenProcess, file: _PomdpFile) -> HiddenModel:
+def _make_hidden_model(file: _PomdpFile) -> HiddenModel:
     """Convert a hidden process to a hidden model and an observed state."""
-    fork = _find_fork(hidden)
-    next_belief = hidden.belief if fork is None else hidden.p[0, fork]
-    members, switching_reason = _find_members(hidden, fork, next_belief, file)
+    fork = _find_fork(file)
+    next_belief = file.belief if fork is None else file.p[0, fork]
+    members, switching_reason = _find_members(file, fork, next_belief)
     states = np.flatnonzero((members >= 0).any(axis=0))
     members = members[:, states]
     check_table_size(len(members), len(states) + 1, len(file.actions), len(states) + 1)
     model_transitions = None
     if switching_reason is None:
-        p, r = _split_by_model(hidden.p, members), _split_by_model(hidden.r, members)
+        p, r = _split_by_model(file.p, members), _split_by_model(file.r, members)
         m, s = np.nonzero(members < 0)
         p[m, s, :, s] = 1.0  # a state that a model never reaches stays where it is
     else:
-        p, r, model_transitions = _factor_switching(hidden, members, switching_reason)
+        p, r, model_transitions = _factor_switching(file, members, switching_reason)
         if fork is not None:
             return _make_forked_switching(
-                hidden, fork, members, (p, r, model_transitions), switching_reason, file
+                file, fork, members, (p, r, model_transitions), switching_reason
             )
     joint_belief = np.where(members >= 0, next_belief[members], 0.0)  # (M, S)
     (weights, state_probs), initial = split_belief(joint_belief), joint_belief.sum(axis=0)
@@ -347,9 +314,9 @@ def _make_hidden_model(hidden: _HiddenProcess, file: _PomdpFile) -> HiddenModel:
             start_p, start_r = _average_first_step(state_probs, p, r)
             labels.append("start" if "start" not in labels else "the start")
         else:
-            start_p = _split_row_by_model(hidden.p[:, fork], members) / weights[:, None, None]
-            start_r = _split_row_by_model(hidden.r[:, fork], members)
-            labels.append(file.observations[hidden.observations[fork]])
+            start_p = _split_row_by_model(file.p[:, fork], members) / weights[:, None, None]
+            start_r = _split_row_by_model(file.r[:, fork], members)
+            labels.append(file.observations[file.observed[fork]])
         p, r = _append_start_state(p, start_p), _append_start_state(r, start_r)
         initial = np.append(np.zeros(len(states)), 1.0)
     axis_labels = {"state": labels, "action": file.actions}
@@ -357,19 +324,16 @@ def _make_hidden_model(hidden: _HiddenProcess, file: _PomdpFile) -> HiddenModel:
 
 
 def _make_forked_switching(
-    hidden: _HiddenProcess,
+    file: _PomdpFile,
     fork: int,
     members: IntArray,
     tables: tuple[Array, Array, Array],
     reason: str,
-    file: _PomdpFile,
 ) -> HiddenModel:
     """Make switching models with one more model, the last, that holds in the first state only."""
     p, r, chain = tables
-    joint, fork_r = (
-        _split_row_by_model(hidden.p[:, fork], members),
-        _split_row_by_model(hidden.r[:, fork], members),
-    )
+    joint = _split_row_by_model(file.p[:, fork], members)
+    fork_r = _split_row_by_model(file.r[:, fork], members)
     model_probs, fork_p = joint[:, 0].sum(axis=1), joint.sum(axis=0)  # (M,), (A, S')
     if not np.allclose(joint, model_probs[:, None, None] * fork_p, rtol=0, atol=PROB_TOLERANCE):
         fail_unsupported_switching(reason)
@@ -379,9 +343,9 @@ def _make_forked_switching(
     p = _append_start_state(p, np.repeat(fork_p[None], M + 1, axis=0))
     r = _append_start_state(r, np.repeat(fork_r[None], M + 1, axis=0))
     model_transitions = np.vstack([np.pad(chain, ((0, 0), (0, 1))), np.append(model_probs, 0.0)])
-    states = [file.observations[z] for z in hidden.observations[members[0]]]
+    states = [file.observations[z] for z in file.observed[members[0]]]
     labels = {
-        "state": [*states, file.observations[hidden.observations[fork]]],
+        "state": [*states, file.observations[file.observed[fork]]],
         "action": file.actions,
     }
     return HiddenModel(
@@ -390,11 +354,11 @@ def _make_forked_switching(
 
 
 def _factor_switching(
-    hidden: _HiddenProcess, members: IntArray, reason: str
+    file: _PomdpFile, members: IntArray, reason: str
 ) -> tuple[Array, Array, Array]:
     """Factor the process into p, r (M, S, A, S') and the chain of models (M, M')."""
-    joint = hidden.p[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
-    joint_r = hidden.r[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
+    joint = file.p[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
+    joint_r = file.r[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
     p, chain = joint.sum(axis=3), joint.sum(axis=4).mean(axis=(1, 2))
     factored = p[:, :, :, None] * chain[:, None, None, :, None]
     if not np.allclose(joint, factored, rtol=0, atol=PROB_TOLERANCE):
@@ -417,15 +381,15 @@ def _split_row_by_model(row: Array, members: IntArray) -> Array:
     return np.where(members >= 0, row[:, members], 0.0).swapaxes(0, 1)
 
 
-def _find_fork(hidden: _HiddenProcess) -> int | None:
+def _find_fork(file: _PomdpFile) -> int | None:
     """Find an initial state whose first step selects the model; None without."""
-    x = int(hidden.belief.argmax())
-    is_unique = hidden.belief[x] == 1 and (hidden.observations == hidden.observations[x]).sum() == 1
-    return x if is_unique and not hidden.p[:, :, x].any() else None
+    x = int(file.belief.argmax())
+    is_unique = file.belief[x] == 1 and (file.observed == file.observed[x]).sum() == 1
+    return x if is_unique and not file.p[:, :, x].any() else None
 
 
 def _find_members(
-    hidden: _HiddenProcess, fork: int | None, next_belief: Array, file: _PomdpFile
+    file: _PomdpFile, fork: int | None, next_belief: Array
 ) -> tuple[IntArray, str | None]:
     """Find the hidden state (M, Z) that is observed as z in model m; -1 if there is none.
 
@@ -436,7 +400,7 @@ def _find_members(
     from scipy.sparse import csr_array  # slow to import
     from scipy.sparse.csgraph import connected_components
 
-    adjacency = hidden.p.sum(axis=0)
+    adjacency = file.p.sum(axis=0)
     if fork is not None:
         adjacency[fork] = 0.0
     n_components, component = connected_components(csr_array(adjacency), directed=False)
@@ -446,7 +410,7 @@ def _find_members(
         component_states = np.flatnonzero(component == k)
         if fork is not None and fork in component_states:
             continue
-        component_obs = hidden.observations[component_states]
+        component_obs = file.observed[component_states]
         duplicate_obs = next((z for z in component_obs if (component_obs == z).sum() > 1), None)
         if duplicate_obs is not None and is_reached[k]:
             x, y = component_states[component_obs == duplicate_obs][:2]
@@ -454,7 +418,7 @@ def _find_members(
                 f"states {file.states[x]!r} and {file.states[y]!r} are both observed as "
                 f"{file.observations[duplicate_obs]!r} and connected, so a hidden part changes"
             )
-            return _rank_members(hidden, fork, reason), reason
+            return _rank_members(file, fork, reason), reason
         matching_model = next((model for model in models if (model[component_obs] < 0).all()), None)
         if matching_model is None and is_reached[k]:
             models.append(matching_model := np.full(len(file.observations), -1))
@@ -462,16 +426,16 @@ def _find_members(
             matching_model[component_obs] = component_states
     members = np.array(models)
     if fork is not None:
-        _check_fork(hidden.p[:, fork], members, file, fork)
+        _check_fork(file, members, fork)
     return members, None
 
 
-def _rank_members(hidden: _HiddenProcess, fork: int | None, reason: str) -> IntArray:
+def _rank_members(file: _PomdpFile, fork: int | None, reason: str) -> IntArray:
     """Find the m-th hidden state (M, Z) that is observed as z, equally many for every z."""
     observations = (
-        hidden.observations
+        file.observed
         if fork is None
-        else np.where(np.arange(len(hidden.observations)) == fork, -1, hidden.observations)
+        else np.where(np.arange(len(file.observed)) == fork, -1, file.observed)
     )
     counts = np.bincount(observations[observations >= 0])
     if len({*counts.tolist()} - {0}) > 1:
@@ -482,10 +446,10 @@ def _rank_members(hidden: _HiddenProcess, fork: int | None, reason: str) -> IntA
     return members
 
 
-def _check_fork(fork_p: Array, members: IntArray, file: _PomdpFile, fork: int) -> None:
+def _check_fork(file: _PomdpFile, members: IntArray, fork: int) -> None:
     """Refuse a first step whose action changes the probabilities of the models."""
-    model_probs = np.where(members >= 0, fork_p[:, members], 0).sum(axis=2)
-    if np.ptp(model_probs, axis=0).max() > PROB_TOLERANCE:
+    model_probs = _split_row_by_model(file.p[:, fork], members).sum(axis=2)
+    if np.ptp(model_probs, axis=1).max() > PROB_TOLERANCE:
         raise InputError(
             f"the model depends on the action in {file.states[fork]!r}; in an MMDP it does not "
             "depend on actions"

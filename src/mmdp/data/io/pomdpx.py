@@ -7,11 +7,12 @@ one ``einsum`` multiplies them.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,14 +34,20 @@ from mmdp.data.io.hidden_model import (
     parse_float_array,
     split_belief,
 )
-from mmdp.data.io.options import LoadOptions
-from mmdp.data.io.reading import TableSource
+from mmdp.data.io.tables import LoadOptions
 from mmdp.data.io.writing import describe_error
+from mmdp.data.schema import TableSource
 
 XmlElement = ElementTree.Element
 LINE_ATTRIBUTE = "line of the file"  # not a possible attribute of a file
 MAX_VALUES = 1_000_000
 MAX_AXES = 32  # of an array
+ALLOWED_PARENTS = {  # roles of the variables that the functions of a section may depend on
+    "InitialStateBelief": ("state",),
+    "StateTransitionFunction": ("action", "state", "next_state"),
+    "ObsFunction": ("action", "next_state"),
+    "RewardFunction": ("action", "state", "next_state", "observation"),
+}
 VARIABLE_ROLES = {"StateVar": "state", "ActionVar": "action", "ObsVar": "observation"}
 
 
@@ -84,6 +91,9 @@ class Factor:
         kept_axes = [i for i, name in enumerate(self.names) if name not in names]
         index = tuple(slice(None) if i in kept_axes else 0 for i in range(len(self.names)))
         return Factor(tuple(self.names[i] for i in kept_axes), self.array[index])
+
+
+Factors = Mapping[str, Factor]  # by the variable that they are about
 
 
 def load_pomdpx(path: Path, options: LoadOptions) -> HiddenModel:
@@ -216,10 +226,8 @@ class _PomdpxFile:
         if role != "state":
             name = self._parse_name(node, "vname")
             return Variable(role, name, name, values, False)
-        previous_name, next_name = (
-            self._parse_name(node, "vnamePrev"),
-            self._parse_name(node, "vnameCurr"),
-        )
+        previous_name = self._parse_name(node, "vnamePrev")
+        next_name = self._parse_name(node, "vnameCurr")
         if previous_name == next_name:
             self.fail(node, f"vnamePrev and vnameCurr are both {previous_name!r}; they must differ")
         fully_observed = node.get("fullyObs", "false").strip().lower()
@@ -335,17 +343,11 @@ class _PomdpxFile:
 
     def _find_allowed_parents(self, section: str) -> dict[str, Variable]:
         """Find the variables that a function of a section may depend on, by name."""
-        states = self.select_variables("state")
-        current_states, next_states = {x.name: x for x in states}, {x.next_name: x for x in states}
-        actions, observations = (
-            {x.name: x for x in self.select_variables(role)} for role in ("action", "observation")
-        )
-        return {
-            "InitialStateBelief": current_states,
-            "StateTransitionFunction": actions | current_states | next_states,
-            "ObsFunction": actions | next_states,
-            "RewardFunction": actions | current_states | next_states | observations,
-        }[section]
+        roles = ALLOWED_PARENTS[section]
+        parents = {x.name: x for x in self.variables if x.role in roles}
+        if "next_state" in roles:
+            parents |= {x.next_name: x for x in self.select_variables("state")}
+        return parents
 
     def _apply_entry(
         self,
@@ -398,7 +400,7 @@ def _parse_entry_values(
 
 # ---------------------------------------------------------------------- variables to a model
 def _mark_observed(
-    variables: Sequence[Variable], initial: Mapping[str, Factor], observations: Mapping[str, Factor]
+    variables: Sequence[Variable], initial: Factors, observations: Factors
 ) -> list[Variable]:
     """Mark states as observed if an observation reveals them and their initial value is known."""
 
@@ -422,62 +424,54 @@ def _is_revealing(factor: Factor, variable: Variable) -> bool:
 
 def _make_hidden_model(
     variables: Sequence[Variable],
-    initial_factors: Mapping[str, Factor],
-    transitions: Mapping[str, Factor],
-    observations: Mapping[str, Factor],
-    rewards: Mapping[str, Factor],
+    initial_factors: Factors,
+    transitions: Factors,
+    observations: Factors,
+    rewards: Factors,
     discount: float,
 ) -> HiddenModel:
     """Multiply the functions of a file to a hidden model and an observed state."""
-    states = [x for x in variables if x.role == "state"]
-    hidden, observed_states = (
-        [x for x in states if not x.is_observed],
-        [x for x in states if x.is_observed],
-    )
+    hidden = [x for x in variables if x.role == "state" and not x.is_observed]
+    states = [x for x in variables if x.role == "state" and x.is_observed]
     actions = [x for x in variables if x.role == "action"]
     changing = [x for x in hidden if not _is_constant(x, transitions[x.next_name])]
     for x in hidden:
         _check_not_observed(x, x in changing, observations)
-    if not observed_states:
+    if not states:
         raise InputError(
             "no state is observed; an MMDP needs a state that is observed at every step"
         )
-    observation_variables = [x for x in variables if x.role == "observation"]
-    axes = _EinsumAxes.from_variables(
-        hidden, observed_states, actions, observation_variables, changing
-    )
-    model_axes, state_axes, action_axes, next_axes = (
-        [axes.index[x.name] for x in hidden],
-        [axes.index[x.name] for x in observed_states],
-        [axes.index[x.name] for x in actions],
-        [axes.index[x.next_name] for x in observed_states],
-    )
-    out_axes, shape = (
-        [*model_axes, *state_axes, *action_axes, *next_axes],
-        (
-            _count_combinations(hidden),
-            _count_combinations(observed_states),
-            _count_combinations(actions),
-        ),
-    )
-    check_table_size(*shape, shape[1])
-    p = axes.multiply(
-        [_restrict_to_current(transitions[x.next_name], x, changing) for x in observed_states],
-        out_axes,
-    )
-    p = p.reshape(*shape, shape[1])
+    multiply = _FactorProduct(variables, [x for x in hidden if x not in changing])
+    names = [x.name for x in (*hidden, *states, *actions)] + [x.next_name for x in states]
+    n_models, n_states, n_actions = map(_count_combinations, (hidden, states, actions))
+    shape = (n_models, n_states, n_actions, n_states)
+    check_table_size(*shape)
+    step_factors = [_restrict_to_current(transitions[x.next_name], x, changing) for x in states]
+    p = multiply(step_factors, names).reshape(shape)
     chain_factors = [_restrict_to_hidden(transitions[x.next_name], x, hidden) for x in changing]
     changed_names = {x.next_name for x in changing}
-    r = np.zeros(p.shape)
+    r = np.zeros(shape)
     for factor in rewards.values():
-        observation_factors = [observations[name] for name in factor.names if name in observations]
-        reward_chain = [] if changed_names.isdisjoint(factor.names) else chain_factors
-        r += axes.multiply([factor, *observation_factors, *reward_chain], out_axes).reshape(p.shape)
-    weights, initial = _compute_initial(axes, initial_factors, hidden, observed_states)
-    variables_by_axis = {"model": hidden, "state": observed_states, "action": actions}
-    labels = {axis: _make_labels(x) for axis, x in variables_by_axis.items() if x}
-    model_transitions = axes.compute_chain(hidden, chain_factors) if changing else None
-    return HiddenModel(p, r, weights, initial, discount, labels, model_transitions)
+        factors = [factor, *(observations[name] for name in factor.names if name in observations)]
+        factors += [] if changed_names.isdisjoint(factor.names) else chain_factors
+        r += multiply(factors, names).reshape(shape)
+    belief = multiply(list(initial_factors.values()), [x.name for x in (*hidden, *states)])
+    weights, initial = split_belief(belief.reshape(n_models, n_states))
+    if _are_independent(initial_factors, hidden, states):
+        weights = multiply([initial_factors[x.name] for x in hidden], [x.name for x in hidden])
+        initial = multiply([initial_factors[x.name] for x in states], [x.name for x in states])
+        initial = initial.reshape(-1)
+    model_transitions = None
+    if changing:
+        next_names = [x.next_name if x in changing else f"{x.name} next" for x in hidden]
+        chain_factors += [
+            Factor((x.name, f"{x.name} next"), np.eye(x.size)) for x in hidden if x not in changing
+        ]
+        chain = multiply(chain_factors, [*(x.name for x in hidden), *next_names])
+        model_transitions = chain.reshape(n_models, n_models)
+    axes = {"model": hidden, "state": states, "action": actions}
+    labels = {axis: _make_labels(x) for axis, x in axes.items() if x}
+    return HiddenModel(p, r, weights.reshape(-1), initial, discount, labels, model_transitions)
 
 
 def _is_constant(variable: Variable, transition: Factor) -> bool:
@@ -488,9 +482,7 @@ def _is_constant(variable: Variable, transition: Factor) -> bool:
     return np.allclose(table, np.eye(variable.size), rtol=0, atol=SUM_TOLERANCE)
 
 
-def _check_not_observed(
-    variable: Variable, is_changing: bool, observations: Mapping[str, Factor]
-) -> None:
+def _check_not_observed(variable: Variable, is_changing: bool, observations: Factors) -> None:
     """Refuse observations that depend on a hidden variable."""
     observation_name = next(
         (name for name, factor in observations.items() if factor.depends_on(variable.next_name)),
@@ -535,102 +527,40 @@ def _restrict_to_current(
     return transition.drop_variables([y.next_name for y in changing])
 
 
-def _compute_initial(
-    axes: _EinsumAxes,
-    initial_factors: Mapping[str, Factor],
-    hidden: Sequence[Variable],
-    observed_states: Sequence[Variable],
-) -> tuple[Array, Array]:
-    """Compute the model weights (M,) and the initial distribution (S,) or (M, S)."""
-    model_axes, state_axes = (
-        [axes.index[x.name] for x in hidden],
-        [axes.index[x.name] for x in observed_states],
-    )
-    model_factors, state_factors = (
-        [initial_factors[x.name] for x in hidden],
-        [initial_factors[x.name] for x in observed_states],
-    )
-    is_independent = {x.name for x in hidden}.isdisjoint(
-        n for t in state_factors for n in t.names
-    ) and {x.name for x in observed_states}.isdisjoint(n for t in model_factors for n in t.names)
-    if is_independent:
-        return (
-            axes.multiply(model_factors, model_axes).reshape(-1),
-            axes.multiply(state_factors, state_axes).reshape(-1),
-        )
-    joint = axes.multiply([*model_factors, *state_factors], [*model_axes, *state_axes])
-    return split_belief(
-        joint.reshape(_count_combinations(hidden), _count_combinations(observed_states))
+def _are_independent(
+    initial_factors: Factors, hidden: Sequence[Variable], states: Sequence[Variable]
+) -> bool:
+    """Whether no initial function has both hidden variables and observed states."""
+    groups = [{x.name for x in group} for group in (hidden, states)]
+    return all(
+        any(group.isdisjoint(factor.names) for group in groups)
+        for factor in initial_factors.values()
     )
 
 
-@dataclass(frozen=True)
-class _EinsumAxes:
-    """Axis numbers of variable names for einsum; one axis if a variable never changes."""
+class _FactorProduct:
+    """Products of functions; ``constant`` variables are the same before and after a step."""
 
-    index: Mapping[str, int]
-    sizes: Sequence[int]
+    def __init__(self, variables: Iterable[Variable], constant: Sequence[Variable]) -> None:
+        self.sizes = {name: x.size for x in variables for name in (x.name, x.next_name)}
+        self.aliases = {x.next_name: x.name for x in constant}
 
-    @classmethod
-    def from_variables(
-        cls,
-        hidden: Sequence[Variable],
-        observed_states: Sequence[Variable],
-        actions: Sequence[Variable],
-        observation_variables: Sequence[Variable],
-        changing: Sequence[Variable],
-    ) -> _EinsumAxes:
-        """Number the axes of all variables."""
-        current_variables, next_variables = (
-            [*hidden, *observed_states, *actions, *observation_variables],
-            [*observed_states, *(hidden if changing else [])],
-        )
-        index = {x.name: i for i, x in enumerate(current_variables)}
-        next_axis = {x: len(current_variables) + i for i, x in enumerate(next_variables)}
-        index |= {x.next_name: next_axis[x] for x in (*observed_states, *changing)}
-        index |= {x.next_name: index[x.name] for x in hidden if x not in changing}
-        index |= {_make_next_name(x): next_axis[x] for x in hidden if changing}
-        if len(current_variables) + len(next_variables) > MAX_AXES:
-            raise InputError(
-                f"{len(current_variables)} variables are too many for one array; merge some"
-            )
-        return cls(index, [x.size for x in (*current_variables, *next_variables)])
-
-    def compute_chain(self, hidden: Sequence[Variable], factors: Sequence[Factor]) -> Array:
-        """Compute the chain of models (M, M') from the transitions of the hidden variables."""
-        changing_names = {name for factor in factors for name in factor.names[-1:]}
-        identity_factors = [
-            Factor((x.name, _make_next_name(x)), np.eye(x.size))
-            for x in hidden
-            if x.next_name not in changing_names
-        ]
-        out_axes = [
-            *(self.index[x.name] for x in hidden),
-            *(self.index[_make_next_name(x)] for x in hidden),
-        ]
-        return self.multiply([*factors, *identity_factors], out_axes).reshape(
-            _count_combinations(hidden), -1
-        )
-
-    def multiply(self, factors: Sequence[Factor], out_axes: Sequence[int]) -> Array:
-        """Multiply functions, and sum over the variables that are not in ``out_axes``."""
+    def __call__(self, factors: Sequence[Factor], names: Sequence[str]) -> Array:
+        """Multiply functions, and sum over the variables that are not in ``names``."""
+        used_names = {self.aliases.get(x, x) for factor in factors for x in factor.names}
+        ones = [Factor((x,), np.ones(self.sizes[x])) for x in names if x not in used_names]
+        axes: dict[str, int] = {}
         operands: list[Any] = []
-        for factor in factors:
-            operands += [factor.array, [self.index[name] for name in factor.names]]
-        used_axes = {self.index[name] for factor in factors for name in factor.names}
-        for i in out_axes:
-            if i not in used_axes:
-                operands += [np.ones(self.sizes[i]), [i]]
-        return np.asarray(np.einsum(*operands, list(out_axes))) if operands else np.ones(1)
-
-
-def _make_next_name(variable: Variable) -> str:
-    """Make the axis name of a hidden variable after a step, which no file can have."""
-    return f"{variable.name} next"
+        for factor in (*factors, *ones):
+            aliased_names = [self.aliases.get(x, x) for x in factor.names]
+            operands += [factor.array, [axes.setdefault(x, len(axes)) for x in aliased_names]]
+        if len(axes) > MAX_AXES:
+            raise InputError(f"{len(axes)} variables are too many for one array; merge some")
+        return np.asarray(np.einsum(*operands, [axes[x] for x in names])) if axes else np.ones(1)
 
 
 def _count_combinations(variables: Sequence[Variable]) -> int:
-    return reduce(lambda n, x: n * x.size, variables, 1)
+    return math.prod(x.size for x in variables)
 
 
 def _make_labels(variables: Sequence[Variable]) -> list[str]:

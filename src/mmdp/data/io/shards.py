@@ -27,12 +27,20 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import pluralize
 from mmdp.core.transitions import SparseTransitions
 from mmdp.core.validate import check_int, check_not_sharded
-from mmdp.data.io.npz import MODEL_FORMAT, model_from_arrays, model_to_arrays, open_npz, save_npz
+from mmdp.data.io.npz import (
+    MODEL_FORMAT,
+    ArrayMapping,
+    model_from_arrays,
+    model_to_arrays,
+    open_npz,
+    save_npz,
+)
 from mmdp.data.io.parquet import read_parquet, save_parquet
-from mmdp.data.io.reading import TableSource
 from mmdp.data.io.writing import PathLike, write_all_atomic
+from mmdp.data.schema import AnyArray, Fields, TableSource
 
 LARGE_ARRAYS = ("p", "r", "terminal", "next_rewards")  # the arrays by model, models last
+PATTERN_ARRAYS = ("indptr", "indices")
 SHARED_FIELDS = (
     "allowed",
     "initial_given",
@@ -42,7 +50,6 @@ SHARED_FIELDS = (
     "states",
     "actions",
 )
-ArrayMapping = Mapping[str, Any]
 TableReader = Callable[[Path], MMDP]
 
 
@@ -78,10 +85,8 @@ def save_shards(model: MMDP, folder: PathLike, n_shards: int, *, suffix: str = "
 
     def write_shard(i: int, path: Path) -> None:
         local_models = Shard(i, n_shards, model.n_models).local_models
-        shard_model, total_weight = (
-            model.subset(local_models),
-            float(model.weights[local_models].sum()),
-        )
+        shard_model = model.subset(local_models)
+        total_weight = float(model.weights[local_models].sum())
         if suffix == ".npz":
             save_npz(shard_model, path, total_weight=total_weight)
         else:
@@ -109,104 +114,67 @@ def load_shards(
     local_models = slice(0, len(weights)) if local_shard is None else local_shard.local_models
     arrays = {**headers[0], **_concatenate_fields(headers), "weights": weights / weights.sum()}
     arrays["initial"] = _concatenate_initial(headers, local_models)
-    indptr, indices = arrays["indptr"], arrays["indices"] = _union_patterns(headers)
-    builder = _ShardArrays(
-        local_models, indptr, indices, any(header["has_next_rewards"] for header in headers)
-    )
-    start = 0
+    arrays["indptr"], arrays["indices"] = _union_patterns(headers)
+    arrays["has_next_rewards"] = any(header["has_next_rewards"] for header in headers)
+    n_local, first_model = local_models.stop - local_models.start, 0
     for file, header in zip(files, headers, strict=True):
-        stop = start + len(header["weights"])
-        if start < local_models.stop and local_models.start < stop:
-            with _open_shard(file, read_table) as file_arrays:
-                builder.add_file(file_arrays, header, start)
-        start = stop
-    return model_from_arrays({**arrays, **builder.arrays}, local_shard)
-
-
-class _ShardArrays:
-    """Large arrays of the local models, filled file by file."""
-
-    def __init__(
-        self,
-        local_models: slice,
-        indptr: npt.NDArray[np.int64],
-        indices: npt.NDArray[np.int32],
-        has_next_rewards: bool,
-    ) -> None:
-        self.local_models, self.indptr, self.indices, self.has_next_rewards = (
-            local_models,
-            indptr,
-            indices,
-            has_next_rewards,
-        )
-        self.arrays: dict[str, npt.NDArray[Any]] = {}
-
-    def add_file(self, file_arrays: ArrayMapping, header: ArrayMapping, first_model: int) -> None:
-        """Add the local models of a file, whose first model has the id ``first_model``."""
         n_models = len(header["weights"])
-        low, high = (
-            max(self.local_models.start, first_model),
-            min(self.local_models.stop, first_model + n_models),
-        )
-        source_models, target_models = (
-            slice(low - x, high - x) for x in (first_model, self.local_models.start)
-        )
-        is_same_pattern = np.array_equal(header["indices"], self.indices)
-        is_same_pattern = is_same_pattern and np.array_equal(header["indptr"], self.indptr)
-        entries: Any = slice(None)
-        if not is_same_pattern:
-            union_pattern = _make_pattern(header, indptr=self.indptr, indices=self.indices)
-            entries = np.searchsorted(
-                union_pattern.flat_indices, _make_pattern(header).flat_indices
-            )
-        for name in LARGE_ARRAYS if self.has_next_rewards else LARGE_ARRAYS[:-1]:
-            values = (
-                _get_next_rewards(file_arrays, header)
-                if name == "next_rewards"
-                else file_arrays[name]
-            )
-            is_on_pattern = name in ("p", "next_rewards")
-            target = self._get_target(name, values, is_on_pattern)
-            if is_on_pattern:
-                target[:, entries, target_models] = values[..., source_models]
-            else:
-                target[..., target_models] = values[..., source_models]
+        low = max(local_models.start, first_model)
+        high = min(local_models.stop, first_model + n_models)
+        if low < high:
+            source = slice(low - first_model, high - first_model)
+            target = slice(low - local_models.start, high - local_models.start)
+            with _open_shard(file, read_table) as file_arrays:
+                _add_models(arrays, n_local, target, file_arrays, header, source)
+        first_model += n_models
+    return model_from_arrays(arrays, local_shard)
 
-    def _get_target(
-        self, name: str, values: npt.NDArray[Any], is_on_pattern: bool
-    ) -> npt.NDArray[Any]:
-        """Get the array of a name, allocated at the first call."""
-        if name not in self.arrays:
-            n_models = self.local_models.stop - self.local_models.start
+
+def _add_models(
+    arrays: Fields,
+    n_models: int,
+    target: slice,
+    file_arrays: ArrayMapping,
+    header: ArrayMapping,
+    source: slice,
+) -> None:
+    """Add the models ``source`` of a file to large arrays, as ``target`` of ``n_models``."""
+    entries: slice | AnyArray = slice(None)
+    if not all(np.array_equal(header[x], arrays[x]) for x in PATTERN_ARRAYS):
+        union_pattern = _make_pattern({**header, **{x: arrays[x] for x in PATTERN_ARRAYS}})
+        entries = np.searchsorted(union_pattern.flat_indices, _make_pattern(header).flat_indices)
+    for name in LARGE_ARRAYS if arrays["has_next_rewards"] else LARGE_ARRAYS[:-1]:
+        has_values = name != "next_rewards" or header["has_next_rewards"]
+        values = file_arrays[name] if has_values else _expand_rewards(file_arrays["r"], header)
+        is_on_pattern = name in ("p", "next_rewards")
+        if name not in arrays:
             shape = [*values.shape[:-1], n_models]
             if is_on_pattern:
-                shape[1] = len(self.indices)
+                shape[1] = len(arrays["indices"])
             check_memory(
                 8 * int(np.prod(shape)),
                 f"{name} of {pluralize(n_models, 'model')}",
                 [Remedy("shard", verb="load a shard in each of several processes with")],
             )
-            self.arrays[name] = empty_aligned(*shape)
+            arrays[name] = empty_aligned(*shape)
             if is_on_pattern and shape[1] != values.shape[1]:
-                self.arrays[name][:] = 0.0
-        return self.arrays[name]
+                arrays[name][:] = 0.0
+        if is_on_pattern:
+            arrays[name][:, entries, target] = values[..., source]
+        else:
+            arrays[name][..., target] = values[..., source]
 
 
-def _get_next_rewards(file_arrays: ArrayMapping, header: ArrayMapping) -> npt.NDArray[Any]:
-    """Get the rewards by next state of a file, expanded from rewards by pair if needed."""
-    if header["has_next_rewards"]:
-        return file_arrays["next_rewards"]
-    r = file_arrays["r"]
+def _expand_rewards(r: AnyArray, header: ArrayMapping) -> AnyArray:
+    """Expand rewards by pair to rewards by next state."""
     return np.repeat(r.reshape(len(r), -1, r.shape[-1]), np.diff(header["indptr"]), axis=1)
 
 
-def _make_pattern(header: ArrayMapping, **replacements: npt.NDArray[Any]) -> SparseTransitions:
-    """Make the sparsity pattern of a file, or another of its shape, without values."""
-    fields = {**header, **replacements}
-    shape = (len(fields["weights"]), *fields["allowed"].shape)
-    return SparseTransitions(
-        shape, fields["indptr"], fields["indices"], np.empty(0), bool(fields["is_dense"])
-    )
+def _make_pattern(header: ArrayMapping) -> SparseTransitions:
+    """Make the sparsity pattern of a file, without values."""
+    shape = (len(header["weights"]), *header["allowed"].shape)
+    is_dense = bool(header["is_dense"])
+    return SparseTransitions(shape, header["indptr"], header["indices"], np.empty(0), is_dense)
 
 
 def _union_patterns(
@@ -217,7 +185,7 @@ def _union_patterns(
     is_same = all(
         np.array_equal(header[name], first_header[name])
         for header in headers
-        for name in ("indptr", "indices")
+        for name in PATTERN_ARRAYS
     )
     if is_same:
         return first_header["indptr"], first_header["indices"]
@@ -228,7 +196,7 @@ def _union_patterns(
     return union.indptr, union.indices
 
 
-def _concatenate_fields(headers: Sequence[ArrayMapping]) -> dict[str, Any]:
+def _concatenate_fields(headers: Sequence[ArrayMapping]) -> Fields:
     """Concatenate the fields by model, and whether the pattern is dense."""
     fields = {
         name: np.concatenate([header[name] for header in headers])
@@ -240,7 +208,7 @@ def _concatenate_fields(headers: Sequence[ArrayMapping]) -> dict[str, Any]:
     return {**fields, "is_dense": all(bool(header["is_dense"]) for header in headers)}
 
 
-def _concatenate_initial(headers: Sequence[ArrayMapping], local_models: slice) -> npt.NDArray[Any]:
+def _concatenate_initial(headers: Sequence[ArrayMapping], local_models: slice) -> AnyArray:
     """Join initial distributions: (S,), or (M, S) of the local models if files differ."""
     first_initial = headers[0]["initial"]
     if first_initial.ndim == 1 and all(

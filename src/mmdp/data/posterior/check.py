@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,13 +13,10 @@ from mmdp.core.policies.planner import Planner
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
 from mmdp.data.domains._common import spawn_generators
-from mmdp.data.io.labels import ColumnLabels, IntArray
-from mmdp.data.io.reading import TableSource
-from mmdp.data.posterior.counts import TransitionCounts
 from mmdp.data.posterior.dirichlet import ModelBatch, sample_models
-from mmdp.data.posterior.log import TransitionLog
-from mmdp.data.posterior.prior import DirichletRows, Prior
+from mmdp.data.posterior.prior import DirichletRows, Prior, TransitionCounts
 from mmdp.data.posterior.rewards import RewardPosterior
+from mmdp.data.schema import ColumnLabels, Fields, IntArray, TableSource
 
 QUANTILES = (0.05, 0.95)
 
@@ -88,13 +85,11 @@ def coverage(
             "coverage() needs models made by fit(), which do not switch, in one process"
         )
     refitter, rng = _Refitter(model), spawn_generators(seed, 1)[0]
-    true_models = refitter.sample_models(refitter.posterior_rows, n_logs, rng)
+    true_models = refitter.sample_models(refitter.counts, n_logs, rng)
     n_covered = 0
     for m, value in enumerate(evaluate(true_models, policy).returns.tolist()):
-        posterior_rows = refitter.prior.make_rows(
-            refitter.simulate_counts(true_models, m, rng), refitter.log
-        )
-        returns = evaluate(refitter.sample_models(posterior_rows, n_models, rng), policy).returns
+        counts = refitter.simulate_counts(true_models, m, rng)
+        returns = evaluate(refitter.sample_models(counts, n_models, rng), policy).returns
         low, high = np.quantile(returns, QUANTILES)
         rounding = 1e-9 * np.abs(returns).max()
         n_covered += bool(low - rounding <= value <= high + rounding)
@@ -107,49 +102,33 @@ class _Refitter:
     def __init__(self, model: MMDP) -> None:
         assert model.evidence is not None
         self.model, self.counts = model, _make_counts(model, model.evidence)
-        self.prior, self.log = Prior(**model.evidence.prior), _make_empty_log(model)
-        self.posterior_rows = self.prior.make_rows(self.counts, self.log)
+        self.prior = Prior(**model.evidence.prior)
 
     def sample_models(
-        self, posterior_rows: DirichletRows, n_models: int, rng: np.random.Generator
+        self, counts: TransitionCounts, n_models: int, rng: np.random.Generator
     ) -> MMDP:
-        """Sample models from the posterior, with mean rewards."""
+        """Sample models from the posterior of these counts, with mean rewards."""
         model = self.model
-        fields: dict[str, Any] = {
+        fields: Fields = {
             "states": model.state_labels if model.has_labels["state"] else None,
             "actions": model.action_labels if model.has_labels["action"] else None,
             "initial": np.atleast_2d(model.initial).mean(axis=0),
             "discount": model.discount,
             "terminal": model.terminal.mean(axis=0),
         }
-        return sample_models(
-            posterior_rows,
-            self._make_mean_rewards(posterior_rows),
-            self.counts,
-            ModelBatch.from_shard(None, n_models),
-            rng,
-            fields,
-        )
+        mean_rewards = self._make_mean_rewards(self.prior.make_rows(counts))
+        return sample_models(mean_rewards, ModelBatch.from_shard(None, n_models), rng, fields)
 
-    def _make_mean_rewards(self, posterior_rows: DirichletRows) -> RewardPosterior:
+    def _make_mean_rewards(self, rows: DirichletRows) -> RewardPosterior:
         """Make the mean rewards of the models, on the sparsity pattern of the posterior."""
-        problem, shape = self.model.problem, (self.model.n_states, self.model.n_actions)
         next_rewards = self.model.pattern_rewards
         if next_rewards is None:
-            return RewardPosterior(
-                shape,
-                posterior_rows.is_absorbing,
-                values=np.asarray(problem.r)[0].mean(axis=-1).reshape(-1),
-            )
+            r = np.asarray(self.model.problem.r)
+            return RewardPosterior(rows, r[0].mean(axis=-1).reshape(-1))
         keys, mean_rewards = _compute_keys(self.model), next_rewards[0].mean(axis=-1)
-        positions = np.minimum(np.searchsorted(keys, posterior_rows.keys), len(keys) - 1)
-        values = np.where(keys[positions] == posterior_rows.keys, mean_rewards[positions], 0.0)
-        return RewardPosterior(
-            shape,
-            posterior_rows.is_absorbing[posterior_rows.keys // shape[0]],
-            is_by_next_state=True,
-            values=values,
-        )
+        positions = np.minimum(np.searchsorted(keys, rows.keys), len(keys) - 1)
+        values = np.where(keys[positions] == rows.keys, mean_rewards[positions], 0.0)
+        return RewardPosterior(rows, values, True)
 
     def simulate_counts(
         self, true_models: MMDP, m: int, rng: np.random.Generator
@@ -169,29 +148,19 @@ class _Refitter:
 
 def _make_counts(model: MMDP, evidence: Evidence) -> TransitionCounts:
     """Make the transition counts of the log that a model was fitted to."""
-    rows = evidence.flat_indices // model.n_states
-    pair_counts = np.bincount(rows, evidence.counts, model.n_states * model.n_actions)
+    pairs = evidence.flat_indices // model.n_states
+    pair_counts = np.bincount(pairs, evidence.counts, model.n_states * model.n_actions)
     return TransitionCounts(
-        model.n_states,
-        model.n_actions,
+        ColumnLabels("state", model.n_states),
+        ColumnLabels("action", model.n_actions),
         evidence.flat_indices,
         evidence.counts,
         pair_counts.astype(np.int64),
+        np.empty(0, np.int64),
+        TableSource("log"),
     )
 
 
 def _compute_keys(model: MMDP) -> IntArray:
     table = model.problem.storage.to_table()
     return np.asarray(table.get_entry_rows() * model.n_states + table.indices, np.int64)
-
-
-def _make_empty_log(model: MMDP) -> TransitionLog:
-    """Make a log without rows, with the sizes of a model."""
-    empty: IntArray = np.empty(0, np.int64)
-    states, actions = (
-        ColumnLabels("state", model.n_states, None),
-        ColumnLabels("action", model.n_actions, None),
-    )
-    return TransitionLog(
-        empty, empty, empty, None, None, None, None, states, actions, TableSource("log")
-    )

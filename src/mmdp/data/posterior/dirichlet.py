@@ -30,12 +30,17 @@ from mmdp.core.transitions import Array, SparseTransitions
 from mmdp.core.validate import check_int
 from mmdp.data.domains._common import spawn_generators
 from mmdp.data.io.folders import TABLE_FILES, is_read_with, replace_folder
-from mmdp.data.io.labels import IntArray
 from mmdp.data.io.writing import Writer, check_writable, format_csv
-from mmdp.data.posterior.counts import TransitionCounts, check_fit_size
-from mmdp.data.posterior.log import TransitionLog, read_log
-from mmdp.data.posterior.prior import DirichletRows, Prior, UnseenRule
+from mmdp.data.posterior.log import read_log
+from mmdp.data.posterior.prior import (
+    DirichletRows,
+    Prior,
+    TransitionCounts,
+    UnseenRule,
+    check_fit_size,
+)
 from mmdp.data.posterior.rewards import RewardPosterior, RewardSpec
+from mmdp.data.schema import Fields, IntArray, ValuesByLabel
 
 SpecT = TypeVar("SpecT", Prior, RewardSpec)
 LOG_OPTIONS = ("columns", "states", "actions")
@@ -68,7 +73,7 @@ class Fit:
         rows, next_state = np.divmod(keys, n_states)
         state, action = np.divmod(rows, n_actions)
         has_labels = self.train.has_labels
-        columns: dict[str, Any] = {}
+        columns: Fields = {}
         for name, ids, axis in (
             ("state", state, "state"),
             ("action", action, "action"),
@@ -104,7 +109,7 @@ class FitOptions(TypedDict, total=False):
     unseen: UnseenRule
     absorbing: Iterable[object]
     reward_prior: Sequence[float] | None
-    initial: npt.ArrayLike | Mapping[Any, float] | None
+    initial: ValuesByLabel | None
     discount: float
     name: str | None
     time_labels: Any
@@ -191,55 +196,41 @@ def fit(
     """
     check_int(n_models, "n_models")
     check_int(n_test_models, "n_test_models", 0)
-    fit_options = _check_options(options)
+    fit_options = _check_options({**options})
     prior_spec = _as_spec(Prior, prior, _select_options(fit_options, PRIOR_OPTIONS))
     reward_options = {"prior": fit_options["reward_prior"]} if "reward_prior" in fit_options else {}
     reward_spec = _as_spec(RewardSpec, rewards, reward_options)
     parsed_log = read_log(log, **_select_options(fit_options, LOG_OPTIONS))
     data = TransitionCounts.from_log(parsed_log)
-    posterior_rows = prior_spec.make_rows(data, parsed_log)
+    rows = prior_spec.make_rows(data)
     batches = [ModelBatch.from_shard(shard, count) for count in (n_models, n_test_models)]
-    check_fit_size(
-        len(posterior_rows.keys), data, sum(batch.n_kept for batch in batches), parsed_log
-    )
-    reward_posterior = reward_spec.make_posterior(parsed_log, posterior_rows, data)
-    fields: dict[str, Any] = {
-        "states": parsed_log.states.labels,
-        "actions": parsed_log.actions.labels,
-    }
+    check_fit_size(len(rows.keys), data, sum(batch.n_kept for batch in batches))
+    reward_posterior = reward_spec.make_posterior(parsed_log, rows, data)
+    fields: Fields = {"states": data.states.labels, "actions": data.actions.labels}
     fields |= _select_options(fit_options, MODEL_OPTIONS)
-    if fields.get("initial") is None and parsed_log.initial_states is not None:
-        fields["initial"] = np.bincount(parsed_log.initial_states, minlength=data.n_states) / len(
-            parsed_log.initial_states
-        )
-    streams = spawn_generators(seed, 2)
-    evidence = Evidence(data.keys, data.counts, prior_spec.to_dict(parsed_log))
+    initial_states = parsed_log.initial_states
+    if fields.get("initial") is None and initial_states is not None:
+        counts = np.bincount(initial_states, minlength=data.n_states)
+        fields["initial"] = counts / len(initial_states)
+    evidence = Evidence(data.keys, data.counts, prior_spec.to_dict(data))
     train, test = (
-        sample_models(posterior_rows, reward_posterior, data, batch, stream, fields).with_evidence(
-            evidence
-        )
+        sample_models(reward_posterior, batch, rng, fields).with_evidence(evidence)
         if batch.n_models
         else None
-        for batch, stream in zip(batches, streams, strict=True)
+        for batch, rng in zip(batches, spawn_generators(seed, 2), strict=True)
     )
     assert train is not None
     unseen_pairs = tuple(
-        (
-            parsed_log.states.get_label(row // data.n_actions),
-            parsed_log.actions.get_label(row % data.n_actions),
-        )
-        for row in posterior_rows.unseen_rows.tolist()
+        (data.states.get_label(row // data.n_actions), data.actions.get_label(row % data.n_actions))
+        for row in rows.unseen_rows.tolist()
     )
-    warnings = (
-        *parsed_log.notes,
-        *_make_warnings(data, posterior_rows, parsed_log, prior_spec),
-        *reward_posterior.warnings,
-    )
+    warnings = [*parsed_log.notes, *_make_warnings(data, rows, prior_spec)]
+    warnings += reward_posterior.warnings
     pair_counts = data.pair_counts.reshape(data.n_states, data.n_actions)
-    return Fit(train, test, pair_counts, unseen_pairs, warnings, (data.keys, data.counts))
+    return Fit(train, test, pair_counts, unseen_pairs, tuple(warnings), (data.keys, data.counts))
 
 
-def _check_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_options(options: Fields) -> Fields:
     """Refuse unknown options of fit."""
     known = FitOptions.__annotations__
     for name in options.keys() - known.keys():
@@ -247,11 +238,11 @@ def _check_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
     return options
 
 
-def _select_options(options: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _select_options(options: Fields, names: Sequence[str]) -> Fields:
     return {name: options[name] for name in names if name in options}
 
 
-def _as_spec(spec_class: type[SpecT], value: Any, shorthands: Mapping[str, Any]) -> SpecT:
+def _as_spec(spec_class: type[SpecT], value: Any, shorthands: Fields) -> SpecT:
     """Return a specification unchanged, or make one of its first field and shorthands."""
     if not isinstance(value, spec_class):
         return spec_class(value, **shorthands)
@@ -335,32 +326,26 @@ class ModelBatch(NamedTuple):
 
 
 def sample_models(
-    posterior_rows: DirichletRows,
     reward_posterior: RewardPosterior,
-    data: TransitionCounts,
     batch: ModelBatch,
     rng: np.random.Generator,
-    fields: Mapping[str, Any],
+    fields: Fields,
 ) -> MMDP:
     """Sample transitions and rewards of models from their posteriors."""
-    shape = (batch.n_kept, data.n_states, data.n_actions)
-    row_lengths = np.bincount(
-        posterior_rows.keys // data.n_states, minlength=len(posterior_rows.allowed)
+    rows = reward_posterior.rows
+    is_dense = len(rows.keys) == len(rows.allowed) * rows.shape[0]
+    transitions = SparseTransitions.from_flat_indices(
+        (batch.n_kept, *rows.shape), None if is_dense else rows.keys, np.empty(0)
     )
-    indptr = np.concatenate([[0], np.cumsum(row_lengths)]).astype(np.int64)
-    values = sample_dirichlet_rows(
-        posterior_rows.alpha, indptr, batch.n_models, rng, kept=batch.kept
-    )
-    is_dense = len(posterior_rows.keys) == data.n_cells
-    indices = (posterior_rows.keys % data.n_states).astype(np.int32)
-    transitions = SparseTransitions(shape, indptr, indices, values[None], is_dense, None, None)
+    transitions.values = sample_dirichlet_rows(
+        rows.alpha, transitions.indptr, batch.n_models, rng, kept=batch.kept
+    )[None]
     rewards, next_rewards = reward_posterior.sample(batch.n_models, rng, batch.kept)
-    allowed = posterior_rows.allowed.reshape(data.n_states, data.n_actions)
     return MMDP.from_sparse(
         transitions,
         rewards,
         next_rewards=next_rewards,
-        allowed=allowed,
+        allowed=rows.allowed.reshape(rows.shape),
         shard=batch.shard,
         **fields,
     )
@@ -423,57 +408,48 @@ def _sample_vertex(
 
 
 # ---------------------------------------------------------------------- warnings
-def _make_warnings(
-    data: TransitionCounts, posterior_rows: DirichletRows, log: TransitionLog, prior: Prior
-) -> list[str]:
+def _make_warnings(data: TransitionCounts, rows: DirichletRows, prior: Prior) -> list[str]:
     """Make sentences about unseen pairs, states never left, and the weight of the prior."""
     messages: list[str] = []
-    if len(posterior_rows.unseen_rows):
+    if len(rows.unseen_rows):
         treatment = {
             "prior": "sampled from the prior alone",
             "absorb": "made to stay and earn 0",
             "forbid": "forbidden",
         }[prior.unseen]
-        count, was_or_were = (
-            len(posterior_rows.unseen_rows),
-            choose_verb_form(len(posterior_rows.unseen_rows), "was", "were"),
-        )
+        count = len(rows.unseen_rows)
         messages.append(
-            f"{count} of {len(posterior_rows.allowed)} state-action pairs {was_or_were} never seen "
-            f"and {choose_verb_form(count, 'is', 'are')} {treatment}"
+            f"{count} of {len(rows.allowed)} state-action pairs "
+            f"{choose_verb_form(count, 'was', 'were')} never seen and "
+            f"{choose_verb_form(count, 'is', 'are')} {treatment}"
         )
     is_left = data.pair_counts.reshape(data.n_states, -1).sum(axis=1) > 0
     is_entered = np.zeros(data.n_states, dtype=bool)
     is_entered[data.keys % data.n_states] = True
     never_left = np.flatnonzero(
-        is_entered & ~is_left & ~posterior_rows.is_absorbing.reshape(data.n_states, -1).all(axis=1)
+        is_entered & ~is_left & ~rows.is_absorbing.reshape(data.n_states, -1).all(axis=1)
     )
     if len(never_left):
-        shown_names = ", ".join(log.states.format_id(int(s)) for s in never_left[:5]) + (
+        shown_names = ", ".join(data.states.format_id(int(s)) for s in never_left[:5]) + (
             " ..." if len(never_left) > 5 else ""
         )
-        end_phrase, pronoun = (
-            choose_verb_form(len(never_left), *x) for x in (("it ends", "they end"), ("it", "them"))
+        phrase = choose_verb_form(
+            len(never_left), "it ends an episode, name it", "they end an episode, name them"
         )
-        messages.append(
-            f"never left in the log: {shown_names}; if {end_phrase} an episode, name {pronoun} "
-            "absorbing"
-        )
+        messages.append(f"never left in the log: {shown_names}; if {phrase} absorbing")
     n_absent = int((~is_entered & ~is_left).sum())
     if n_absent:
         occur_verb = choose_verb_form(n_absent, "occurs", "occur")
         messages.append(f"{pluralize(n_absent, 'state')} never {occur_verb} in the log")
-    is_seen = (data.pair_counts > 0) & ~posterior_rows.is_absorbing
-    n_prior_dominated = int(
-        (posterior_rows.prior_totals[is_seen] > data.pair_counts[is_seen]).sum()
-    )
+    is_seen = (data.pair_counts > 0) & ~rows.is_absorbing
+    n_prior_dominated = int((rows.prior_totals[is_seen] > data.pair_counts[is_seen]).sum())
     if is_seen.any() and n_prior_dominated > 0.5 * is_seen.sum():
         messages.append(
             f"the prior outweighs the data in {n_prior_dominated} of {int(is_seen.sum())} pairs "
             "seen; collect more data, or give your knowledge by prior= or support="
         )
     if isinstance(prior.support, str) and prior.support == "seen":
-        row_lengths = np.bincount(posterior_rows.keys // data.n_states, minlength=len(is_seen))
+        row_lengths = np.bincount(rows.pair_ids, minlength=len(is_seen))
         n_certain = int((is_seen & (row_lengths == 1)).sum())
         if n_certain:
             messages.append(

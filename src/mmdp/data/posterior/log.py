@@ -9,35 +9,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.text import choose_verb_form, did_you_mean, pluralize
 from mmdp.core.transitions import Array
 from mmdp.core.validate import are_ids, parse_labels
-from mmdp.data.io.columns import PAPER_COLUMNS
-from mmdp.data.io.frames import as_frame
-from mmdp.data.io.labels import (
+from mmdp.data.io.parquet import ParquetColumns
+from mmdp.data.io.reading import as_frame, read_csv, read_header
+from mmdp.data.io.writing import as_path
+from mmdp.data.schema import (
+    AXIS_BY_ROLE,
+    AXIS_ROLES,
+    PAPER_COLUMNS,
     CodedColumn,
     ColumnLabels,
+    Fields,
     IntArray,
     Labels,
-    collect_labels,
+    Mask,
+    Table,
+    TableSource,
+    assign_roles,
+    encode_axis,
     encode_column,
 )
-from mmdp.data.io.parquet import ParquetColumns
-from mmdp.data.io.reading import TableSource, parse_floats, read_csv_with_fallback, read_header
-from mmdp.data.io.writing import as_path
 
 REQUIRED_ROLES = ("state", "action", "next_state")
 ROLES = (*REQUIRED_ROLES, "count", "reward", "episode", "time", "terminated", "truncated")
-ROLE_ALIASES = {"step": "time"}  # accepted if the role has no column of its own name
+EXPECTED_COLUMNS = (
+    "a log has state,action,next_state and may have count,reward,episode,time (or step),terminated"
+)
 BOOL_TEXTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 TERMINATED_LABEL = (
     "terminated"  # added state, entered when a state that ends only some episodes ends one
 )
 MISSING_TEXTS = ("", "NA", "NaN", "nan", "<NA>")  # texts of missing values
+ExpectedAxis = int | Iterable[object] | None  # number of states or actions, or their labels
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class TransitionLog:
     counts: IntArray | None
     reward: Array | None
     initial_states: IntArray | None
-    is_terminated: npt.NDArray[np.bool_] | None
+    is_terminated: Mask | None
     states: ColumnLabels
     actions: ColumnLabels
     source: TableSource
@@ -99,10 +107,10 @@ class LoggedSteps:
 
 
 def read_log(
-    log: Any,
+    log: object,
     columns: Mapping[str, str] | None = None,
-    states: int | Iterable[object] | None = None,
-    actions: int | Iterable[object] | None = None,
+    states: ExpectedAxis = None,
+    actions: ExpectedAxis = None,
 ) -> TransitionLog:
     """Read a log from a path, a DataFrame or a mapping of columns."""
     parsed = _parse_log(log, columns, states, actions)[0]
@@ -113,9 +121,7 @@ def read_log(
     )
 
 
-def _split_terminal_states(
-    log: TransitionLog, is_terminated: npt.NDArray[np.bool_]
-) -> TransitionLog:
+def _split_terminal_states(log: TransitionLog, is_terminated: Mask) -> TransitionLog:
     """Find the terminal states; split a state that ends only some episodes into two."""
     is_move = log.state != log.next_state  # rows may stay in a terminal state
     terminal_states = np.unique(log.next_state[is_terminated])
@@ -144,9 +150,7 @@ def _split_terminal_states(
     )
 
 
-def read_steps(
-    log: Any, states: int | Iterable[object], actions: int | Iterable[object]
-) -> LoggedSteps:
+def read_steps(log: object, states: ExpectedAxis, actions: ExpectedAxis) -> LoggedSteps:
     """Read a log with the states and actions of a model, sorted by time; ids count from 0.
 
     Times that are not whole numbers are replaced by the number of the decision.
@@ -155,13 +159,12 @@ def read_steps(
         parsed, table = _parse_log(log, None, states, actions, base=0)
     except InputError as error:  # its arguments are those of fit
         raise InputError(error.message, [x for x in error.remedies if isinstance(x, str)]) from None
-    n, source = len(parsed), parsed.source
+    source = parsed.source
     if parsed.counts is not None:
         source.fail(
             "has a column 'count', but a row must be one step; repeat rows, or drop the column"
         )
-    episode = encode_column(table["episode"]).codes if "episode" in table else np.zeros(n, np.int64)
-    raw_times = _parse_times(table["time"], source) if "time" in table else np.arange(n) + 0.5
+    episode, raw_times = _parse_episodes(table)
     source.fail_where(
         pd.DataFrame({"episode": episode, "time": raw_times}).duplicated(),
         "another step has this time",
@@ -171,85 +174,75 @@ def read_steps(
     time: IntArray = raw_times[order].astype(np.int64)
     if (time != raw_times[order]).any():
         time = np.asarray(pd.Series(time).groupby(episode[order]).cumcount(), np.int64)
-    return LoggedSteps(
-        parsed.state[order],
-        parsed.action[order],
-        parsed.next_state[order],
-        episode[order].astype(np.int64),
-        time,
-        order,
-        source,
-    )
+    state, action, next_state = (x[order] for x in (parsed.state, parsed.action, parsed.next_state))
+    return LoggedSteps(state, action, next_state, episode[order], time, order, source)
 
 
 def _parse_log(
-    log: Any,
+    log: object,
     columns: Mapping[str, str] | None,
-    states: int | Iterable[object] | None,
-    actions: int | Iterable[object] | None,
+    states: ExpectedAxis,
+    actions: ExpectedAxis,
     base: int | None = None,
-) -> tuple[TransitionLog, dict[str, pd.Series]]:
+) -> tuple[TransitionLog, Table]:
     """Parse a log and its columns; ids count from ``base`` (None: 0 or 1, by the log)."""
-    table, source, notes = _read_columns(log, columns or {})
-    if not len(table["state"]):
+    table, notes = _read_table(log, columns or {})
+    source = table.source
+    if not len(table):
         source.fail("no rows; a log has one row per transition")
     expected = {
-        "state": _check_expected(states, "states"),
-        "action": _check_expected(actions, "actions"),
+        "state": _check_expected(states, "state"),
+        "action": _check_expected(actions, "action"),
     }
-    coded_columns = {
-        role: _encode_role(table[role], role, source, expected) for role in REQUIRED_ROLES
-    }
-    base = _find_id_base(coded_columns.values()) if base is None else base
+    coded_columns = {role: _encode_role(table, role, expected) for role in REQUIRED_ROLES}
+    base = _find_id_base(coded_columns) if base is None else base
     if base:
         notes.append("the ids of this log count from 1")
-    state_labels, (state, next_state) = _encode_axis(
-        "state", ("state", "next_state"), coded_columns, expected, source, base
-    )
-    notes += _make_fraction_notes(state_labels)
-    action_labels, (action,) = _encode_axis(
-        "action", ("action",), coded_columns, expected, source, base
-    )
-    del coded_columns
-    reward = None
+    axes: dict[str, ColumnLabels] = {}
+    values: Fields = {}
+    for axis, labels in expected.items():
+        roles = AXIS_ROLES[axis]
+        axis_columns = [coded_columns.pop(role) for role in roles]
+        if all(column.has_ids for column in axis_columns):
+            # ids are labels if the labels that are expected are numbers
+            is_labeled = isinstance(labels, tuple) and are_ids(labels)
+            axis_columns = [
+                CodedColumn(x.codes, x.texts) if is_labeled else CodedColumn(x.parse_ids(), None)
+                for x in axis_columns
+            ]
+        axes[axis], ids = encode_axis(axis, roles, axis_columns, source, labels, base=base)
+        values |= dict(zip(roles, ids, strict=True))
+    notes += _make_fraction_notes(axes["state"])
     if "reward" in table:
-        reward = parse_floats(table["reward"], "reward", source)
+        values["reward"] = reward = table.parse_floats("reward")
         source.fail_where(~np.isfinite(reward), "reward is missing; fill it in or drop the row")
-    initial_states = _find_initial_states(table, state, source)
-    is_terminated = (
-        _parse_flags(table["terminated"], "terminated", source) if "terminated" in table else None
-    )
-    if is_terminated is not None:
-        _refuse_after_end(table, is_terminated, state, next_state, source)
-    counts = _parse_counts(table["count"], source) if "count" in table else None
-    if counts is not None:
+    if "terminated" in table:
+        values["is_terminated"] = _parse_flags(table["terminated"], "terminated", source)
+    initial_states = None
+    if "episode" in table:
+        episode, times = _parse_episodes(table)
+        initial_states = _find_initial_states(episode, times, values["state"])
+        if "terminated" in table:
+            _refuse_after_end(episode, times, values, source)
+    if "count" in table:
         if initial_states is not None:
             source.fail(
                 "has columns 'count' and 'episode'; a row of an episode is one transition: drop one"
             )
-        is_seen = counts > 0
-        state, action, next_state, counts = (
-            x[is_seen] for x in (state, action, next_state, counts)
-        )
-        reward = None if reward is None else reward[is_seen]
-        is_terminated = None if is_terminated is None else is_terminated[is_seen]
+        values["counts"] = counts = _parse_counts(table)
+        values = {name: x[counts > 0] for name, x in values.items()}
     parsed = TransitionLog(
-        state,
-        action,
-        next_state,
-        counts,
-        reward,
-        initial_states,
-        is_terminated,
-        state_labels,
-        action_labels,
-        source,
+        **{"counts": None, "reward": None, "is_terminated": None, **values},
+        initial_states=initial_states,
+        states=axes["state"],
+        actions=axes["action"],
+        source=source,
         notes=notes,
     )
     return parsed, table
 
 
-def _parse_flags(column: pd.Series, role: str, source: TableSource) -> npt.NDArray[np.bool_]:
+def _parse_flags(column: pd.Series, role: str, source: TableSource) -> Mask:
     """Parse a column of true or false (1 or 0)."""
     coded_column = encode_column(column)
     category_flags = [
@@ -276,47 +269,48 @@ def _make_fraction_notes(states: ColumnLabels) -> list[str]:
     ]
 
 
-def _parse_counts(column: pd.Series, source: TableSource) -> IntArray:
+def _parse_counts(table: Table) -> IntArray:
     """Parse the number of transitions that each row stands for."""
-    counts = parse_floats(column, "count", source)
+    counts = table.parse_floats("count")
     is_wrong = ~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**53))
-    source.fail_where(
+    table.source.fail_where(
         is_wrong, lambda i: f"count is {counts[i]:g}, not a whole number >= 0; correct it"
     )
     if not counts.any():
-        source.fail("every count is 0; give at least one transition")
+        table.source.fail("every count is 0; give at least one transition")
     return counts.astype(np.int64)
 
 
 # ---------------------------------------------------------------------- columns by role
-def _read_columns(
-    log: Any, column_names: Mapping[str, str]
-) -> tuple[dict[str, pd.Series], TableSource, list[str]]:
-    """Read the columns by role, their source, and notes about unused columns."""
+def _read_table(log: object, column_names: Mapping[str, str]) -> tuple[Table, list[str]]:
+    """Read the columns of a log by role, and make notes about unused columns."""
+    frame = as_frame(log)
     if isinstance(log, (str, os.PathLike)):
         path = as_path(log)
+        source, suffix = TableSource(path), path.suffix.lower()
         if not path.is_file():
             raise InputError(f"{path}: no such file; check the path")
-        source = TableSource(path)
-        if path.suffix.lower() == ".csv":
-            frame, roles, notes = _read_csv_log(path, column_names)
-        elif path.suffix.lower() == ".parquet":
+        if suffix == ".parquet":
             file = ParquetColumns(path)
-            roles, notes = _assign_roles(file.column_names, column_names, source)
-            return {role: file.read_column(name) for name, role in roles.items()}, source, notes
-        else:
+            roles, notes = _assign_log_roles(file.column_names, column_names, source)
+            columns = {role: file.read_column(name) for name, role in roles.items()}
+            return Table(columns, source), notes
+        if suffix != ".csv":
             raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
-    else:
-        source, frame = TableSource("log"), as_frame(log)
-        if not isinstance(frame, (pd.DataFrame, Mapping)):
-            raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
-        roles, notes = _assign_roles([str(x) for x in frame], column_names, source)
+        names = read_header(path)
+        roles, notes = _assign_log_roles(names, column_names, source)
+        frame = _read_csv_log(path, names, roles)
+    elif isinstance(frame, (pd.DataFrame, Mapping)):
+        source = TableSource("log")
+        roles, notes = _assign_log_roles([str(x) for x in frame], column_names, source)
         if isinstance(frame, Mapping):
             frame = _make_frame({name: frame[name] for name in roles}, source)
-    return {role: frame[name] for name, role in roles.items()}, source, notes
+    else:
+        raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
+    return Table({role: frame[name] for name, role in roles.items()}, source), notes
 
 
-def _make_frame(columns: Mapping[str, Any], source: TableSource) -> pd.DataFrame:
+def _make_frame(columns: Fields, source: TableSource) -> pd.DataFrame:
     """Make a table of columns, and refuse columns of different sizes."""
     try:
         return pd.DataFrame(columns)
@@ -328,28 +322,23 @@ def _make_frame(columns: Mapping[str, Any], source: TableSource) -> pd.DataFrame
         )
 
 
-def _read_csv_log(
-    path: Path, column_names: Mapping[str, str]
-) -> tuple[pd.DataFrame, dict[str, str], list[str]]:
+def _read_csv_log(path: Path, names: list[str], roles: Mapping[str, str]) -> pd.DataFrame:
     """Read a CSV with text as categories, which takes a few bytes per row."""
-    names = read_header(path)
-    roles, notes = _assign_roles(names, column_names, TableSource(path))
-    category_dtypes: dict[str, Any] = dict.fromkeys(names, "category")
-    reward_dtypes = {name: np.float64 for name, role in roles.items() if role == "reward"}
-    time_dtypes = {name: np.float64 for name, role in roles.items() if role == "time"}
+    dtypes: Fields = dict.fromkeys(names, "category")
+    float_dtypes = {
+        role: {name: np.float64 for name, x in roles.items() if x == role}
+        for role in ("reward", "time")
+    }
+    reward_dtypes = dtypes | float_dtypes["reward"]
+    text_dtypes = dtypes | dict.fromkeys(float_dtypes["reward"], str)
     # a time may be a date, and a reward not a number
-    dtype_options = (
-        category_dtypes | reward_dtypes | time_dtypes,
-        category_dtypes | reward_dtypes,
-        category_dtypes | dict.fromkeys(reward_dtypes, str),
-    )
-    return read_csv_with_fallback(path, names, *dtype_options), roles, notes
+    return read_csv(path, names, reward_dtypes | float_dtypes["time"], reward_dtypes, text_dtypes)
 
 
-def _assign_roles(
+def _assign_log_roles(
     names: Sequence[str], column_names: Mapping[str, str], source: TableSource
 ) -> tuple[dict[str, str], list[str]]:
-    """Assign roles to column names; refuse missing roles and names that look misspelled."""
+    """Assign roles to column names; refuse names that look misspelled, and note other ones."""
     for role, name in column_names.items():
         if role not in ROLES:
             raise InputError(
@@ -357,82 +346,63 @@ def _assign_roles(
             )
         if name not in names:
             source.fail(f"no column {did_you_mean(name, names)}, which columns= names for {role}")
-    role_by_name = {role: role for role in ROLES} | {
-        k: v for k, v in PAPER_COLUMNS.items() if v in ROLES
-    }
-    role_by_name |= {k: v for k, v in ROLE_ALIASES.items() if not {v, f"id{v}"} & set(names)}
-    role_by_name = {name: role for name, role in role_by_name.items() if role not in column_names}
-    role_by_name |= {name: role for role, name in column_names.items()}
-    roles: dict[str, str] = {}
-    for name in names:
-        if name not in role_by_name:
-            continue
-        if role_by_name[name] in roles.values():
-            source.fail(
-                f"column {name!r} gives {role_by_name[name]} a second time; keep one of them"
-            )
-        roles[name] = role_by_name[name]
-    missing_roles = [
-        role for role in ROLES if role not in (*roles.values(), "count")
-    ]  # not "country"
-    unused = [name for name in names if name not in roles]
+    known = {role: role for role in ROLES}
+    known |= {name: role for name, role in PAPER_COLUMNS.items() if role in ROLES}
+    known |= {} if {"time", "idtime"} & {*names} else {"step": "time"}
+    known = {name: role for name, role in known.items() if role not in column_names}
+    known |= {name: role for role, name in column_names.items()}
+    missing_roles = {*ROLES} - {"count", *map(known.get, names)}  # "country" is not "count"
+    unused = [name for name in names if name not in known]
     misspelled = [name for name in unused if "did you mean" in did_you_mean(name, missing_roles)]
-    missing_required = [role for role in missing_roles if role in REQUIRED_ROLES]
-    if misspelled or missing_required:
-        problems = [f"unknown column {did_you_mean(name, missing_roles)}" for name in misspelled]
-        problems += [f"no column {role!r}" for role in missing_required]
-        source.fail(
-            f"{'; '.join(problems)}; a log has state,action,next_state and may have "
-            "count,reward,episode,time (or step),terminated",
-            remedies=[Remedy("columns", {"ROLE": "NAME"}, verb="name others with")],
-        )
-    notes = [f"columns not used: {', '.join(unused)}"] if unused else []
-    return roles, notes
+    remedies: list[str | Remedy] = [EXPECTED_COLUMNS]
+    remedies.append(Remedy("columns", {"ROLE": "NAME"}, verb="name others with"))
+    checked_names = [name for name in names if name in known or name in misspelled]
+    roles = assign_roles(checked_names, known, REQUIRED_ROLES, source, remedies)
+    return roles, [f"columns not used: {', '.join(unused)}"] if unused else []
 
 
 # ---------------------------------------------------------------------- ids
-def _check_expected(expected: int | Iterable[object] | None, argument: str) -> int | Labels | None:
+def _check_expected(expected: ExpectedAxis, axis: str) -> int | Labels | None:
     """Parse the argument states= or actions=: a number, labels or None."""
     if expected is None or isinstance(expected, (int, np.integer)):
         if expected is not None and expected < 1:
-            raise InputError(f"{argument} must be at least 1 or a list of labels, not {expected}")
+            raise InputError(f"{axis}s must be at least 1 or a list of labels, not {expected}")
         return None if expected is None else int(expected)
     if isinstance(expected, str):
-        raise InputError(f"{argument} must be a number or a list of labels, not {expected!r}")
-    labels = parse_labels(expected, argument[:-1]) or ()
+        raise InputError(f"{axis}s must be a number or a list of labels, not {expected!r}")
+    labels = parse_labels(expected, axis) or ()
     if not labels or len(set(labels)) < len(labels):
         raise InputError(
-            f"{argument} must be a list of different labels; remove duplicates, give at least one"
+            f"{axis}s must be a list of different labels; remove duplicates, give at least one"
         )
     return labels
 
 
 def _encode_role(
-    column: pd.Series, role: str, source: TableSource, expected: Mapping[str, Any]
+    table: Table, role: str, expected: Mapping[str, int | Labels | None]
 ) -> CodedColumn:
     """Encode a column as ids or categories; a missing value is an error that names its line."""
-    axis = "action" if role == "action" else "state"
-    dtype = column.dtype
-    if isinstance(dtype, np.dtype) and dtype.kind in "iu":
-        array = column.to_numpy()
-        if array.min() >= 0 and array.max() < 4 * len(array) + 1000:
-            return CodedColumn(array, None)
-    elif isinstance(dtype, np.dtype) and dtype.kind == "f":
+    column, source = table[role], table.source
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind == "f":
         array = column.to_numpy()
         _check_not_missing(~np.isfinite(array), role, source)
         if (array == np.floor(array)).all() and array.min() >= 0 and array.max() < 4e9:
-            return _encode_role(pd.Series(array.astype(np.int64)), role, source, expected)
+            column = pd.Series(array.astype(np.int64))
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu":
+        array = column.to_numpy()
+        if array.min() >= 0 and array.max() < 4 * len(array) + 1000:
+            return CodedColumn(array, None)
     elif isinstance(column.iloc[0], (list, np.ndarray)):
         source.fail(f"{role} is a list; give one label or id, such as '3,7' for [3, 7]", 0)
-    coded_column = encode_column(column)
-    labels = expected[axis] if isinstance(expected[axis], tuple) else ()
-    _check_not_missing(coded_column.is_blank(set(MISSING_TEXTS) - set(labels)), role, source)
+    coded_column, labels = encode_column(column), expected[AXIS_BY_ROLE[role]]
+    blank_texts = {*MISSING_TEXTS} - {*(labels if isinstance(labels, tuple) else ())}
+    _check_not_missing(coded_column.is_blank(blank_texts), role, source)
     if isinstance(source.location, Path) and source.location.suffix.lower() == ".csv":
-        return CodedColumn(coded_column.codes, [x.strip() for x in coded_column.categories or ()])
+        return CodedColumn(coded_column.codes, [x.strip() for x in coded_column.texts])
     return coded_column
 
 
-def _check_not_missing(is_missing: npt.NDArray[np.bool_], role: str, source: TableSource) -> None:
+def _check_not_missing(is_missing: Mask, role: str, source: TableSource) -> None:
     """Refuse missing values of a role, with the line of the first."""
     count_text = pluralize(int(is_missing.sum()), "row")
     source.fail_where(
@@ -440,134 +410,47 @@ def _check_not_missing(is_missing: npt.NDArray[np.bool_], role: str, source: Tab
     )
 
 
-def _find_id_base(columns: Iterable[CodedColumn]) -> int:
+def _find_id_base(columns: Mapping[str, CodedColumn]) -> int:
     """Find the lowest id: 1 if no column of ids has a 0 and each axis has a 1, else 0."""
-    state, action, next_state = columns
-    id_groups = [x for x in ((state, next_state), (action,)) if all(column.has_ids for column in x)]
-    min_ids = [min(int(column.parse_ids().min()) for column in group) for group in id_groups]
-    return int(bool(min_ids) and set(min_ids) == {1})
+    axes = [[columns[role] for role in AXIS_ROLES[axis]] for axis in ("state", "action")]
+    min_ids = {
+        min(int(column.parse_ids().min()) for column in axis)
+        for axis in axes
+        if all(column.has_ids for column in axis)
+    }
+    return int(min_ids == {1})
 
 
-def _encode_axis(
-    axis: str,
-    roles: Sequence[str],
-    coded_columns: Mapping[str, CodedColumn],
-    expected: Mapping[str, int | Labels | None],
-    source: TableSource,
-    base: int,
-) -> tuple[ColumnLabels, list[IntArray]]:
-    """Convert the columns of an axis (state or action) to ids from 0, with their labels."""
-    axis_columns, expected_labels = [coded_columns[role] for role in roles], expected[axis]
-    has_ids = all(column.has_ids for column in axis_columns)
-    if isinstance(expected_labels, tuple) and has_ids and not are_ids(expected_labels):
-        label_index = ColumnLabels(
-            axis, len(expected_labels), expected_labels
-        )  # the log has ids, the list names them
-        return label_index, _check_numbered(axis_columns, roles, label_index, source, base)
-    if isinstance(expected_labels, tuple):
-        label_index = ColumnLabels(axis, len(expected_labels), expected_labels)
-        return label_index, [
-            _find_label_ids(x, r, label_index, source)
-            for x, r in zip(axis_columns, roles, strict=True)
-        ]
-    if expected_labels is not None and not has_ids:
-        labels = collect_labels(axis_columns)
-        source.fail(
-            f"{axis}s have labels, so their number is not enough",
-            remedies=[Remedy(f"{axis}s", [*labels[:3], "..."], verb="name them all with")],
-        )
-    if has_ids:
-        max_id = max(int(column.parse_ids().max()) for column in axis_columns)
-        size = max_id + 1 - base if expected_labels is None else expected_labels
-        label_index = ColumnLabels(
-            axis, size, tuple(str(i + 1) for i in range(size)) if base else None
-        )
-        return label_index, _check_numbered(axis_columns, roles, label_index, source, base)
-    labels = collect_labels(axis_columns)
-    label_index = ColumnLabels(axis, len(labels), labels)
-    return label_index, [
-        _find_label_ids(x, r, label_index, source) for x, r in zip(axis_columns, roles, strict=True)
-    ]
-
-
-def _check_numbered(
-    columns: Sequence[CodedColumn],
-    roles: Sequence[str],
-    label_index: ColumnLabels,
-    source: TableSource,
-    base: int,
-) -> list[IntArray]:
-    """Parse columns of ids that count from ``base``, and refuse ids beyond the axis."""
-    ids = [column.parse_ids() - base for column in columns]
-    for array, role in zip(ids, roles, strict=True):
-        if int(array.max()) >= label_index.size:
-            row = int(np.argmax(array >= label_index.size))
-            min_size = max(int(x.max()) for x in ids) + 1
-            source.fail(
-                f"{role} is {array[row] + base}, which is not one of the "
-                f"{pluralize(label_index.size, label_index.axis_name)} "
-                f"{base}..{label_index.size - 1 + base}",
-                row,
-                ["correct it", Remedy(f"{label_index.axis_name}s", min_size, verb="say")],
-            )
-    return ids
-
-
-def _find_label_ids(
-    column: CodedColumn, role: str, label_index: ColumnLabels, source: TableSource
-) -> IntArray:
-    """Find the ids of a column of labels, and refuse labels that are not given."""
-    labels = label_index.labels or ()
-    ids = column.find_ids(labels)
-    if ids.min() < 0:
-        row = int(np.argmax(ids < 0))
-        source.fail(
-            f"{role} {did_you_mean(column.get_text(row), labels)} is not among the "
-            f"{pluralize(label_index.size, label_index.axis_name)} given",
-            row,
-            [
-                "correct it",
-                Remedy(
-                    f"{label_index.axis_name}s", [*labels, column.get_text(row)], verb="add it:"
-                ),
-            ],
-        )
-    return ids
-
-
-def _find_initial_states(
-    table: Mapping[str, pd.Series], state: IntArray, source: TableSource
-) -> IntArray | None:
-    """Find the initial state of each episode: its earliest row by time, else by position."""
-    if "episode" not in table:
-        return None
-    episode = encode_column(table["episode"])
-    _check_not_missing(episode.is_blank(MISSING_TEXTS), "episode", source)
-    rows = np.arange(len(episode.codes) - 1, -1, -1)
+# ---------------------------------------------------------------------- episodes
+def _parse_episodes(table: Table) -> tuple[IntArray, Array]:
+    """Parse the episode (0 if not given) and the time (the row's number) of every row."""
+    n = len(table)
+    times = np.arange(n, dtype=np.float64)
+    times += 0.5
     if "time" in table:
-        times = _parse_times(table["time"], source)
-        rows = rows[np.argsort(-times[::-1], kind="stable")]
-    first_rows = np.full(int(episode.codes.max()) + 1, -1, dtype=np.int64)
-    first_rows[episode.codes[rows]] = rows  # the last one written is the earliest
+        times = _parse_times(table["time"], table.source)
+    if "episode" not in table:
+        return np.zeros(n, np.int64), times
+    episode = encode_column(table["episode"])
+    _check_not_missing(episode.is_blank(MISSING_TEXTS), "episode", table.source)
+    return episode.codes.astype(np.int64), times
+
+
+def _find_initial_states(episode: IntArray, times: Array, state: IntArray) -> IntArray:
+    """Find the initial state of each episode: that of its earliest row."""
+    rows = np.argsort(times, kind="stable")[::-1]
+    first_rows = np.full(int(episode.max()) + 1, -1, dtype=np.int64)
+    first_rows[episode[rows]] = rows  # the last one written is the earliest
     return state[first_rows[first_rows >= 0]]
 
 
-def _refuse_after_end(
-    table: Mapping[str, pd.Series],
-    is_terminated: npt.NDArray[np.bool_],
-    state: IntArray,
-    next_state: IntArray,
-    source: TableSource,
-) -> None:
+def _refuse_after_end(episode: IntArray, times: Array, values: Fields, source: TableSource) -> None:
     """Refuse rows of an episode after its end, except stays in the terminal state."""
-    if "episode" not in table:
-        return
-    episode = encode_column(table["episode"]).codes
-    time = _parse_times(table["time"], source) if "time" in table else np.arange(len(episode))
-    order = np.lexsort((time, episode))
-    n_ends = pd.Series(is_terminated[order].astype(np.int64))
+    order = np.lexsort((times, episode))
+    state, next_state = values["state"][order], values["next_state"][order]
+    n_ends = pd.Series(values["is_terminated"][order].astype(np.int64))
     is_over = (n_ends.groupby(episode[order]).cumsum() - n_ends).to_numpy() > 0
-    is_stay = (state == next_state)[order] & (state[order] == np.roll(next_state[order], 1))
+    is_stay = (state == next_state) & (state == np.roll(next_state, 1))
     is_after_end = np.empty(len(order), dtype=bool)
     is_after_end[order] = is_over & ~is_stay
     source.fail_where(

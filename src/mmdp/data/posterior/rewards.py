@@ -17,13 +17,12 @@ from mmdp.core.errors import InputError, Remedy
 from mmdp.core.text import choose_verb_form, format_number, pluralize
 from mmdp.core.transitions import Array, check_not_masked
 from mmdp.core.validate import align_to_labels
-from mmdp.data.io.frames import as_frame
-from mmdp.data.io.labels import ColumnLabels, IntArray
-from mmdp.data.io.parquet import read_frame
-from mmdp.data.io.reading import TableSource, parse_floats
-from mmdp.data.posterior.counts import TransitionCounts
+from mmdp.data.io.parquet import read_table
+from mmdp.data.io.reading import as_frame
+from mmdp.data.io.writing import PathLike
 from mmdp.data.posterior.log import TransitionLog
-from mmdp.data.posterior.prior import DirichletRows, Mask
+from mmdp.data.posterior.prior import DirichletRows, TransitionCounts
+from mmdp.data.schema import IntArray, Mask, Table, TableSource, assign_roles
 
 RewardFunction = Callable[[str | int, str | int, str | int], float]
 SIGNIFICANCE_LEVEL = 0.01  # of the test whether rewards depend on the next state
@@ -31,16 +30,15 @@ SIGNIFICANCE_LEVEL = 0.01  # of the test whether rewards depend on the next stat
 
 @dataclass(frozen=True)
 class RewardPosterior:
-    """Values or posterior of rewards by pair (S A,) or, if ``is_by_next_state``, by key (nnz,).
+    """Rewards by pair (S A,) or, if ``is_by_next_state``, by key (nnz,); absorbing pairs earn 0.
 
-    Those in ``is_absorbing`` are 0.
+    ``values`` are known, or the means of a posterior with ``spread`` (kappa, a, b).
     """
 
-    shape: tuple[int, int]
-    is_absorbing: Mask
+    rows: DirichletRows
+    values: Array
     is_by_next_state: bool = False
-    values: Array | None = None
-    posterior_params: tuple[Array, Array, Array, Array] | None = None
+    spread: tuple[Array, Array, Array] | None = None
     warnings: list[str] = field(default_factory=list)
 
     def sample(
@@ -51,22 +49,17 @@ class RewardPosterior:
         ``kept``: the slice of the samples to return. The other of the two is None.
         """
         n_kept = len(range(n_samples)[kept])
-        if self.values is not None:
-            rewards = np.repeat(
-                np.where(self.is_absorbing, 0.0, self.values)[:, None], n_kept, axis=1
-            )
-        else:
-            assert self.posterior_params is not None
-            mean, kappa, a, b = (x[:, None] for x in self.posterior_params)
+        rewards = np.repeat(self.values[:, None], n_kept, axis=1)
+        if self.spread is not None:
+            kappa, a, b = (x[:, None] for x in self.spread)
             variance = b / rng.standard_gamma(np.broadcast_to(a, (len(a), n_samples)))
-            rewards = mean + rng.standard_normal((len(a), n_samples)) * np.sqrt(variance / kappa)
-            rewards[self.is_absorbing] = 0.0
-            rewards = np.ascontiguousarray(rewards[:, kept])
-        return (
-            (None, rewards[None])
-            if self.is_by_next_state
-            else (rewards.reshape(1, *self.shape, n_kept), None)
-        )
+            noise = rng.standard_normal(variance.shape) * np.sqrt(variance / kappa)
+            rewards += noise[:, kept]
+        if self.is_by_next_state:
+            rewards[self.rows.is_absorbing[self.rows.pair_ids]] = 0.0
+            return None, rewards[None]
+        rewards[self.rows.is_absorbing] = 0.0
+        return rewards.reshape(1, *self.rows.shape, n_kept), None
 
 
 @check_arguments
@@ -109,30 +102,20 @@ class RewardSpec:
         return isinstance(self.source, str) and self.source in words
 
     def make_posterior(
-        self, log: TransitionLog, posterior_rows: DirichletRows, data: TransitionCounts
+        self, log: TransitionLog, rows: DirichletRows, data: TransitionCounts
     ) -> RewardPosterior:
         """Make the values, or the posterior, of the reward of every pair or transition."""
         if self._is_source("average", "normal"):
-            return self._posterior_from_log(log, posterior_rows, data)
-        source, keys, is_absorbing = (
-            as_frame(self.source),
-            posterior_rows.keys,
-            posterior_rows.is_absorbing,
-        )
+            return self._posterior_from_log(log, rows, data)
+        source = as_frame(self.source)
         if isinstance(source, (str, os.PathLike, pd.DataFrame)):
-            return _posterior_from_table(source, log, keys, is_absorbing)
+            return _posterior_from_table(source, rows, data)
         if callable(source):
-            values, shape = (
-                _evaluate_function(source, log, keys, is_absorbing),
-                (data.n_states, data.n_actions),
-            )
-            return RewardPosterior(
-                shape, is_absorbing[keys // data.n_states], is_by_next_state=True, values=values
-            )
-        return _posterior_from_array(source, log, keys, is_absorbing)
+            return RewardPosterior(rows, _evaluate_function(source, rows, data), True)
+        return _posterior_from_array(source, rows, data)
 
     def _posterior_from_log(
-        self, log: TransitionLog, posterior_rows: DirichletRows, data: TransitionCounts
+        self, log: TransitionLog, rows: DirichletRows, data: TransitionCounts
     ) -> RewardPosterior:
         """Make the averages or the posterior of the rewards of a log."""
         if log.reward is None:
@@ -140,41 +123,29 @@ class RewardSpec:
                 "no column 'reward'",
                 remedies=["add it", Remedy("rewards", "FILE", verb="give a table by")],
             )
-        pair_ids, log_moments = (
-            posterior_rows.keys // data.n_states,
-            _RewardMoments.from_log(log, log.reward, data),
-        )
-        moments = log_moments.select(~posterior_rows.is_absorbing[data.keys // data.n_states])
-        mean_reward, is_absorbing = log_moments.overall_mean, posterior_rows.is_absorbing
+        log_moments = _RewardMoments.from_log(log, log.reward, data)
+        moments = log_moments.select(~rows.is_absorbing[data.keys // data.n_states])
+        mean_reward = log_moments.overall_mean
         pair_moments = moments.group_by(moments.ids // data.n_states)
         is_by_next_state = _is_by_next_state(moments, pair_moments, data)
         if is_by_next_state:
-            is_absorbing, cell_moments = is_absorbing[pair_ids], moments.lookup(posterior_rows.keys)
-            default_rewards = _make_default_rewards(moments, posterior_rows.keys, data, mean_reward)
+            cell_moments = moments.lookup(rows.keys)
+            default_rewards = _make_default_rewards(moments, rows.keys, data, mean_reward)
+            n_by_key = cell_moments.n
         else:
-            cell_moments, default_rewards = (
-                pair_moments.lookup(np.arange(len(is_absorbing))),
-                np.full(len(is_absorbing), mean_reward),
-            )
-        is_guessed = (
-            (cell_moments.n if is_by_next_state else cell_moments.n[pair_ids]) == 0
-        ) & ~posterior_rows.is_absorbing[pair_ids]
+            cell_moments = pair_moments.lookup(np.arange(len(rows.allowed)))
+            default_rewards = np.full(len(rows.allowed), mean_reward)
+            n_by_key = cell_moments.n[rows.pair_ids]
+        is_guessed = (n_by_key == 0) & ~rows.is_absorbing[rows.pair_ids]
         notes = _make_notes(is_by_next_state, is_guessed.any() and self.prior is None, mean_reward)
-        shape = (data.n_states, data.n_actions)
         if self.source == "average":
             values = np.where(cell_moments.n > 0, cell_moments.mean, default_rewards)
-            return RewardPosterior(
-                shape, is_absorbing, is_by_next_state, values=values, warnings=notes
-            )
-        if self.prior is None:
-            posterior_params = _update_posterior(
-                cell_moments, default_rewards, 1.0, 2.0, log_moments.overall_variance
-            )
-        else:
-            posterior_params = _update_posterior(cell_moments, *_check_prior(self.prior))
-        return RewardPosterior(
-            shape, is_absorbing, is_by_next_state, posterior_params=posterior_params, warnings=notes
+            return RewardPosterior(rows, values, is_by_next_state, warnings=notes)
+        prior = (default_rewards, 1.0, 2.0, log_moments.overall_variance)
+        mean, kappa, a, b = _update_posterior(
+            cell_moments, *(prior if self.prior is None else _check_prior(self.prior))
         )
+        return RewardPosterior(rows, mean, is_by_next_state, (kappa, a, b), notes)
 
 
 # ---------------------------------------------------------------------- from the log
@@ -323,12 +294,12 @@ def _update_posterior(
 
 # ---------------------------------------------------------------------- known rewards
 def _posterior_from_array(
-    rewards: Any, log: TransitionLog, keys: IntArray, is_absorbing: Mask
+    rewards: Any, rows: DirichletRows, data: TransitionCounts
 ) -> RewardPosterior:
     """Make rewards of an array (S,), (S, A) or (S, A, S')."""
-    n_states, n_actions = log.states.size, log.actions.size
+    n_states, n_actions = rows.shape
     check_not_masked(rewards, "rewards")
-    labeled = align_to_labels(rewards, "rewards", log.states.labels or range(n_states))
+    labeled = align_to_labels(rewards, "rewards", data.states.axis_labels)
     try:
         array = np.asarray(labeled, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -340,33 +311,28 @@ def _posterior_from_array(
         raise InputError("rewards has numbers that are not finite; give finite ones")
     if array.shape == (n_states,):
         array = np.repeat(array[:, None], n_actions, axis=1)
-    if array.shape == (n_states, n_actions):
-        return RewardPosterior((n_states, n_actions), is_absorbing, values=array.reshape(-1))
-    if array.shape != (n_states, n_actions, n_states):
+    if array.shape == rows.shape:
+        return RewardPosterior(rows, array.reshape(-1))
+    if array.shape != (*rows.shape, n_states):
         raise InputError(
             f"rewards has shape {array.shape}; give (S,) = ({n_states},), (S, A) = "
-            f"{n_states, n_actions} or (S, A, S') = {n_states, n_actions, n_states}"
+            f"{rows.shape} or (S, A, S') = {*rows.shape, n_states}"
         )
-    values, is_entry_absorbing = array.reshape(-1)[keys], is_absorbing[keys // n_states]
-    return RewardPosterior(
-        (n_states, n_actions), is_entry_absorbing, is_by_next_state=True, values=values
-    )
+    return RewardPosterior(rows, array.reshape(-1)[rows.keys], True)
 
 
 def _evaluate_function(
-    function: RewardFunction, log: TransitionLog, keys: IntArray, is_absorbing: Mask
+    function: RewardFunction, rows: DirichletRows, data: TransitionCounts
 ) -> Array:
     """Evaluate a reward function (nnz,) at every transition, by labels or ids."""
-    n_states, n_actions = log.states.size, log.actions.size
-    values = np.zeros(len(keys))
-    for i, key in enumerate(keys.tolist()):
-        row, next_state = divmod(key, n_states)
-        if is_absorbing[row]:
-            continue
+    values = np.zeros(len(rows.keys))
+    for i in np.flatnonzero(~rows.is_absorbing[rows.pair_ids]):
+        pair, next_state = divmod(int(rows.keys[i]), data.n_states)
+        state, action = divmod(pair, data.n_actions)
         arguments = (
-            log.states.get_label(row // n_actions),
-            log.actions.get_label(row % n_actions),
-            log.states.get_label(next_state),
+            data.states.get_label(state),
+            data.actions.get_label(action),
+            data.states.get_label(next_state),
         )
         values[i] = _call_function(function, arguments)
     return values
@@ -388,94 +354,55 @@ def _call_function(
 
 
 def _posterior_from_table(
-    table: str | os.PathLike[str] | pd.DataFrame,
-    log: TransitionLog,
-    keys: IntArray,
-    is_absorbing: Mask,
+    rewards: PathLike | pd.DataFrame, rows: DirichletRows, data: TransitionCounts
 ) -> RewardPosterior:
     """Make rewards of a table by state, by state and action, or by transition."""
-    frame, source = _read_rewards_table(table)
-    columns = _check_reward_columns(frame, source)
-    if not len(frame):
-        source.fail("a header but no rows; expected one row per reward")
-    label_indices = {"state": log.states, "action": log.actions, "next_state": log.states}
-    ids = {
-        column: _find_ids(frame[column], label_indices[column], source)
-        for column in columns
-        if column != "reward"
-    }
-    values = parse_floats(frame["reward"].reset_index(drop=True), "reward", source)
-    source.fail_where(~np.isfinite(values), "reward is missing; fill it in")
-    n_states, n_actions = log.states.size, log.actions.size
-    sizes = [label_indices[column].size for column in ids]
-    cell_ids = np.ravel_multi_index(tuple(ids.values()), sizes)
-    source.fail_where(pd.Series(cell_ids).duplicated(), "this reward is given twice; keep one row")
-    if "next_state" in ids:
-        return _posterior_by_transition(cell_ids, values, log, keys, is_absorbing)
-    cell_values = np.full(int(np.prod(sizes)), np.nan)
-    cell_values[cell_ids] = values
-    row_values = np.repeat(cell_values, n_actions) if "action" not in ids else cell_values
-    row_values[is_absorbing] = 0.0
-    is_needed = np.zeros(len(row_values), dtype=bool)
-    is_needed[keys // n_states] = True
-    missing_rows = np.flatnonzero(np.isnan(row_values) & is_needed)
-    if len(missing_rows):
-        state, action = divmod(int(missing_rows[0]), n_actions)
-        source.fail(
-            f"no reward for state {log.states.format_id(state)}, action "
-            f"{log.actions.format_id(action)} ({pluralize(len(missing_rows), 'pair')} like it); "
-            "add a row"
+    table = _read_rewards_table(rewards)
+    labels = {"state": data.states, "action": data.actions, "next_state": data.states}
+    axes = {role: x for role, x in labels.items() if role in table}
+    is_sampled = ~rows.is_absorbing[rows.pair_ids]
+    if "next_state" in table:
+        index, sizes = table.find_cells(axes, "this reward")
+        cell_ids, values = np.ravel_multi_index(index, sizes), _parse_rewards(table)
+        order = np.argsort(cell_ids)
+        positions = np.minimum(np.searchsorted(cell_ids[order], rows.keys), len(cell_ids) - 1)
+        is_given = cell_ids[order][positions] == rows.keys
+        n_missing = int((~is_given & is_sampled).sum())
+        earn_phrase = choose_verb_form(n_missing, "it earns", "they earn")
+        transitions_text = pluralize(n_missing, "possible transition")
+        note = f"the rewards table lacks {transitions_text}; {earn_phrase} 0"
+        values = np.where(is_given, values[order][positions], 0.0)
+        return RewardPosterior(rows, values, True, warnings=[note] if n_missing else [])
+    _parse_rewards(table)
+    values = table.read_values("reward", axes, fill=np.nan)
+    pair_values = values.reshape(-1) if values.ndim == 2 else np.repeat(values, data.n_actions)
+    missing_pairs = np.unique(rows.pair_ids[np.isnan(pair_values)[rows.pair_ids] & is_sampled])
+    if len(missing_pairs):
+        table.source.fail(
+            f"no reward for {data.describe_pair(int(missing_pairs[0]))} "
+            f"({pluralize(len(missing_pairs), 'pair')} like it); add a row"
         )
-    return RewardPosterior(
-        (n_states, n_actions), is_absorbing, values=np.where(np.isnan(row_values), 0.0, row_values)
-    )
+    return RewardPosterior(rows, np.nan_to_num(pair_values))
 
 
-def _posterior_by_transition(
-    cell_ids: IntArray, values: Array, log: TransitionLog, keys: IntArray, is_absorbing: Mask
-) -> RewardPosterior:
-    """Make rewards by transition; those that the table lacks are 0."""
-    order = np.argsort(cell_ids)
-    positions = np.minimum(np.searchsorted(cell_ids[order], keys), len(cell_ids) - 1)
-    is_given = cell_ids[order][positions] == keys
-    is_sampled = ~is_absorbing[keys // log.states.size]
-    n_missing = int((~is_given & is_sampled).sum())
-    earn_phrase = choose_verb_form(n_missing, "it earns", "they earn")
-    note = f"the rewards table lacks {pluralize(n_missing, 'possible transition')}; {earn_phrase} 0"
-    return RewardPosterior(
-        (log.states.size, log.actions.size),
-        ~is_sampled,
-        is_by_next_state=True,
-        values=np.where(is_given, values[order][positions], 0.0),
-        warnings=[note] if n_missing else [],
-    )
+def _parse_rewards(table: Table) -> Array:
+    """Parse the rewards of a table, and refuse missing ones."""
+    values = table.parse_floats("reward")
+    table.source.fail_where(~np.isfinite(values), "reward is missing; fill it in")
+    return values
 
 
-def _read_rewards_table(
-    table: str | os.PathLike[str] | pd.DataFrame,
-) -> tuple[pd.DataFrame, TableSource]:
-    """Read a table of rewards from a file, or take a DataFrame."""
-    if isinstance(table, pd.DataFrame):
-        return table, TableSource("rewards")
-    path = Path(table)
-    if not path.is_file():
-        raise InputError(f'rewards: no file {path}; give "average", "normal" or a table')
-    return read_frame(path), TableSource(path)
-
-
-def _check_reward_columns(frame: pd.DataFrame, source: TableSource) -> list[str]:
-    """Refuse unknown and missing columns; returns those that the table has."""
-    known_columns = ("state", "action", "next_state", "reward")
-    columns = [str(x) for x in frame.columns]
-    required = ["state", "reward", *(["action"] if "next_state" in columns else [])]
-    source.check_columns(
-        columns, known_columns, required, "expected state,action,next_state,reward"
-    )
-    return [x for x in known_columns if x in columns]
-
-
-def _find_ids(column: pd.Series, label_index: ColumnLabels, source: TableSource) -> IntArray:
-    """Find the ids of a column of labels or ids, and refuse unknown ones."""
-    ids = label_index.find_ids(column)
-    source.fail_where(ids < 0, lambda i: label_index.describe_unknown(column.iloc[i]))
-    return ids
+def _read_rewards_table(rewards: PathLike | pd.DataFrame) -> Table:
+    """Read a table of rewards from a file, or take a DataFrame; check its columns."""
+    if isinstance(rewards, pd.DataFrame):
+        table = Table.from_frame(rewards, TableSource("rewards"))
+    elif Path(rewards).is_file():
+        table = read_table(Path(rewards))
+    else:
+        raise InputError(f'rewards: no file {rewards}; give "average", "normal" or a table')
+    known = ("state", "action", "next_state", "reward")
+    required = known if "next_state" in table else ("state", "reward")
+    assign_roles(table.columns, known, required, table.source, [f"expected {','.join(known)}"])
+    if not len(table):
+        table.source.fail("a header but no rows; expected one row per reward")
+    return table

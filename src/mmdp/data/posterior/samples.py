@@ -19,11 +19,13 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import join_or, pluralize
 from mmdp.core.transitions import Array, as_float_array, find_nesting_depth, is_nested_sparse
 from mmdp.core.validate import align_to_labels, is_labeled
-from mmdp.data.io.frames import as_frame
-from mmdp.data.posterior.tunnels import expand_tunnels
+from mmdp.data.io.parquet import read_table
+from mmdp.data.io.reading import as_frame
+from mmdp.data.posterior.tunnels import Tunnels, expand_tunnels
+from mmdp.data.schema import AnyArray, Fields
 
 ParameterSamples = dict[str, Array]
-BuildFunction = Callable[[dict[str, Any]], Any]
+BuildFunction = Callable[[Fields], Any]
 PER_SAMPLE_FIELDS = ("transitions", "rewards", "next_rewards", "terminal")  # one for each sample
 # number of axes of a field with samples and time
 NDIM_WITH_TIME = {"transitions": 5, "rewards": 4, "next_rewards": 5}
@@ -38,7 +40,7 @@ def from_samples(
     vectorized: bool | None = None,
     weights: npt.ArrayLike | None = None,
     shard: tuple[int, int] | None = None,
-    tunnels: Mapping[Any, int] | None = None,
+    tunnels: Tunnels | None = None,
     **fields: Any,
 ) -> MMDP:
     """Build one model per parameter sample by a user function.
@@ -90,54 +92,50 @@ def from_samples(
     all_samples = local_samples = read_samples(samples)
     if is_labeled(samples) and hasattr(samples, "columns") and "models" not in fields:
         weights = align_to_labels(weights, "weights", samples.index, fill=0.0)
-    n_samples = len(next(iter(local_samples.values())))
-    model_shard = None if shard is None else Shard.parse(shard, n_samples)
+    model_shard = None
+    if shard is not None:
+        model_shard = Shard.parse(shard, _count_samples(all_samples))
+    global_fields: Fields = {"parameters": flatten_parameters(all_samples), "weights": weights}
+    if "models" in fields:
+        global_fields["models"] = fields.pop("models")
     if model_shard is not None:
-        local_samples = {
-            name: values[model_shard.local_models] for name, values in local_samples.items()
-        }
-        n_samples = len(next(iter(local_samples.values())))
-    global_fields = {"parameters": flatten_parameters(all_samples), "weights": weights}
-    global_fields |= {"models": fields.pop("models")} if "models" in fields else {}
+        local_models = model_shard.local_models
+        local_samples = {name: values[local_models] for name, values in all_samples.items()}
+        model = from_samples(local_samples, build, vectorized=vectorized, tunnels=tunnels, **fields)
+        return model.replace(shard=model_shard, **global_fields)
     if tunnels is not None:
-        if "since" in local_samples:
+        if "since" in all_samples:
             raise InputError(
                 "the parameter 'since' is the time in a state if tunnels are given; rename it"
             )
-        inner_options: dict[str, Any] = {
-            **fields,
-            **({} if model_shard else global_fields),
-            "vectorized": vectorized,
-        }
-        inner_options.pop("parameters", None)  # those of the table
-        model = expand_tunnels(
+        del global_fields["parameters"]  # those of the table
+        options = {"vectorized": vectorized, **fields, **global_fields}
+        return expand_tunnels(
             lambda since: from_samples(
-                local_samples, lambda params: build(params | {"since": since}), **inner_options
+                all_samples, lambda params: build(params | {"since": since}), **options
             ),
             tunnels,
         )
-        return model if model_shard is None else model.replace(shard=model_shard, **global_fields)
-    built = (
-        None
-        if vectorized is False
-        else _build_vectorized(local_samples, n_samples, build, bool(vectorized))
-    )
-    if built is None:
-        built = _build_each(local_samples, n_samples, build)
-    built = _arrange_fields(built)
+    built = None
+    if vectorized is not False:
+        built = _build_vectorized(all_samples, build, bool(vectorized))
+    built = _arrange_fields(_build_each(all_samples, build) if built is None else built)
     duplicates = sorted(set(built) & set(fields))
     if duplicates:
         raise InputError(
             f"{duplicates[0]} is given by build and by from_samples(); keep one of them"
         )
-    arguments = {**fields, **built, **(global_fields if model_shard is None else {})}
+    arguments = {**fields, **built, **global_fields}
     try:
-        model = MMDP(arguments.pop("transitions"), arguments.pop("rewards", None), **arguments)
+        return MMDP(arguments.pop("transitions"), arguments.pop("rewards", None), **arguments)
     except InputError:
         # names the sample, if the transitions of one are wrong
-        _check_sample_rows(built["transitions"], local_samples)
+        _check_sample_rows(built["transitions"], all_samples)
         raise
-    return model if model_shard is None else model.replace(shard=model_shard, **global_fields)
+
+
+def _count_samples(samples: ParameterSamples) -> int:
+    return len(next(iter(samples.values())))
 
 
 @check_arguments
@@ -185,7 +183,8 @@ def effective_sample_size(weights: Vector) -> float:
 def read_samples(samples: Any) -> ParameterSamples:
     """Read parameter samples as arrays (n, ...) by name, joining chains."""
     if isinstance(samples, (str, os.PathLike)):
-        samples = _read_samples_file(Path(samples))
+        table = read_table(Path(samples))
+        samples = {name: table.parse_floats(name) for name in table.columns}
     samples = getattr(samples, "posterior", samples)
     if hasattr(samples, "data_vars"):
         samples = {str(name): _stack_chains(values) for name, values in samples.data_vars.items()}
@@ -197,16 +196,16 @@ def read_samples(samples: Any) -> ParameterSamples:
             f"samples={type(samples).__name__} is not readable; give a DataFrame, its path, a "
             "mapping of name to array or an InferenceData with parameters"
         )
-    table = {str(name): _check_numeric(name, values) for name, values in samples.items()}
-    lengths = {name: len(values) for name, values in table.items()}
+    parsed = {str(name): _check_numeric(name, values) for name, values in samples.items()}
+    lengths = {name: len(values) for name, values in parsed.items()}
     if len(set(lengths.values())) > 1 or not min(lengths.values()):
         raise InputError(
             f"parameters must have the same number of samples, at least one: {lengths}"
         )
-    return table
+    return parsed
 
 
-def _stack_chains(variable: Any) -> npt.NDArray[Any]:
+def _stack_chains(variable: Any) -> AnyArray:
     """Join the chains and draws of an xarray variable as its first axis."""
     array, dims = np.asarray(variable.values), getattr(variable, "dims", ("chain", "draw"))
     axes = [dims.index(dim) for dim in ("chain", "draw") if dim in dims] or [0]
@@ -228,15 +227,6 @@ def _check_numeric(name: object, values: Any) -> Array:
     return array
 
 
-def _read_samples_file(path: Path) -> dict[str, Array]:
-    """Read a table of samples from a .csv or .parquet file."""
-    from mmdp.data.io.parquet import read_frame
-    from mmdp.data.io.reading import TableSource, parse_floats
-
-    frame, source = read_frame(path), TableSource(path)
-    return {str(name): parse_floats(frame[name], str(name), source) for name in frame.columns}
-
-
 def flatten_parameters(samples: ParameterSamples) -> ParameterSamples:
     """Split array parameters into their entries: beta (n, 2) as beta[0] and beta[1]."""
     flat: ParameterSamples = {}
@@ -250,7 +240,7 @@ def flatten_parameters(samples: ParameterSamples) -> ParameterSamples:
 
 
 # ---------------------------------------------------------------------- building
-def _call_build(build: BuildFunction, values: dict[str, Any], prefix: str) -> dict[str, Any]:
+def _call_build(build: BuildFunction, values: Fields, prefix: str) -> Fields:
     """Call build and convert its result to arguments of MMDP, by name."""
     result = build(values)
     if isinstance(result, tuple) and len(result) == 2:
@@ -268,13 +258,14 @@ def _call_build(build: BuildFunction, values: dict[str, Any], prefix: str) -> di
 
 
 def _build_vectorized(
-    samples: ParameterSamples, n_samples: int, build: BuildFunction, is_required: bool
-) -> dict[str, Any] | None:
+    samples: ParameterSamples, build: BuildFunction, is_required: bool
+) -> Fields | None:
     """Build the fields of all samples by one call with arrays; None if build is not vectorized.
 
     The first and the last sample are built alone too, as arrays of one sample: the axis that grows
     with the number of samples is the axis of samples, for any other lengths.
     """
+    n_samples = _count_samples(samples)
     if n_samples == 1 and not is_required:
         return None
     repeated = (
@@ -306,9 +297,7 @@ def _build_vectorized(
     return built
 
 
-def _check_samples_first(
-    built: Mapping[str, Any], single: Mapping[str, Any], n_rows: int, i: int
-) -> None:
+def _check_samples_first(built: Fields, single: Fields, n_rows: int, i: int) -> None:
     """Refuse a vectorized result that differs from that of sample i alone."""
     remedies = [Remedy("vectorized", False)]
     if set(built) != set(single):
@@ -339,7 +328,7 @@ def _is_close(a: object, b: object) -> bool:
     return np.array_equal(x, y)
 
 
-def _build_sample(samples: ParameterSamples, i: int, build: BuildFunction) -> dict[str, Any]:
+def _build_sample(samples: ParameterSamples, i: int, build: BuildFunction) -> Fields:
     """Build the fields of sample i; errors name the sample."""
     values = {k: v[i].copy() if v.ndim > 1 else v[i] for k, v in samples.items()}
     try:
@@ -351,18 +340,18 @@ def _build_sample(samples: ParameterSamples, i: int, build: BuildFunction) -> di
         raise InputError(f"{_describe_sample(samples, i)}: {problem}") from error
 
 
-def _build_each(samples: ParameterSamples, n_samples: int, build: BuildFunction) -> dict[str, Any]:
+def _build_each(samples: ParameterSamples, build: BuildFunction) -> Fields:
     """Build the fields of all samples, samples first, by one call per sample."""
-    first_built = _build_sample(samples, 0, build)
-    if not is_nested_sparse(first_built["transitions"]):
+    first_built, n_samples = _build_sample(samples, 0, build), _count_samples(samples)
+    is_sparse = is_nested_sparse(first_built["transitions"])
+    if not is_sparse:
         size = first_built["transitions"].size
         check_memory(
             8 * size * n_samples,
             f"{pluralize(n_samples, 'sample')} of {size:,} transitions",
             ["use fewer samples", "return scipy sparse matrices"],
         )
-    is_sparse = is_nested_sparse(first_built["transitions"])
-    stacked: dict[str, Any] = {
+    stacked: Fields = {
         name: [x] if is_sparse and name == "transitions" else np.empty((n_samples, *x.shape))
         for name, x in first_built.items()
         if name in PER_SAMPLE_FIELDS
@@ -389,7 +378,7 @@ def _share_index_arrays(matrices: Any, first_matrices: Any) -> Any:
     return matrices
 
 
-def _arrange_fields(built: dict[str, Any]) -> dict[str, Any]:
+def _arrange_fields(built: Fields) -> Fields:
     """Arrange fields with samples first as MMDP takes them: time first, next_rewards by name."""
     if _are_next_rewards(
         _get_shape(built.get("rewards"))[1:], _get_shape(built["transitions"])[1:]
@@ -429,7 +418,7 @@ def _get_shape(values: Any) -> tuple[int, ...]:
 
 
 def _check_same_fields(
-    first_built: dict[str, Any], built: dict[str, Any], samples: ParameterSamples, i: int
+    first_built: Fields, built: Fields, samples: ParameterSamples, i: int
 ) -> None:
     """Refuse a sample whose fields, shapes or shared values differ from those of sample 0."""
     if set(built) != set(first_built):
@@ -454,48 +443,33 @@ def _check_same_fields(
 
 def _check_sample_rows(transitions: Any, samples: ParameterSamples) -> None:
     """Refuse a sample with a row that is not a distribution (or absent), and name it."""
-    if is_nested_sparse(transitions):
-        matrices_by_time = transitions if find_nesting_depth(transitions) == 3 else [transitions]
-        for i, matrices in (
-            (i, x) for sample_matrices in matrices_by_time for i, x in enumerate(sample_matrices)
-        ):
-            min_entries = np.array([0.0 if not x.nnz else x.data.min() for x in matrices])
-            sums = np.stack([np.asarray(x.sum(axis=1)).reshape(-1) for x in matrices], axis=1)
-            _check_sample(np.minimum(min_entries, 0.0) + 0 * sums, sums, samples, i)
-        return
-    array = transitions if transitions.ndim == 5 else transitions[None]
-    sums, min_entries = array.sum(axis=-1), array.min(axis=-1)
-    is_valid = (np.abs(sums - 1) <= PRINTED_TOLERANCE) & (min_entries > -NEGATIVE_TOLERANCE) | (
-        (sums == 0) & (min_entries == 0)
-    )
-    if is_valid.all():
-        return
-    t, i = (int(x) for x in np.argwhere(~is_valid)[:, :2][np.argmin(np.argwhere(~is_valid)[:, 1])])
-    _check_sample(min_entries[t, i], sums[t, i], samples, i)
-
-
-def _check_sample(min_entries: Array, sums: Array, samples: ParameterSamples, i: int) -> None:
-    """Refuse sample i if the minima or sums (S, A) of its rows are not those of distributions."""
-    is_bad = ~((np.abs(sums - 1) <= PRINTED_TOLERANCE) | (sums == 0)) | ~(
-        min_entries > -NEGATIVE_TOLERANCE
-    )
-    if not is_bad.any():
-        return
-    s, a = (int(x) for x in np.argwhere(is_bad)[0])
-    problem = f"sum to {sums[s, a]:.6g}, not 1"
-    if not np.isfinite(sums[s, a]):
-        problem = "are not all numbers"
-    elif min_entries[s, a] < 0:
-        problem = f"go down to {min_entries[s, a]:.6g}"
-    raise InputError(
-        f"{_describe_sample(samples, i)}: probabilities of state {s}, action {a} {problem} "
-        f"({pluralize(int(is_bad.sum()), 'row')} of this sample like it); correct build or drop "
-        "the sample"
-    )
+    is_sparse = is_nested_sparse(transitions)
+    depth = find_nesting_depth(transitions) + 2 if is_sparse else transitions.ndim
+    for models in transitions if depth == 5 else [transitions]:
+        for i, rows in enumerate(models):
+            if is_sparse:  # matrices (S, S') by action
+                sums = np.stack([np.asarray(x.sum(axis=1)).reshape(-1) for x in rows], axis=1)
+                min_entries = np.array([x.min() for x in rows]) + 0 * sums
+            else:
+                sums, min_entries = rows.sum(axis=-1), rows.min(axis=-1)
+            is_distribution = (np.abs(sums - 1) <= PRINTED_TOLERANCE) | (sums == 0)
+            is_bad = ~(is_distribution & (min_entries > -NEGATIVE_TOLERANCE))
+            if not is_bad.any():
+                continue
+            s, a = (int(x) for x in np.argwhere(is_bad)[0])
+            problem = f"sum to {sums[s, a]:.6g}, not 1"
+            if not np.isfinite(sums[s, a]):
+                problem = "are not all numbers"
+            elif min_entries[s, a] < 0:
+                problem = f"go down to {min_entries[s, a]:.6g}"
+            raise InputError(
+                f"{_describe_sample(samples, i)}: probabilities of state {s}, action {a} {problem} "
+                f"({pluralize(int(is_bad.sum()), 'row')} of this sample like it); correct build or "
+                "drop the sample"
+            )
 
 
 def _describe_sample(samples: ParameterSamples, i: int) -> str:
     """Format a sample for messages: ``sample 3 (p = 0.2, q = 1.5)``."""
-    shown = [f"{name} = {v[i]:.6g}" for name, v in flatten_parameters(samples).items()][:4]
-    ellipsis = ", ..." if len(flatten_parameters(samples)) > 4 else ""
-    return f"sample {i} ({', '.join(shown)}{ellipsis})"
+    values = [f"{name} = {v[i]:.6g}" for name, v in flatten_parameters(samples).items()]
+    return f"sample {i} ({', '.join(values[:4])}{', ...' if len(values) > 4 else ''})"

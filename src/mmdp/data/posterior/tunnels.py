@@ -2,105 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import Array, SparseTransitions
 from mmdp.core.validate import match_ids
-from mmdp.data.io.labels import IntArray
+from mmdp.data.io.tables import EncodedTransitions, LoadOptions, build_model, model_to_columns
+from mmdp.data.schema import ColumnLabels, IntArray, TableSource
+
+Tunnels = Mapping[object, int]  # number of stages by state
 
 
-def expand_tunnels(make_model: Callable[[int], MMDP], tunnels: Mapping[Any, int]) -> MMDP:
+def expand_tunnels(make_model: Callable[[int], MMDP], tunnels: Tunnels) -> MMDP:
     """Build a model whose states in ``tunnels`` are split by the time since their entry.
 
     ``make_model(k)`` has the rows of the k-th step in a state; see :func:`mmdp.from_samples`. A
     stay leads from stage k to stage k + 1, or to the last stage again; an entry leads to stage 1.
     """
     first_model = make_model(1)
-    A, lengths = first_model.n_actions, _parse_lengths(tunnels, first_model)
+    lengths = _parse_lengths(tunnels, first_model)
     starts, n_states = np.cumsum(lengths) - lengths, int(lengths.sum())
-    stages: list[_TunnelStage] = []
-    has_next_rewards = False
-    for k in range(int(lengths.max())):
-        model = make_model(k + 1) if k else first_model
-        problem, rows, next_rewards = (
-            model.problem,
-            model.problem.get_entry_rows(),
-            model.pattern_rewards,
-        )
-        split_states, entries = np.flatnonzero(lengths > k), np.flatnonzero(lengths[rows // A] > k)
-        s, a, next_state = rows[entries] // A, rows[entries] % A, problem.indices[entries]
-        next_column = starts[next_state] + (next_state == s) * np.minimum(k + 1, lengths[s] - 1)
-        entry_rewards = problem.r[:, s, a] if next_rewards is None else next_rewards[:, entries]
-        stages.append(
-            _TunnelStage(
-                starts[split_states] + k,
-                ((starts[s] + k) * A + a) * n_states + next_column,
-                problem.p[:, entries],
-                entry_rewards,
-                problem.r[:, split_states],
-                model.terminal[:, split_states],
-                model.allowed[split_states],
-            )
-        )
-        has_next_rewards |= next_rewards is not None
-    joined = _TunnelStage(*(_concatenate_stages(problem) for problem in zip(*stages, strict=True)))
-    state_order, entry_order = np.argsort(joined.states), np.argsort(joined.keys)
-    shape = (problem.p.shape[2], n_states, A)
-    transitions = SparseTransitions.from_flat_indices(
-        shape, joined.keys[entry_order], joined.p[:, entry_order], horizon=first_model.horizon
-    )
+    allowed = np.empty((n_states, first_model.n_actions), dtype=bool)
+    terminal = np.empty((len(first_model.terminal), n_states))
     initial = np.zeros((*first_model.initial.shape[:-1], n_states))
     initial[..., starts] = first_model.initial
-    labels = zip(first_model.state_labels, lengths.tolist(), strict=True)
-    return MMDP.from_sparse(
-        transitions,
-        None if has_next_rewards else joined.r[:, state_order],
-        next_rewards=joined.next_rewards[:, entry_order] if has_next_rewards else None,
-        initial=initial,
-        weights=first_model.weights,
-        discount=first_model.discount,
-        terminal=joined.terminal[:, state_order],
-        allowed=joined.allowed[state_order],
-        model_transitions=first_model.to_kwargs()["model_transitions"],
-        states=[_format_tunnel_label(name, k, n) for name, n in labels for k in range(n)],
-        actions=first_model.action_labels if first_model.has_labels["action"] else None,
-        models=first_model.model_labels if first_model.has_labels["model"] else None,
-        allow_missing=first_model.has_missing_actions,
-        parameters=first_model.parameters,
-        name=first_model.name,
-        time_labels=first_model.time_labels,
-        unit=first_model.unit,
-        quantity=first_model.quantity,
-    )
+    stages = []
+    for k in range(int(lengths.max())):
+        model = make_model(k + 1) if k else first_model
+        split_states = np.flatnonzero(lengths > k)
+        allowed[starts[split_states] + k] = model.allowed[split_states]
+        terminal[:, starts[split_states] + k] = model.terminal[:, split_states]
+        columns = model_to_columns(model)
+        is_split = lengths[columns["state"]] > k
+        columns = {role: values[is_split] for role, values in columns.items()}
+        s, next_state = columns["state"], columns["next_state"]
+        next_stage = np.minimum(k + 1, lengths[s] - 1)
+        columns["state"] = starts[s] + k
+        columns["next_state"] = starts[next_state] + (next_state == s) * next_stage
+        stages.append(columns)
+    columns = {role: np.concatenate([x[role] for x in stages]) for role in stages[0]}
+    names = zip(first_model.state_labels, lengths.tolist(), strict=True)
+    labels = tuple(_format_tunnel_label(name, k, n) for name, n in names for k in range(n))
+    axes = {
+        "state": ColumnLabels("state", n_states, labels),
+        "action": ColumnLabels("action", first_model.n_actions),
+        "model": ColumnLabels("model", len(terminal)),
+    }
+    fields = first_model.to_kwargs()
+    fields |= {"initial": initial, "terminal": terminal, "allowed": allowed, "states": labels}
+    encoded = EncodedTransitions(columns, axes, first_model.horizon)
+    return build_model(encoded, fields, TableSource("tunnels"), LoadOptions())
 
 
-class _TunnelStage(NamedTuple):
-    """Rows of one stage k: ids of its states, and entries on keys (s A + a) S + s'."""
-
-    states: IntArray
-    keys: IntArray
-    p: Array
-    next_rewards: Array
-    r: Array
-    terminal: Array
-    allowed: npt.NDArray[np.bool_]
-
-
-def _concatenate_stages(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Concatenate stages along states or entries: the first axis, or the second after time."""
-    if arrays[0].ndim == 1 or arrays[0].dtype == np.bool_:
-        return np.concatenate(arrays)
-    n_times = max(len(array) for array in arrays)  # 1 for arrays that do not vary with time
-    return np.concatenate([np.broadcast_to(x, (n_times, *x.shape[1:])) for x in arrays], axis=1)
-
-
-def tunnel_groups(model: MMDP, tunnels: Mapping[Any, int]) -> list[str]:
+def tunnel_groups(model: MMDP, tunnels: Tunnels) -> list[str]:
     """Get the group (S,) of each state: the state that ``tunnels`` split, for tied policies.
 
     >>> import numpy as np, mmdp
@@ -130,7 +86,7 @@ def _format_tunnel_label(name: str, k: int, length: int) -> str:
     return name if length == 1 else f"{name} {k + 1}{'+' * (k + 1 == length)}"
 
 
-def _parse_lengths(tunnels: Mapping[Any, int], model: MMDP) -> IntArray:
+def _parse_lengths(tunnels: Tunnels, model: MMDP) -> IntArray:
     """Parse the number of stages (S,) of each state."""
     lengths = np.ones(model.n_states, dtype=np.int64)
     if not isinstance(tunnels, Mapping) or not tunnels:

@@ -34,7 +34,7 @@ class FilterResult(NamedTuple):
 
 
 @check_arguments
-def weights_by_step(model: MMDP, log: Any) -> Array:
+def weights_by_step(model: MMDP, log: object) -> Array:
     """Compute the model weights (n + 1, M) before the first of n logged steps, and after each.
 
     ``log`` is as for :func:`mmdp.fit`: a path, a DataFrame or a mapping of columns with ``state``,
@@ -54,7 +54,7 @@ def weights_by_step(model: MMDP, log: Any) -> Array:
 
 
 @check_arguments
-def predictive_probabilities(model: MMDP, log: Any) -> Array:
+def predictive_probabilities(model: MMDP, log: object) -> Array:
     """Compute the probability (n,) of each logged step, given the steps before it.
 
     If it is small, no model explains the step. If the initial distributions of models differ, the
@@ -70,7 +70,7 @@ def predictive_probabilities(model: MMDP, log: Any) -> Array:
     return filter_weights(model, read_model_steps(model, log)).probabilities
 
 
-def read_model_steps(model: MMDP, log: Any) -> LoggedSteps:
+def read_model_steps(model: MMDP, log: object) -> LoggedSteps:
     """Read a log of steps of this model, in the order of time."""
     states, actions = (
         labels if model.has_labels[axis] else len(labels)
@@ -97,11 +97,9 @@ def filter_weights(model: MMDP, steps: LoggedSteps) -> FilterResult:
             f"{steps.source.location}: {switching_reason}", ["update with one episode at a time"]
         )
     weights = problem.weights / problem.weights.sum()
-    weights_by_time, started_episodes, current_time = (
-        [weights],
-        set(),
-        _get_start_time(model, steps),
-    )
+    weights_by_time = [weights]
+    started_episodes = set()
+    current_time = _get_start_time(model, steps)
     likelihoods, probabilities = _compute_likelihoods(model, steps), np.empty(len(steps.time))
     for i, time in enumerate(steps.time.tolist()):
         weights = problem.push_models(weights, time - current_time)
@@ -153,10 +151,8 @@ def _compute_likelihoods(model: MMDP, steps: LoggedSteps) -> Array:
     """Compute the probability (n, M) of each step in each model."""
     problem = model.problem
     times = steps.time if model.horizon else np.zeros_like(steps.time)
-    likelihoods, rows = (
-        np.empty((len(times), problem.n_models)),
-        steps.state * problem.n_actions + steps.action,
-    )
+    likelihoods = np.empty((len(times), problem.n_models))
+    rows = steps.state * problem.n_actions + steps.action
     for t in np.unique(times):
         is_time = times == t
         likelihoods[is_time] = problem.storage.make_sampler().likelihood(

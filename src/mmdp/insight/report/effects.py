@@ -12,9 +12,9 @@ import pandas as pd
 from mmdp.core.arguments import check_arguments
 from mmdp.core.model import MMDP
 from mmdp.core.text import did_you_mean, pluralize
-from mmdp.data.io.labels import IntArray, encode_column
-from mmdp.data.io.reading import TableSource, parse_floats, read_csv, read_header
+from mmdp.data.io.reading import read_csv, read_header
 from mmdp.data.io.writing import PathLike
+from mmdp.data.schema import IntArray, TableSource, encode_column, parse_floats
 from mmdp.insight.economics.discounting import Amounts
 
 Array = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ import numpy as np
 
 from mmdp.core.kernels import Problem
 from mmdp.core.text import ROUNDING_RTOL
-from mmdp.data.io.labels import encode_column
+from mmdp.data.schema import encode_column
 from mmdp.insight.measures import Stability
 from mmdp.insight.report.context import ReportContext
 from mmdp.insight.report.findings import MethodComparison, SectionResults

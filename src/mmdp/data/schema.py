@@ -1,0 +1,470 @@
+"""One schema for all tables: values by dimensions, labels, roles, and messages that name the line.
+
+A format is an adapter: it makes a :class:`Table` of its columns and of the :class:`TableSource`
+that they come from. What columns mean (roles), which ids their cells have (numbers or labels) and
+what is wrong with them is read here, for models, sidecar files, policies, samples and logs alike.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mmdp.core import validate
+from mmdp.core.errors import InputError, Remedy
+from mmdp.core.text import did_you_mean, pluralize
+from mmdp.core.transitions import Array
+from mmdp.core.validate import are_ids
+
+AnyArray = npt.NDArray[Any]
+Fields = dict[str, Any]  # arguments by name
+IntArray = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Labels = tuple[str, ...]
+ValuesByLabel = npt.ArrayLike | Mapping[Any, float]  # in order, or by label
+PAPER_COLUMNS = {
+    "idstatefrom": "state",
+    "idaction": "action",
+    "idstateto": "next_state",
+    "idoutcome": "model",
+    "idtime": "time",
+    "probability": "probability",
+    "reward": "reward",
+}
+AXIS_ROLES = {"state": ("state", "next_state"), "action": ("action",), "model": ("model",)}
+AXIS_BY_ROLE = {role: axis for axis, roles in AXIS_ROLES.items() for role in roles}
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """File or table that rows come from, for error messages; ``line_numbers`` of a text file."""
+
+    location: Path | str
+    line_numbers: Sequence[int] = ()
+
+    def describe_row(self, row: int) -> str:
+        """Format a row: ``line 7`` of a text file, ``row 5`` of another table (from 0)."""
+        if self.line_numbers:
+            return f"line {self.line_numbers[row]}"
+        if isinstance(self.location, Path) and self.location.suffix.lower() == ".csv":
+            line_numbers = (n for i, (n, _) in enumerate(iter_csv_lines(self.location)) if i > row)
+            return f"line {next(line_numbers, row + 2)}"
+        return f"row {row}"
+
+    def fail(
+        self, problem: str, row: int | None = None, remedies: Iterable[str | Remedy] = ()
+    ) -> NoReturn:
+        """Raise an InputError that names the file and the row."""
+        row_text = "" if row is None else f", {self.describe_row(row)}"
+        raise InputError(f"{self.location}{row_text}: {problem}", remedies)
+
+    def fail_where(
+        self,
+        is_bad: Mask | pd.Series,
+        problem: str | Callable[[int], str],
+        remedies: Iterable[str | Remedy] = (),
+    ) -> None:
+        """Raise an InputError at the first row of a mask (rows,), if there is one."""
+        if np.any(is_bad):
+            row = int(np.argmax(is_bad))
+            self.fail(problem if isinstance(problem, str) else problem(row), row, remedies)
+
+    def check_unique(
+        self, keys: IntArray | pd.Series, subject: str | Callable[[int], str], hint: str = ""
+    ) -> None:
+        """Refuse keys (rows,) that occur twice."""
+        self.fail_where(
+            pd.Series(keys).duplicated(),
+            lambda i: (
+                f"{subject if isinstance(subject, str) else subject(i)} is given twice; "
+                f"keep one row{hint}"
+            ),
+        )
+
+    @contextmanager
+    def prefix_errors(self, line: object = None) -> Iterator[None]:
+        """Add the file, and a line of it, to the messages of InputErrors in this context."""
+        try:
+            yield
+        except InputError as error:
+            line_text = "" if line is None else f", line {line}"
+            raise error.with_location(f"{self.location}{line_text}") from None
+
+
+def iter_csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and cells of every line that is not blank."""
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        reader = csv.reader(file)
+        try:
+            for cells in reader:
+                if len(cells) > 1 or any(cell.strip() for cell in cells):
+                    yield reader.line_num, cells
+        except csv.Error as error:  # a field of over 131,072 characters, for one
+            raise InputError(
+                f"{path}, line {reader.line_num}: {error}; check quotes and commas"
+            ) from None
+
+
+# ---------------------------------------------------------------------- roles
+def assign_roles(
+    names: Iterable[str],
+    known: Mapping[str, str] | Iterable[str],
+    required: Iterable[str],
+    source: TableSource,
+    remedies: Iterable[str | Remedy],
+    *,
+    ignore_unknown: bool = False,
+    spelling: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Assign roles to column names; refuse unknown, missing and duplicate columns.
+
+    ``known`` maps names to roles, or lists names that are roles themselves; ``spelling`` gives the
+    name of a missing role.
+
+    >>> assign_roles(["idstate"], {"idstate": "state"}, ["state"], TableSource("frame"), [])
+    {'idstate': 'state'}
+    """
+    role_by_name = known if isinstance(known, Mapping) else {x: x for x in known}
+    roles: dict[str, str] = {}
+    unknown: list[str] = []
+    for name in names:
+        role = role_by_name.get(name)
+        if role is None:
+            unknown.append(did_you_mean(name, role_by_name))
+        elif role in roles.values():
+            source.fail(f"column {name!r} gives {role} a second time; keep one of them")
+        else:
+            roles[name] = role
+    missing = [
+        repr((spelling or {}).get(role, role)) for role in required if role not in roles.values()
+    ]
+    shown = {"unknown column": unknown if not ignore_unknown else [], "no column": missing}
+    if any(shown.values()):
+        problems = [f"{problem} {', '.join(x)}" for problem, x in shown.items() if x]
+        source.fail("; ".join(problems), None, remedies)
+    return roles
+
+
+# ---------------------------------------------------------------------- numbers
+def is_finite_number(texts: pd.Series) -> Mask:
+    """Find the cells (rows,) of a column of text that are finite numbers."""
+    numbers = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    return np.isfinite(numbers)
+
+
+def parse_floats(
+    column: pd.Series, name: str, source: TableSource, remedy: str = "give a finite number"
+) -> Array:
+    """Parse a column of text or numbers as floats; refuse cells that are not numbers."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        return column.to_numpy(np.float64)
+    text = column.astype(str).str.strip()
+    source.fail_where(
+        ~is_finite_number(text), lambda i: f"{name} is {text.iloc[i]!r}, not a number; {remedy}"
+    )
+    return text.to_numpy(dtype=object).astype(np.float64)  # Python's float: every bit is kept
+
+
+def parse_ids(values: pd.Series | AnyArray, role: str, source: TableSource) -> IntArray:
+    """Parse a numeric column as ids, whole numbers from 0."""
+    if pd.api.types.is_extension_array_dtype(values):
+        source.fail_where(pd.isna(values), f"{role} is empty; ids are whole numbers from 0")
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        array = array.astype(np.float64)
+    if array.dtype.kind == "f":
+        source.fail_where(
+            ~np.isfinite(array) | (array != np.floor(array)),
+            lambda i: f"{role} is {array[i]:g}, not a whole number; ids count from 0",
+        )
+        source.fail_where(
+            array >= 2.0**53, lambda i: f"{role} id {array[i]:g} is too large; number ids from 0"
+        )
+    ids = array.astype(np.int64, copy=False)
+    if ids.min() < 0:
+        source.fail_where(
+            ids < 0, lambda i: f"{role} is {ids[i]}; ids count from 0, none is negative"
+        )
+    return ids
+
+
+# ---------------------------------------------------------------------- labels
+@dataclass(frozen=True)
+class CodedColumn:
+    """A column as codes (-1: missing) and the category of each code.
+
+    Without ``categories`` the codes are ids themselves. If ``is_ordered``, the categories come in
+    an order of their own.
+
+    >>> column = encode_column(["up", "down", None, "up"])
+    >>> column.codes.tolist(), column.find_ids(("down", "up")).tolist()
+    ([0, 1, -1, 0], [1, 0, -1, 1])
+    """
+
+    codes: npt.NDArray[np.integer]
+    categories: list[str] | None
+    is_ordered: bool = False
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether the column holds ids, not labels."""
+        return self.categories is None or are_ids(self.categories)
+
+    def parse_ids(self) -> IntArray:
+        """Parse the ids (rows,) that the column holds."""
+        if self.categories is None:
+            return self.codes.astype(np.int64, copy=False)
+        return np.array([int(float(x)) for x in self.categories], dtype=np.int64)[self.codes]
+
+    def is_blank(self, blank_texts: Collection[str] = ("",)) -> Mask:
+        """Find the cells (rows,) that are missing or one of ``blank_texts``."""
+        texts = self.categories or ()
+        blank_codes = [i for i, text in enumerate(texts) if text.strip() in blank_texts]
+        is_missing = self.codes < 0
+        return is_missing | np.isin(self.codes, blank_codes) if blank_codes else is_missing
+
+    def find_ids(self, labels: Sequence[str]) -> IntArray:
+        """Find the index (rows,) of each cell among labels; -1 if it is none of them."""
+        return ColumnLabels("label", len(labels), tuple(labels)).find_codes(self)
+
+    def get_text(self, row: int) -> str:
+        """Get the text of a cell."""
+        return self.texts[self.codes[row]]
+
+    def find_used_categories(self) -> list[str]:
+        """List the categories that occur: in their own order, or in order of appearance."""
+        categories, n_rows = self.texts, len(self.codes)
+        first_rows = np.full(len(categories) + 1, n_rows)  # the last entry is for missing values
+        first_rows[self.codes[::-1]] = np.arange(n_rows - 1, -1, -1)
+        used_codes = np.flatnonzero(first_rows[:-1] < n_rows)
+        order = used_codes if self.is_ordered else used_codes[np.argsort(first_rows[used_codes])]
+        return [categories[i] for i in order]
+
+    @property
+    def texts(self) -> list[str]:
+        """Text of each code."""
+        if self.categories is not None:
+            return self.categories
+        return [str(i) for i in range(int(self.codes.max(initial=-1)) + 1)]
+
+
+def encode_column(column: pd.Series | Iterable[object]) -> CodedColumn:
+    """Encode a column of any values as codes and categories."""
+    series = column if isinstance(column, pd.Series) else pd.Series(list(column), dtype=object)
+    is_ordered = isinstance(series.dtype, pd.CategoricalDtype)
+    if is_ordered:
+        codes, categories = series.cat.codes.to_numpy(), series.cat.categories
+    else:
+        codes, categories = pd.factorize(series)
+    return CodedColumn(codes, [str(x) for x in categories], is_ordered)
+
+
+class ColumnLabels(validate.LabelIndex):
+    """Labels of an axis, looked up in columns.
+
+    >>> ColumnLabels("state", 2, ("up", "down")).find_ids(["down", "left"]).tolist()
+    [1, -1]
+    """
+
+    __slots__ = ()
+
+    def find_ids(self, values: pd.Series | Iterable[object]) -> IntArray:
+        """Find the ids (rows,) of labels, or of ids if there are no labels; -1 if unknown."""
+        return self.find_codes(encode_column(values))
+
+    def find_codes(self, column: CodedColumn) -> IntArray:
+        """Find the ids (rows,) of an encoded column; -1 if unknown."""
+        return np.append(super().find_ids(column.texts), -1)[column.codes]
+
+    def parse_ids(self, column: pd.Series, source: TableSource) -> IntArray:
+        """Find the ids (rows,) of a column, and refuse unknown labels and ids."""
+        ids = self.find_ids(column)
+        id_range = "" if self.labels is not None else f" (0..{self.size - 1})"
+
+        def describe(row: int) -> str:
+            name = did_you_mean(str(column.iloc[row]), self.labels or ())
+            return f"no {self.axis_name} {name} is known{id_range}; correct it"
+
+        source.fail_where(ids < 0, describe)
+        return ids
+
+
+GapRule = Literal["error", "relabel", "keep"]
+
+
+def encode_axis(
+    axis: str,
+    roles: Sequence[str],
+    columns: Sequence[CodedColumn],
+    source: TableSource,
+    expected: int | Labels | None = None,
+    *,
+    base: int = 0,
+    gaps: GapRule = "keep",
+) -> tuple[ColumnLabels, list[IntArray]]:
+    """Convert the columns of an axis to ids from 0, and make the labels of the axis.
+
+    Columns hold ids that count from ``base``, or labels in their order of appearance.
+    ``expected``: the number of ids, or labels in order (the names of ids if columns hold ids).
+    ``gaps`` in ids of unknown number are kept, refused or closed, with the old ids as labels.
+    """
+    if any(column.categories is not None for column in columns):
+        labels = _collect_labels(columns) if expected is None else expected
+        if isinstance(labels, int):
+            examples = [*_collect_labels(columns)[:3], "..."]
+            source.fail(
+                f"{axis}s have labels, so their number is not enough",
+                remedies=[Remedy(f"{axis}s", examples, verb="name them all with")],
+            )
+        label_index = ColumnLabels(axis, len(labels), labels)
+        return label_index, [
+            _find_labels(column, role, label_index, source)
+            for column, role in zip(columns, roles, strict=True)
+        ]
+    ids = [column.parse_ids() for column in columns]
+    ids = [array - base for array in ids] if base else ids  # no copies of columns otherwise
+    n_ids = max(int(array.max()) for array in ids) + 1
+    names = expected if isinstance(expected, tuple) else None
+    size = len(expected) if isinstance(expected, tuple) else expected
+    if gaps != "keep" and (size is None or n_ids > size):
+        used_ids = _find_used_ids(ids, n_ids)
+        if len(used_ids) < n_ids:
+            if gaps == "error":
+                _fail_gap(axis, roles, ids, used_ids, source)
+            ids = [np.searchsorted(used_ids, array) for array in ids]
+            names = tuple(map(str, used_ids.tolist()))
+        return ColumnLabels(axis, len(used_ids), names), ids
+    size = n_ids if size is None else size
+    id_range = f"{pluralize(size, axis)} {base}..{size - 1 + base}"
+    for array, role in zip(ids, roles, strict=True):
+        if array.max() >= size:
+            row = int(np.argmax(array >= size))
+            source.fail(
+                f"{role} is {array[row] + base}, which is not one of the {id_range}",
+                row,
+                ["correct it", Remedy(f"{axis}s", n_ids, verb="say")],
+            )
+    if base and names is None:
+        names = tuple(str(i + base) for i in range(size))
+    return ColumnLabels(axis, size, names), ids
+
+
+def _collect_labels(columns: Iterable[CodedColumn]) -> Labels:
+    """Collect the labels that occur in several columns, those of the first one first."""
+    return tuple(dict.fromkeys(text for x in columns for text in x.find_used_categories()))
+
+
+def _find_labels(
+    column: CodedColumn, role: str, label_index: ColumnLabels, source: TableSource
+) -> IntArray:
+    """Find the ids of a column of labels, and refuse labels that are not given."""
+    ids, labels, axis = label_index.find_codes(column), label_index.names, label_index.axis_name
+    if ids.min() < 0:
+        row = int(np.argmax(ids < 0))
+        text = column.get_text(row)
+        source.fail(
+            f"{role} {did_you_mean(text, labels)} is not among the "
+            f"{pluralize(len(labels), axis)} given",
+            row,
+            ["correct it", Remedy(f"{axis}s", [*labels, text], verb="add it:")],
+        )
+    return ids
+
+
+def _find_used_ids(arrays: Sequence[IntArray], n_ids: int) -> IntArray:
+    """Find the ids that occur, sorted."""
+    if n_ids > sum(map(len, arrays)):  # there are gaps: do not allocate by the largest id
+        return np.unique(np.concatenate(arrays))
+    is_used = np.zeros(n_ids, dtype=bool)
+    for array in arrays:
+        is_used[array] = True
+    return np.flatnonzero(is_used)
+
+
+def _fail_gap(
+    axis: str,
+    roles: Sequence[str],
+    arrays: Sequence[IntArray],
+    used_ids: IntArray,
+    source: TableSource,
+) -> NoReturn:
+    """Raise the error of ids with gaps."""
+    gap = int(np.argmax(used_ids != np.arange(len(used_ids))))
+    next_id = int(used_ids[gap])
+    role, array = next((r, x) for r, x in zip(roles, arrays, strict=True) if (x == next_id).any())
+    noun = "time" if axis == "time" else f"{axis} id"
+    remedies: list[str | Remedy] = ["number them from 0 without gaps", Remedy("id_gaps", "relabel")]
+    source.fail(
+        f"{role} is {next_id} but no {noun} is {gap} ({len(used_ids)} distinct, largest "
+        f"{used_ids[-1]})",
+        int(np.argmax(array == next_id)),
+        remedies[:1] if axis == "time" else remedies,
+    )
+
+
+# ---------------------------------------------------------------------- values by dimensions
+@dataclass(frozen=True)
+class Table:
+    """Columns by role, and the source that messages about them name.
+
+    >>> table = Table({"state": pd.Series(["down"]), "value": pd.Series(["2"])}, TableSource("x"))
+    >>> table.read_values("value", {"state": ColumnLabels("state", 2, ("up", "down"))}).tolist()
+    [0.0, 2.0]
+    """
+
+    columns: Mapping[str, pd.Series]
+    source: TableSource
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame, source: TableSource) -> Table:
+        """Make a table of all columns of a frame."""
+        return cls({str(name): frame[name] for name in frame}, source)
+
+    def __getitem__(self, role: str) -> pd.Series:
+        return self.columns[role]
+
+    def __contains__(self, role: object) -> bool:
+        return role in self.columns
+
+    def __len__(self) -> int:
+        return len(self.columns[next(iter(self.columns))])
+
+    def parse_floats(self, role: str) -> Array:
+        """Parse a column as floats."""
+        return parse_floats(self[role], role, self.source)
+
+    def parse_ids(self, role: str) -> IntArray:
+        """Parse a column as ids, whole numbers from 0."""
+        return parse_ids(self.parse_floats(role), role, self.source)
+
+    def sort_rows(self, ids: IntArray, size: int, axis: str, value: str = "row") -> IntArray:
+        """Find the order of rows by id; refuse ids that are given twice or left out."""
+        self.source.check_unique(ids, f"this {axis}")
+        missing_ids = {*range(size)} - {*ids.tolist()}
+        if missing_ids:
+            self.source.fail(f"no {value} for {axis} {min(missing_ids)}; give one for each")
+        return np.argsort(ids)
+
+    def find_cells(
+        self, axes: Mapping[str, ColumnLabels], subject: str
+    ) -> tuple[tuple[IntArray, ...], list[int]]:
+        """Find the ids of every row by role, and the sizes; refuse cells that are given twice."""
+        ids = tuple(labels.parse_ids(self[role], self.source) for role, labels in axes.items())
+        sizes = [labels.size for labels in axes.values()]
+        self.source.check_unique(np.ravel_multi_index(ids, sizes), subject)
+        return ids, sizes
+
+    def read_values(self, value: str, axes: Mapping[str, ColumnLabels], fill: float = 0.0) -> Array:
+        """Read a column of values into an array with these axes; ``fill`` where no row is."""
+        index, sizes = self.find_cells(axes, f"this {value}")
+        array = np.full(sizes, fill)
+        array[index] = self.parse_floats(value)
+        return array
