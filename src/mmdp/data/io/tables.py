@@ -186,6 +186,7 @@ def _assign_transition_roles(
         COLUMN_ROLES,
         required,
         source,
+        "",
         remedies,
         ignore_unknown=options.extra_columns == "ignore",
         spelling=known,
