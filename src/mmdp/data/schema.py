@@ -119,17 +119,18 @@ def assign_roles(
     known: Mapping[str, str] | Iterable[str],
     required: Iterable[str],
     source: TableSource,
-    remedies: Iterable[str | Remedy],
+    expected: str,
+    remedies: Iterable[str | Remedy] = (),
     *,
     ignore_unknown: bool = False,
     spelling: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Assign roles to column names; refuse unknown, missing and duplicate columns.
 
-    ``known`` maps names to roles, or lists names that are roles themselves; ``spelling`` gives the
-    name of a missing role.
+    ``known`` maps names to roles, or lists names that are roles themselves; ``expected`` says in
+    messages what they are, and ``spelling`` gives the name of a missing role.
 
-    >>> assign_roles(["idstate"], {"idstate": "state"}, ["state"], TableSource("frame"), [])
+    >>> assign_roles(["idstate"], {"idstate": "state"}, ["state"], TableSource("frame"), "")
     {'idstate': 'state'}
     """
     role_by_name = known if isinstance(known, Mapping) else {x: x for x in known}
@@ -149,7 +150,7 @@ def assign_roles(
     shown = {"unknown column": unknown if not ignore_unknown else [], "no column": missing}
     if any(shown.values()):
         problems = [f"{problem} {', '.join(x)}" for problem, x in shown.items() if x]
-        source.fail("; ".join(problems), None, remedies)
+        source.fail("; ".join(filter(None, [*problems, expected])), None, remedies)
     return roles
 
 

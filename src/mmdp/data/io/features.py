@@ -43,7 +43,7 @@ def load_groups(path: PathLike) -> dict[str, str]:
     """
     frame, source = _read_state_table(path)
     columns = ("state", "group")
-    assign_roles(frame.columns, columns, columns, source, ["groups have state,group"])
+    assign_roles(frame.columns, columns, columns, source, "groups have state,group")
     state, group = (frame[name].str.strip() for name in columns)
     source.check_unique(state, lambda i: f"state {state.iloc[i]!r}")
     hint = "give it one (of its own if it is free)"

@@ -232,13 +232,14 @@ def _read_sidecar(
         role = _ID_COLUMNS.get(column, column)
         is_first = role in (*required, *optional) and role not in names
         names.append(role if is_first else column if column not in names else f" {column}")
-    remedies: list[str | Remedy] = [f"expected {','.join(required)}"]
+    remedies: list[str | Remedy] = []
     if options is None:
         remedies = ["add it", Remedy("sidecars", False, verb="leave the file unread with")]
     can_ignore = options is None or options.extra_columns == "ignore"
     source = TableSource(path)
     known = (*required, *optional)
-    assign_roles(names, known, required, source, remedies, ignore_unknown=can_ignore)
+    expected = "" if options is None else f"expected {','.join(required)}"
+    assign_roles(names, known, required, source, expected, remedies, ignore_unknown=can_ignore)
     frame = read_csv(path, names)
     return Table.from_frame(frame, source) if len(frame) else None
 

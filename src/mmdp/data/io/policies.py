@@ -386,8 +386,8 @@ def _policy_from_table(
     table = Table.from_frame(frame.reset_index(drop=True), source)
     layout = CONTROLLER_COLUMNS if "node" in table else MARKOV_COLUMNS
     names = [x for x in table.columns if x != time_column]
-    remedies = [f"a policy has {LAYOUTS[layout]}, time from 0"]
-    assign_roles(names, layout, layout[: 6 if "node" in table else 3], source, remedies)
+    expected = f"a policy has {LAYOUTS[layout]}, time from 0"
+    assign_roles(names, layout, layout[: 6 if "node" in table else 3], source, expected)
     if not len(table):
         source.fail("a header but no rows; expected one row per time and state")
     for name in names:

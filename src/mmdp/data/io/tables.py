@@ -186,6 +186,7 @@ def _assign_transition_roles(
         COLUMN_ROLES,
         required,
         source,
+        "",
         remedies,
         ignore_unknown=options.extra_columns == "ignore",
         spelling=known,
@@ -224,7 +225,7 @@ def encode_transitions(
             roles,
             coded_columns,
             source,
-            names or (sizes.get(axis) if has_ids else None),
+            sizes.get(axis) if names is None and has_ids else names,
             gaps="error" if axis == "time" else options.id_gaps,
         )
         encoded.columns |= dict(zip(roles, ids, strict=True))

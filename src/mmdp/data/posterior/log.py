@@ -354,10 +354,9 @@ def _assign_log_roles(
     missing_roles = {*ROLES} - {"count", *map(known.get, names)}  # "country" is not "count"
     unused = [name for name in names if name not in known]
     misspelled = [name for name in unused if "did you mean" in did_you_mean(name, missing_roles)]
-    remedies: list[str | Remedy] = [EXPECTED_COLUMNS]
-    remedies.append(Remedy("columns", {"ROLE": "NAME"}, verb="name others with"))
+    remedies = [Remedy("columns", {"ROLE": "NAME"}, verb="name others with")]
     checked_names = [name for name in names if name in known or name in misspelled]
-    roles = assign_roles(checked_names, known, REQUIRED_ROLES, source, remedies)
+    roles = assign_roles(checked_names, known, REQUIRED_ROLES, source, EXPECTED_COLUMNS, remedies)
     return roles, [f"columns not used: {', '.join(unused)}"] if unused else []
 
 

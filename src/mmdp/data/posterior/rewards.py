@@ -402,7 +402,7 @@ def _read_rewards_table(rewards: PathLike | pd.DataFrame) -> Table:
         raise InputError(f'rewards: no file {rewards}; give "average", "normal" or a table')
     known = ("state", "action", "next_state", "reward")
     required = known if "next_state" in table else ("state", "reward")
-    assign_roles(table.columns, known, required, table.source, [f"expected {','.join(known)}"])
+    assign_roles(table.columns, known, required, table.source, f"expected {','.join(known)}")
     if not len(table):
         table.source.fail("a header but no rows; expected one row per reward")
     return table
