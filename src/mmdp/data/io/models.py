@@ -40,7 +40,7 @@ from mmdp.data.io.pomdpx import load_pomdpx
 from mmdp.data.io.reading import TableSource
 from mmdp.data.io.shards import find_shard_files, load_shards
 from mmdp.data.io.tables import build_model
-from mmdp.data.io.writing import PathLike, as_path, finish_renames, write_atomic
+from mmdp.data.io.writing import PathLike, as_path, write_atomic
 
 SPLIT_STEMS = {"train": "training", "test": "test", "true": "true"}
 POMDP_LOADERS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
@@ -126,7 +126,6 @@ def load(
         storage=storage,
     )
     target = as_path(path)
-    finish_renames(target if target.is_dir() else target.parent)
     files = _find_files(target, split)
     fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
     overrides = {key: value for key, value in fields.items() if value is not None}
