@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self, TypeVar
@@ -143,14 +143,19 @@ def notify_compilation() -> None:
         listener()
 
 
-@contextmanager
-def listen_for_compilation(listener: Callable[[], object]) -> Iterator[None]:
+def listen_for_compilation(listener: Callable[[], object]) -> AbstractContextManager[None]:
     """Call ``listener`` inside the block whenever a kernel compiles code that no cache holds."""
-    _compile_listeners.append(listener)
+    return _register(_compile_listeners, listener)
+
+
+@contextmanager
+def _register(callbacks: list[T], callback: T) -> Iterator[None]:
+    """Keep a callback in a list inside the block."""
+    callbacks.append(callback)
     try:
         yield
     finally:
-        _compile_listeners.remove(listener)
+        callbacks.remove(callback)
 
 
 # ---------------------------------------------------------------------- progress
@@ -193,14 +198,9 @@ BAR_DELAY = 2.0  # seconds until a bar appears
 _bar_callbacks: list[Callable[[str], object]] = []  # they show bars in place of stderr
 
 
-@contextmanager
-def redirect_bars(callback: Callable[[str], object]) -> Iterator[None]:
+def redirect_bars(callback: Callable[[str], object]) -> AbstractContextManager[None]:
     """Send the text of progress bars to ``callback`` inside the block, not to stderr."""
-    _bar_callbacks.append(callback)
-    try:
-        yield
-    finally:
-        _bar_callbacks.pop()
+    return _register(_bar_callbacks, callback)
 
 
 class ProgressBar:

@@ -44,24 +44,11 @@ if TYPE_CHECKING:
 CELL_FORMAT = 3  # version of the files in cache_dir/cells: a new number makes the old ones stale
 MAX_CACHED = 4  # models that a process keeps for its next cells
 STUDY_AXES = ("model", "horizon", "method", "objective", "policy_class", "seed")
+STATISTICS = ("value", "mean", "sd", "stderr", "worst")
 RESULT_COLUMNS = (
-    "value",
-    "mean",
-    "sd",
-    "stderr",
-    "worst",
-    "test_value",
-    "test_mean",
-    "test_sd",
-    "test_stderr",
-    "test_worst",
-    "bound",
-    "gap",
-    "status",
-    "iterations",
-    "seconds",
-    "test_seconds",
-    "error",
+    *STATISTICS,
+    *(f"test_{name}" for name in STATISTICS),
+    *("bound", "gap", "status", "iterations", "seconds", "test_seconds", "error"),
 )
 FAILED, INTERRUPTED = "FAILED", "INTERRUPTED"
 
@@ -393,10 +380,7 @@ def _summarize_evaluation(evaluation: Evaluation, objective: Any) -> StudyRow:
     """Summarize an evaluation in columns of the table."""
     return {
         "value": evaluation.value(objective),
-        "mean": evaluation.mean,
-        "sd": evaluation.sd,
-        "stderr": evaluation.stderr,
-        "worst": evaluation.worst,
+        **{name: getattr(evaluation, name) for name in STATISTICS[1:]},
         "episode_sd": evaluation.details.get("episode_sd"),
     }
 
@@ -415,17 +399,14 @@ def make_cells(
     **settings: Any,
 ) -> list[StudyCell]:
     """Make the cells of a grid; ``settings`` are the other fields of every cell."""
-    name = getattr(models, "name", None) or getattr(models, "__name__", None) or "model"
-    models_by_name = models if isinstance(models, Mapping) else {str(name): models}
-    if not models_by_name:
+    if not isinstance(models, Mapping):
+        name = getattr(models, "name", None) or getattr(models, "__name__", None) or "model"
+        models = {str(name): models}
+    if not models:
         raise InputError("models must hold at least one model")
-    tests_by_name = (
-        test_model if isinstance(test_model, Mapping) else dict.fromkeys(models_by_name, test_model)
-    )
-    sources = {name: ModelSource.from_models(x) for name, x in models_by_name.items()}
-    test_sources = {
-        id(x): ModelSource.from_models(x) for x in tests_by_name.values() if x is not None
-    }
+    tests = test_model if isinstance(test_model, Mapping) else dict.fromkeys(models, test_model)
+    sources = {name: ModelSource.from_models(x) for name, x in models.items()}
+    test_sources = {name: ModelSource.from_models(x) for name, x in tests.items() if x is not None}
     if backend not in ("auto", *BACKENDS):
         raise InputError(
             f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}"
@@ -437,22 +418,20 @@ def make_cells(
         _parse_axis("policy_classes", policy_classes, _format_policy_class),
         _parse_axis("seeds", seeds),
     )
-    for horizon in axes[0].values():
+    cells = []
+    for name, *choices in itertools.product(models, *(axis.items() for axis in axes)):
+        labels, (horizon, method, objective, policy_class, seed) = zip(*choices, strict=True)
         if not is_of_type(horizon, Label | None):
             raise InputError(f"a horizon is a number of decisions, not {shorten(horizon)}")
-    for objective, seed in itertools.product(axes[2].values(), axes[4].values()):
         as_objective(objective)
         check_seed(seed)
-    cells = []
-    for name, *choices in itertools.product(models_by_name, *(axis.items() for axis in axes)):
-        labels, (horizon, method, objective, policy_class, seed) = zip(*choices, strict=True)
         default_class = getattr(method.default_class, "name", "one per model")
-        row = name, horizon, labels[1], labels[2], labels[3] or default_class, seed
+        row = name, horizon, *labels[1:3], labels[3] or default_class, seed
         cells.append(
             StudyCell(
                 dict(zip(STUDY_AXES, row, strict=True)),
                 sources[name],
-                test_sources.get(id(tests_by_name.get(name))),
+                test_sources.get(name),
                 horizon,
                 method,
                 objective,
@@ -612,10 +591,8 @@ class StudyRunner:
             elapsed, n_done = time.perf_counter() - self.start_time, len(self.rows_by_cell)
             n_computed, n_total = n_done - self.n_reused, len(self.cells)
             remaining = (n_total - n_done) * elapsed / n_computed if n_computed else math.nan
-            full_row = {**cell.labels, **row}
-            self.callback(
-                StudyProgress(n_done, n_total, self.n_reused, elapsed, remaining, full_row)
-            )
+            counts = n_done, n_total, self.n_reused, elapsed, remaining
+            self.callback(StudyProgress(*counts, {**cell.labels, **row}))
 
     # ------------------------------------------------------------ files
     def _load_cell(self, cell: StudyCell) -> bool:
@@ -625,7 +602,7 @@ class StudyRunner:
         try:
             file = self.folder / f"{cell.key}.json"
             stored_cell = json.loads(file.read_text(encoding="utf-8"))
-            if stored_cell["row"].get("error"):
+            if stored_cell["inputs"] != cell.inputs or stored_cell["row"].get("error"):
                 return False
         except (OSError, ValueError, TypeError, LookupError):
             return False
@@ -654,12 +631,13 @@ def _sort_longest_first(cells: Sequence[StudyCell]) -> list[StudyCell]:
     A long cell at the very end would keep all workers but one waiting.
     """
     order = {key: i for i, key in enumerate(dict.fromkeys(cell.source.key for cell in cells))}
-
-    def sort_key(cell: StudyCell) -> tuple[int, float]:
-        is_number = isinstance(cell.horizon, (int, float))  # other horizons fail in their cells
-        return order[cell.source.key], -(cell.horizon if is_number and cell.horizon else math.inf)
-
-    return sorted(cells, key=sort_key)
+    return sorted(
+        cells,  # other horizons than numbers fail in their cells
+        key=lambda cell: (
+            order[cell.source.key],
+            -cell.horizon if isinstance(cell.horizon, (int, float)) else -math.inf,
+        ),
+    )
 
 
 def _make_cell_folder(cache_dir: Path) -> Path:
