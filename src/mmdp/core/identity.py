@@ -40,7 +40,7 @@ def describe_object(obj: object, parents: tuple[object, ...] = ()) -> Descriptio
     >>> describe_object({"x": (1, 2.5)})
     [['x', [1, 2.5]]]
     >>> describe_object([mmdp.domains.hiv, slice(3)])
-    ['mmdp.data.domains.hiv', ['builtins.slice', [None, 3, None]]]
+    ['mmdp.data.domains._hiv.hiv', ['builtins.slice', [None, 3, None]]]
     """
     if obj is None or isinstance(obj, (bool, int, float, str)):
         return obj
