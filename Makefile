@@ -9,7 +9,7 @@ COMPILE := $(BIN)/python -c 'from mmdp.core import kernels, testing; testing.che
 # some machines set it, and then every process of the tests compiles the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: paper test test-all lint browser bench docs clean
+.PHONY: paper test test-all coverage lint browser bench docs clean
 
 paper: $(VENV)/.core  ## the paper's tables and figure, into out/
 	$(BIN)/mmdp paper $(ARGS)
@@ -19,6 +19,11 @@ test: lint  ## lint, types, tests and doctests
 
 test-all: lint  ## the slow tests too
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+coverage: $(VENV)/.dev  ## the lines of src that no test runs
+	$(PIP) install coverage
+	$(BIN)/python -m coverage run --source src/mmdp -m pytest -m "not slow" tests $(ARGS)
+	$(BIN)/python -m coverage report --skip-covered --show-missing
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

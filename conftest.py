@@ -1,4 +1,4 @@
-"""Every test hears Ctrl-C, presses it for the first time, and has the time that it uses."""
+"""Every test hears Ctrl-C, and has the time that it uses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+def _ctrl_c() -> None:
     """Ctrl-C raises, here and in the processes of a test, though shells ignore it behind ``&``."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    monkeypatch.setattr("mmdp.core.timing._was_interrupt_accepted", False)
 
 
 @pytest.fixture(autouse=True)

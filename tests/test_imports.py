@@ -75,7 +75,6 @@ ALLOWED_LAZY: dict[tuple[str, str], str] = {
     ): "notebooks show a flow chart",
     ("mmdp.core.methods.belief_grid", "insight.draw"): "notebooks show a policy as a map",
     ("mmdp.core.checkpoint", "data.io"): "a checkpoint is a policy file",
-    ("mmdp.core.workers", "data.io"): "temporary files that outlive no process",
 }
 
 

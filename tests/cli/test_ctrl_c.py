@@ -152,4 +152,4 @@ def test_pressing_twice_ends_a_loop_of_solves(workdir: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=TIMEOUT)
     assert out == ""
-    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert err.rstrip().endswith("RepeatedInterrupt")  # a KeyboardInterrupt

@@ -52,11 +52,13 @@ def call_until_interrupted(call: Callable[[], Any]) -> list[Any]:
 # ---------------------------------------------------------------------- the rule
 def test_every_second_interruption_is_raised() -> None:
     accept_interrupt(KeyboardInterrupt())
-    second_interrupt = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        accept_interrupt(second_interrupt)
+    with pytest.raises(KeyboardInterrupt) as second_interrupt:
+        signal.raise_signal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):  # whoever catches it on its way passes it on
-        accept_interrupt(second_interrupt)
+        accept_interrupt(second_interrupt.value)
+    accept_interrupt(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        accept_interrupt(KeyboardInterrupt())
     accept_interrupt(KeyboardInterrupt())
     accept_interrupt(TimeoutError())
 

@@ -3,8 +3,10 @@
 :func:`solver_clock` stands still while a kernel compiles, so that compiling counts against no time
 limit. When the time is up, :class:`TimeUp` is raised at the next check of the clock.
 
-The first Ctrl-C is accepted: ``solve`` and ``bound`` return the best so far and say so. The next
-one raises KeyboardInterrupt, so that pressing it twice ends any program.
+The first Ctrl-C is accepted: ``solve`` and ``bound`` return the best so far and say so. They leave
+a handler of SIGINT that raises the next one through everything, so that pressing it twice ends any
+program. Nothing else is kept: what sets the handler again, as a notebook does for every cell,
+begins anew.
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ from __future__ import annotations
 import copy
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from types import FrameType
-from typing import NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self, TypeVar
 
-from mmdp.core.text import format_duration
+if TYPE_CHECKING:
+    import rich.progress
 
 T = TypeVar("T")
 
@@ -47,6 +51,7 @@ class TimeUp(Exception):
     """Exception that a check of the clock raises when the time is up."""
 
 
+Handler = Callable[[int, FrameType | None], object]
 STOP_EXCEPTIONS = (TimeUp, KeyboardInterrupt)  # they end a search early
 
 _compile_seconds = 0.0
@@ -138,14 +143,19 @@ def notify_compilation() -> None:
         listener()
 
 
-@contextmanager
-def listen_for_compilation(listener: Callable[[], object]) -> Iterator[None]:
+def listen_for_compilation(listener: Callable[[], object]) -> AbstractContextManager[None]:
     """Call ``listener`` inside the block whenever a kernel compiles code that no cache holds."""
-    _compile_listeners.append(listener)
+    return _register(_compile_listeners, listener)
+
+
+@contextmanager
+def _register(callbacks: list[T], callback: T) -> Iterator[None]:
+    """Keep a callback in a list inside the block."""
+    callbacks.append(callback)
     try:
         yield
     finally:
-        _compile_listeners.remove(listener)
+        callbacks.remove(callback)
 
 
 # ---------------------------------------------------------------------- progress
@@ -184,57 +194,75 @@ class Progress(NamedTuple):
 Callback = Callable[[Progress], object]
 
 
-BAR_DELAY, BAR_INTERVAL = 2.0, 0.3  # seconds until a bar appears, and between its changes
+BAR_DELAY = 2.0  # seconds until a bar appears
 _bar_callbacks: list[Callable[[str], object]] = []  # they show bars in place of stderr
 
 
-@contextmanager
-def redirect_bars(callback: Callable[[str], object]) -> Iterator[None]:
+def redirect_bars(callback: Callable[[str], object]) -> AbstractContextManager[None]:
     """Send the text of progress bars to ``callback`` inside the block, not to stderr."""
-    _bar_callbacks.append(callback)
-    try:
-        yield
-    finally:
-        _bar_callbacks.pop()
+    return _register(_bar_callbacks, callback)
 
 
 class ProgressBar:
     """Progress bar of a long function on stderr, in terminals and notebooks only."""
 
+    _bar: rich.progress.Progress | None = None
+
     def __init__(self, name: str, unit: str = "rows") -> None:
-        self.name, self.unit, self.start_time, self.last_shown = (
-            name,
-            unit,
-            time.perf_counter(),
-            0.0,
-        )
+        self.name, self.unit, self.start_time = name, unit, time.perf_counter()
 
     def update(self, n_done: int, n_total: int) -> None:
         """Show the number of rows (or calls) that are done and the estimated time left."""
-        now = time.perf_counter()
-        if not n_done or now - self.start_time < BAR_DELAY or now - self.last_shown < BAR_INTERVAL:
+        if not n_done or time.perf_counter() - self.start_time < BAR_DELAY:
             return
-        remaining_text = format_duration((now - self.start_time) * (n_total - n_done) / n_done)
-        text = f"{self.name}: {n_done:,} of {n_total:,} {self.unit}, {remaining_text} left"
+        text = f"{self.name}: {n_done:,} of {n_total:,} {self.unit}"
         if _bar_callbacks:
             _bar_callbacks[-1](text)
-        elif sys.stderr.isatty() or "ipykernel" in sys.modules:
-            self.last_shown = now
-            line = f"\r{'█' * (24 * n_done // n_total):░<24} {text:<54}"
-            print(line, end="", file=sys.stderr, flush=True)
+            return
+        if self._bar is None:
+            self._bar = _start_bar()
+        (task_id,) = self._bar.task_ids
+        self._bar.update(task_id, completed=n_done, total=n_total, description=text)
 
     def __enter__(self) -> Self:
         self.start_time = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.last_shown:
-            print(f"\r{'':79}\r", end="", file=sys.stderr, flush=True)
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _start_bar() -> rich.progress.Progress:
+    """Show a bar of one task; it shows nothing without a terminal or a notebook's widgets."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    is_shown = find_spec("ipywidgets") if console.is_jupyter else console.is_terminal
+    bar = Progress(console=console, disable=not is_shown, transient=True)
+    bar.add_task("")
+    bar.start()
+    return bar
 
 
 # ---------------------------------------------------------------------- Ctrl-C
-_was_interrupt_accepted = False  # the next one raises
 _propagation_depth = 0  # blocks inside which every Ctrl-C raises
+
+
+class RepeatedInterrupt(KeyboardInterrupt):
+    """The Ctrl-C after one that was accepted; nothing accepts it."""
+
+
+class _RaiseRepeated:
+    """Handler of SIGINT after a Ctrl-C was accepted: it raises the next one and goes."""
+
+    def __init__(self, previous_handler: Handler) -> None:
+        self.previous_handler = previous_handler
+
+    def __call__(self, *_: object) -> NoReturn:
+        signal.signal(signal.SIGINT, self.previous_handler)
+        raise RepeatedInterrupt
 
 
 def accept_interrupt(exception: BaseException | None = None) -> None:
@@ -242,17 +270,16 @@ def accept_interrupt(exception: BaseException | None = None) -> None:
 
     The first Ctrl-C returns, the next one raises. Exceptions of other types return too.
     """
-    global _was_interrupt_accepted
     exception = KeyboardInterrupt() if exception is None else exception
     if not isinstance(exception, KeyboardInterrupt):
         return
-    must_raise = (
-        _was_interrupt_accepted or _propagation_depth or getattr(exception, "must_propagate", False)
-    )
-    _was_interrupt_accepted = not must_raise
-    if must_raise:
-        exception.must_propagate = True  # type: ignore[attr-defined]  # for others that catch it
+    handler = get_interrupt_handler()
+    if isinstance(handler, _RaiseRepeated):
+        handler()
+    if _propagation_depth or isinstance(exception, RepeatedInterrupt):
         raise exception
+    if handler is not None:
+        signal.signal(signal.SIGINT, _RaiseRepeated(handler))
 
 
 class StopState:
@@ -283,54 +310,11 @@ def allow_stop(
     try:
         yield state
     except STOP_EXCEPTIONS as exception:
-        if not has_result():
+        if not has_result() or isinstance(exception, RepeatedInterrupt):
             raise
         if accept_interrupts:
             accept_interrupt(exception)
         state.exception = exception
-
-
-def run_uninterrupted(function: Callable[[], T], cancel: Callable[[], object] | None = None) -> T:
-    """Run a function in another thread; a Ctrl-C is raised when the function has returned.
-
-    With ``cancel`` the first Ctrl-C calls it, and the next one raises at once. Only the main thread
-    receives Ctrl-C: in any other one the function runs directly.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return function()
-    results: list[T] = []
-    errors: list[BaseException] = []
-    has_started = threading.Event()
-    has_finished = threading.Event()  # a thread whose join() is interrupted would count as finished
-
-    def run_and_store() -> None:
-        has_started.set()
-        try:
-            results.append(function())
-        except BaseException as exception:  # raised by the caller's thread below
-            errors.append(exception)
-        finally:
-            has_finished.set()
-
-    interrupt: KeyboardInterrupt | None = None
-    thread = threading.Thread(target=run_and_store, name="mmdp-work", daemon=cancel is not None)
-    while not has_finished.is_set():
-        try:
-            if thread.ident is None:
-                thread.start()
-            while not has_finished.wait(0.1):
-                pass
-        except KeyboardInterrupt as exception:
-            if not has_started.wait(1.0) or (cancel is not None and interrupt is not None):
-                raise
-            if cancel is not None:
-                cancel()
-            interrupt = exception
-    if interrupt is not None and cancel is None:
-        raise interrupt
-    if errors:
-        raise errors[0]
-    return results[0]
 
 
 @contextmanager
@@ -350,9 +334,11 @@ def raise_if_interrupted(is_interrupted: object) -> None:
         raise KeyboardInterrupt
 
 
-def ignore_interrupts() -> None:
-    """Ignore Ctrl-C in this process; the process that started it handles it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def get_interrupt_handler() -> Handler | None:
+    """Return what Ctrl-C calls; None if it is ignored (nohup), or if this is another thread."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    return handler if is_main and callable(handler) else None
 
 
 class InterruptFlag:
@@ -365,13 +351,12 @@ class InterruptFlag:
     """
 
     is_set = False
-    _previous_handler: Callable[[int, FrameType | None], object] | None = None
+    n_deferred = 0.0  # how many times Ctrl-C does nothing but set the flag
+    _previous_handler: Handler | None = None
 
     def __enter__(self) -> Self:
-        handler = signal.getsignal(signal.SIGINT)
-        # only the main thread may set a handler; if Ctrl-C is ignored (nohup), that stays so
-        if threading.current_thread() is threading.main_thread() and callable(handler):
-            self._previous_handler = handler
+        self._previous_handler = get_interrupt_handler()
+        if self._previous_handler is not None:
             signal.signal(signal.SIGINT, self._handle_signal)
         return self
 
@@ -380,18 +365,49 @@ class InterruptFlag:
             signal.signal(signal.SIGINT, self._previous_handler)
 
     def _handle_signal(self, signum: int, frame: FrameType | None) -> None:
-        self.is_set = True
-        self._call_previous(signum, frame)
-
-    def _call_previous(self, signum: int, frame: FrameType | None) -> None:
-        if self._previous_handler is not None:
+        self.is_set, self.n_deferred = True, self.n_deferred - 1
+        if self.n_deferred < 0 and self._previous_handler is not None:
             self._previous_handler(signum, frame)
 
 
 class DeferredInterrupt(InterruptFlag):
     """A flag that the first Ctrl-C sets without raising; the next one raises."""
 
-    def _handle_signal(self, signum: int, frame: FrameType | None) -> None:
+    n_deferred = 1.0
+
+
+class BlockedInterrupt(InterruptFlag):
+    """A block in which Ctrl-C does nothing; it is handled at the end of the block."""
+
+    n_deferred = math.inf
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
         if self.is_set:
-            self._call_previous(signum, frame)
-        self.is_set = True
+            signal.raise_signal(signal.SIGINT)
+
+
+def run_cancellable(function: Callable[[], object], cancel: Callable[[], object]) -> bool:
+    """Run a function in another thread; return whether Ctrl-C was pressed, which calls ``cancel``.
+
+    The next Ctrl-C raises at once. Only the main thread receives Ctrl-C: in any other one the
+    function runs directly.
+    """
+    if get_interrupt_handler() is None:
+        function()
+        return False
+    future: Future[object] = Future()
+
+    def run_and_store() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as exception:  # raised by the caller's thread below
+            future.set_exception(exception)
+
+    with DeferredInterrupt() as flag:
+        threading.Thread(target=run_and_store, name="mmdp-work", daemon=True).start()
+        while not wait([future], timeout=0.1).done:
+            if flag.is_set:
+                cancel()
+    future.result()
+    return flag.is_set

@@ -12,13 +12,12 @@ import functools
 import itertools
 import json
 import math
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,37 +31,24 @@ from mmdp.core.kernels import BACKENDS
 from mmdp.core.methods import Method
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import as_objective
-from mmdp.core.policies import PolicyClass
 from mmdp.core.solution import Evaluation, Solution
 from mmdp.core.solve import as_method, evaluate, solve
 from mmdp.core.text import MAX_LABEL_LENGTH, shorten
 from mmdp.core.timing import allow_stop, propagate_interrupts
 from mmdp.core.validate import check_int, check_seed
-from mmdp.core.workers import LostTask, map_tasks, memoize
+from mmdp.core.workers import Call, LostTask, map_tasks
 
 if TYPE_CHECKING:
     import pandas as pd
 
-CELL_FORMAT = 2  # version of the files in cache_dir/cells: a new number makes the old ones stale
+CELL_FORMAT = 3  # version of the files in cache_dir/cells: a new number makes the old ones stale
+MAX_CACHED = 4  # models that a process keeps for its next cells
 STUDY_AXES = ("model", "horizon", "method", "objective", "policy_class", "seed")
+STATISTICS = ("value", "mean", "sd", "stderr", "worst")
 RESULT_COLUMNS = (
-    "value",
-    "mean",
-    "sd",
-    "stderr",
-    "worst",
-    "test_value",
-    "test_mean",
-    "test_sd",
-    "test_stderr",
-    "test_worst",
-    "bound",
-    "gap",
-    "status",
-    "iterations",
-    "seconds",
-    "test_seconds",
-    "error",
+    *STATISTICS,
+    *(f"test_{name}" for name in STATISTICS),
+    *("bound", "gap", "status", "iterations", "seconds", "test_seconds", "error"),
 )
 FAILED, INTERRUPTED = "FAILED", "INTERRUPTED"
 
@@ -138,9 +124,9 @@ def study(
     ``to_csv()`` write it for a paper.
 
     A result is identified by what determines it: the numbers and labels in the models, or the
-    function that makes them with its arguments (its source text and the values that it uses, but
-    not the files that it reads), and all arguments of :func:`mmdp.solve`, and the version of
-    mmdp. The names that you give to models, methods and so on do not count.
+    function that makes them with its arguments (its compiled code and the values that it uses, but
+    not the files that it reads), all arguments of :func:`mmdp.solve`, and the version of mmdp. The
+    names that you give to models, methods and so on do not count.
 
     >>> import mmdp
     >>> table = mmdp.study(mmdp.domains.two_models(), horizons=[2, 4], methods=["cadp", "mvp"])
@@ -163,51 +149,63 @@ def study(
         time_limit=time_limit,
         backend=backend,
     )
-    runner = StudyRunner(
+    return StudyRunner(
         cells, cache_dir=cache_dir, n_jobs=n_jobs, executor=executor, callback=callback
-    )
-    return runner.to_frame()
+    ).to_frame()
 
 
-# ---------------------------------------------------------------------- the grid
-@dataclass(frozen=True, eq=False)
+# ---------------------------------------------------------------------- models
+@dataclass(frozen=True)
 class ModelSource:
     """Models or a function that makes them, with the digest that identifies them.
 
     Only the digest travels with a cell: the models are sent once, by themselves.
     """
 
-    models_or_factory: Any
+    models_or_factory: object = field(compare=False)
     key: str
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Keep the digest alone for pickle."""
         return {"models_or_factory": None, "key": self.key}
 
     @classmethod
-    def from_models(cls, models_or_factory: Any) -> ModelSource:
+    def from_models(cls, models_or_factory: object) -> ModelSource:
         """Make the source of models, a pair of them, or a function that makes either.
 
         >>> one = MMDP([[[[1.0]]]], [[2.0]])
         >>> renamed = one.replace(name="renamed")
-        >>> ModelSource.from_models(one).key == ModelSource.from_models(renamed).key
+        >>> ModelSource.from_models(one) == ModelSource.from_models(renamed)
         True
         """
         if not (callable(models_or_factory) or isinstance(models_or_factory, MMDP)):
             models_or_factory = _as_train_test_pair(models_or_factory)
         return cls(models_or_factory, compute_digest(describe_object(models_or_factory)))
 
-    @property
-    def train_model(self) -> MMDP | None:
-        """Models, or the training models of a pair; None if a function makes them."""
-        train = (
-            self.models_or_factory[0]
-            if isinstance(self.models_or_factory, tuple)
-            else self.models_or_factory
-        )
-        return train if isinstance(train, MMDP) else None
+
+@functools.lru_cache(MAX_CACHED)
+def make_models(source: ModelSource) -> tuple[MMDP, MMDP | None]:
+    """Make training and test models, or None without the latter; the last few are cached."""
+    models = source.models_or_factory
+    return _as_train_test_pair(models() if callable(models) else models)
 
 
+def _as_train_test_pair(models: object) -> tuple[MMDP, MMDP | None]:
+    """Convert models, or a pair of them, to training models and test models or None."""
+    if isinstance(models, MMDP):
+        return models, None
+    match tuple(models) if isinstance(models, Iterable) else ():
+        case (MMDP() as train, MMDP() as test):
+            return train, test.reorder_like(train)
+        case (MMDP() as train, None):
+            return train, None
+    raise InputError(
+        "models must be an MMDP, a pair of training and test models or a function that makes "
+        f"either, not {type(models).__name__}; use mmdp.load(path) for files"
+    )
+
+
+# ---------------------------------------------------------------------- one cell
 @dataclass(frozen=True, eq=False)
 class StudyCell:
     """One solve and test of a study: its labels in the table and the inputs of its results.
@@ -230,49 +228,32 @@ class StudyCell:
     n_episodes: int | None = None
 
     @functools.cached_property
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> dict[str, object]:
         """Everything that the results depend on, as JSON values."""
-        described_fields = {
-            field.name: describe_object(getattr(self, field.name))
-            for field in dataclasses.fields(self)[3:]
+        return {
+            "format": CELL_FORMAT,
+            "version": __version__,
+            "cell": type(self).__name__,
+            "models": [source.key for source in self.sources],
+            **{
+                field.name: describe_object(getattr(self, field.name))
+                for field in dataclasses.fields(self)[3:]
+            },
         }
-        policy_class = self._describe_policy_class() or described_fields["policy_class"]
-        described_fields["policy_class"] = policy_class
-        test_key = None if self.test_source is None else self.test_source.key
-        versions = {"format": CELL_FORMAT, "version": __version__, "cell": type(self).__name__}
-        return {**versions, "models": self.source.key, "test": test_key, **described_fields}
-
-    def _describe_policy_class(self) -> Any:
-        """Describe the policy class by its settings on the training models; None if unknown."""
-        train, policy_class = self.source.train_model, self.policy_class
-        if train is None or not isinstance(policy_class, PolicyClass):
-            return None
-        with suppress(InputError):  # the cell will raise it
-            settings = policy_class.to_settings(
-                train, policy_class.resolve_horizon(train, self.horizon)
-            )
-            return None if settings is None else [policy_class.name, settings]
-        return None
 
     @functools.cached_property
     def key(self) -> str:
         return compute_digest(self.inputs)
 
     @property
-    def file_name(self) -> str:
-        """Name of its file: model, horizon and method, with the key at the end."""
-        label = "-".join(str(self.labels[axis]) for axis in ("model", "horizon", "method"))
-        return re.sub(r"[^\w.+-]+", "_", label)[:60] + f"-{self.key}.json"
-
-    @property
     def sources(self) -> list[ModelSource]:
         return [self.source, *([] if self.test_source is None else [self.test_source])]
 
-    def compute_row(self, models_or_factory: Any, test_models_or_factory: Any = None) -> StudyRow:
-        """Solve and test the models of ``sources``; return the results of the row."""
-        train, test = make_models(self.source.key, models_or_factory)
-        if self.test_source is not None:
-            test = make_models(self.test_source.key, test_models_or_factory)[0].reorder_like(train)
+    def compute_row(self, source: ModelSource, test_source: ModelSource | None = None) -> StudyRow:
+        """Solve and test the models of these sources; return the results of the row."""
+        train, test = make_models(source)
+        if test_source is not None:
+            test = make_models(test_source)[0].reorder_like(train)
         return self.make_row(
             solve_and_test(train, test, **self.adapt_to_models(train, test).solve_kwargs)
         )
@@ -282,7 +263,7 @@ class StudyCell:
         return self
 
     @property
-    def solve_kwargs(self) -> dict[str, Any]:
+    def solve_kwargs(self) -> StudyRow:
         """Arguments of :func:`solve_and_test`."""
         return {
             field.name: getattr(self, field.name) for field in dataclasses.fields(StudyCell)[3:]
@@ -306,10 +287,8 @@ class StudyCell:
             row["policy_class"] = solution.provenance.policy_class.name
         try:
             if (test_evaluation := evaluated_solution.test_evaluation) is not None:
-                statistics = {
-                    **_summarize_evaluation(test_evaluation, self.objective),
-                    "seconds": evaluated_solution.test_seconds,
-                }
+                statistics = _summarize_evaluation(test_evaluation, self.objective)
+                statistics["seconds"] = evaluated_solution.test_seconds
                 row |= {f"test_{name}": value for name, value in statistics.items()}
         except Exception as error:  # the solve is kept
             row["error"] = f"on the test models: {_make_failed_row(error)['error']}"
@@ -339,7 +318,7 @@ def solve_and_test(
     *,
     n_episodes: int | None = None,
     seed: int | None = 0,
-    backend: Any = "auto",
+    backend: str = "auto",
     **solve_kwargs: Any,
 ) -> EvaluatedSolution:
     """Solve a model and evaluate the policy on test models.
@@ -354,7 +333,8 @@ def solve_and_test(
     >>> result.test_evaluation.mean == mmdp.solve(test, 9, "oracle").value
     True
     """
-    resolved_method, common_kwargs = as_method(method), {"seed": seed, "backend": backend}
+    resolved_method = as_method(method)
+    common_kwargs: StudyRow = {"seed": seed, "backend": backend}
     solution = solve(model, horizon, resolved_method, **common_kwargs, **solve_kwargs)
     if test_model is None:
         return EvaluatedSolution(solution, None, math.nan)
@@ -379,193 +359,11 @@ def solve_and_test(
     return EvaluatedSolution(solution, test_result, time.perf_counter() - start_time)
 
 
-def make_cells(
-    models: Any,
-    horizons: Any = None,
-    methods: Any = "cadp",
-    *,
-    objectives: Any = "mean",
-    policy_classes: Any = None,
-    seeds: Any = 0,
-    test_model: Any = None,
-    **settings: Any,
-) -> list[StudyCell]:
-    """Make the cells of a grid; ``settings`` are the other fields of every cell."""
-    models_by_name = models if isinstance(models, Mapping) else {_choose_model_name(models): models}
-    if not models_by_name:
-        raise InputError("models must hold at least one model")
-    tests_by_name = (
-        test_model if isinstance(test_model, Mapping) else dict.fromkeys(models_by_name, test_model)
-    )
-    sources = {
-        name: ModelSource.from_models(models_or_factory)
-        for name, models_or_factory in models_by_name.items()
-    }
-    test_sources = {
-        id(x): ModelSource.from_models(x) for x in tests_by_name.values() if x is not None
-    }
-    _check_sources([*sources.values(), *test_sources.values()])
-    axes = (
-        _parse_axis("horizons", horizons, str, _check_horizon),
-        _parse_axis("methods", methods, _format_method, as_method),
-        _parse_axis("objectives", objectives, lambda x: str(as_objective(x))),
-        _parse_axis("policy_classes", policy_classes, _format_policy_class),
-        _parse_axis("seeds", seeds, str),
-    )
-    _check_settings(settings, axes[2], axes[4])
-    return [
-        StudyCell(
-            dict(
-                zip(
-                    STUDY_AXES,
-                    (
-                        name,
-                        horizon,
-                        method_label,
-                        objective_label,
-                        class_label or _get_default_class_name(method),
-                        seed,
-                    ),
-                    strict=True,
-                )
-            ),
-            sources[name],
-            test_sources.get(id(tests_by_name.get(name))),
-            horizon,
-            method,
-            objective,
-            policy_class,
-            seed,
-            **settings,
-        )
-        for name in models_by_name
-        for (_, horizon), (method_label, method), (objective_label, objective), (
-            class_label,
-            policy_class,
-        ), (_, seed) in itertools.product(*(axis.items() for axis in axes))
-    ]
-
-
-def _parse_axis(
-    argument: str,
-    values: Any,
-    make_label: Callable[[Any], str],
-    parse: Callable[[Any], Any] = lambda x: x,
-) -> dict[str, Any]:
-    """Convert one value, or several, to a dict by label; repeated labels get numbers."""
-    if isinstance(values, Mapping):
-        pairs = [(str(key), parse(value)) for key, value in values.items()]
-    else:
-        is_scalar = getattr(values, "shape", None) == ()
-        is_single = is_scalar or isinstance(values, str) or not isinstance(values, Iterable)
-        pairs = [(make_label(value), parse(value)) for value in ([values] if is_single else values)]
-    if not pairs:
-        raise InputError(f"{argument} must hold at least one value")
-    values_by_label: dict[str, Any] = {}
-    for label, value in pairs:
-        candidates = (label if i == 1 else f"{label} ({i})" for i in itertools.count(1))
-        unique_label = next(
-            candidate
-            for candidate in candidates
-            if candidate not in values_by_label
-            or describe_object(values_by_label[candidate]) == describe_object(value)
-        )
-        values_by_label[unique_label] = value.item() if isinstance(value, np.generic) else value
-    return values_by_label
-
-
-def _check_horizon(horizon: Any) -> Any:
-    """Return the horizon if it is a label or None; raise otherwise."""
-    if not is_of_type(horizon, Label | None):
-        raise InputError(f"a horizon is a number of decisions, not {shorten(horizon)}")
-    return horizon
-
-
-def _check_sources(sources: Sequence[ModelSource]) -> None:
-    """Refuse two functions with the same key, which would be taken for one."""
-    factories_by_key: dict[str, Any] = {}
-    for source in sources:
-        # of a functools.partial, its function
-        factory = getattr(source.models_or_factory, "func", source.models_or_factory)
-        other = factories_by_key.setdefault(source.key, factory)
-        if callable(factory) and other is not factory:
-            raise InputError(
-                f"two functions make the same models: {shorten(factory)} and "
-                f"{shorten(other)}; give the same function to both names, or other arguments"
-            )
-
-
-def _check_settings(settings: Mapping[str, Any], objectives: Mapping[str, Any], seeds: Any) -> None:
-    """Refuse a backend, an objective or a seed that every cell would refuse."""
-    backend = settings.get("backend", "auto")
-    if backend not in ("auto", *BACKENDS):
-        raise InputError(
-            f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}"
-        )
-    for objective in objectives.values():
-        as_objective(objective)
-    for seed in seeds.values():
-        check_seed(seed)
-
-
-def _choose_model_name(models: Any) -> str:
-    """Choose the label of models that the caller has not named."""
-    return str(getattr(models, "name", None) or getattr(models, "__name__", None) or "model")
-
-
-def _format_method(method: Any) -> str:
-    """Format a method as its name with the options that differ from their defaults.
-
-    >>> import mmdp
-    >>> _format_method("wsu"), _format_method(mmdp.methods.CADP(n_init=4, sweep_type="paper"))
-    ('wsu', 'cadp(n_init=4, sweep_type=paper)')
-    """
-    resolved_method = as_method(method)
-    if not dataclasses.is_dataclass(resolved_method):
-        return resolved_method.name
-    option_texts = [
-        f"{field.name}={shorten(getattr(resolved_method, field.name))}"
-        for field in dataclasses.fields(resolved_method)
-        if getattr(resolved_method, field.name) is not field.default
-        and getattr(resolved_method, field.name) != field.default
-    ]
-    return (
-        f"{resolved_method.name}({', '.join(option_texts)})"
-        if option_texts
-        else resolved_method.name
-    )
-
-
-def _format_policy_class(policy_class: Any) -> str:
-    """Format a policy class with its settings, or as its name alone if they are long.
-
-    >>> import mmdp
-    >>> _format_policy_class(mmdp.policies.Memory(max_nodes=2))
-    'Memory(max_nodes=2)'
-    >>> _format_policy_class(mmdp.policies.Tied([0, 1] * 50))
-    'tied'
-    """
-    if policy_class is None or isinstance(policy_class, str):
-        return policy_class or ""
-    text = str(policy_class)
-    return (
-        policy_class.name
-        if len(text) > MAX_LABEL_LENGTH and hasattr(policy_class, "name")
-        else shorten(text)
-    )
-
-
-def _get_default_class_name(method: Method) -> str:
-    """Get the name of the policy class that a method searches by default."""
-    return "one per model" if method.default_class is None else method.default_class.name
-
-
-# ---------------------------------------------------------------------- one cell
-def compute_cell(cell: StudyCell, *sources: Any, raise_errors: bool = False) -> StudyRow:
+def compute_cell(cell: StudyCell, *models: object, raise_errors: bool = False) -> StudyRow:
     """Compute the results of a cell, or a row with its error; Ctrl-C is raised."""
     with propagate_interrupts():
         try:
-            return cell.compute_row(*sources)
+            return cell.compute_row(*map(ModelSource, models, (x.key for x in cell.sources)))
         except Exception as error:
             if raise_errors:
                 raise
@@ -582,37 +380,129 @@ def _summarize_evaluation(evaluation: Evaluation, objective: Any) -> StudyRow:
     """Summarize an evaluation in columns of the table."""
     return {
         "value": evaluation.value(objective),
-        "mean": evaluation.mean,
-        "sd": evaluation.sd,
-        "stderr": evaluation.stderr,
-        "worst": evaluation.worst,
+        **{name: getattr(evaluation, name) for name in STATISTICS[1:]},
         "episode_sd": evaluation.details.get("episode_sd"),
     }
 
 
-def make_models(key: str, models_or_factory: Any) -> tuple[MMDP, MMDP | None]:
-    """Get training and test models; those that a function makes are cached for other cells."""
-    if not callable(models_or_factory):
-        return _as_train_test_pair(models_or_factory)
-    pair: tuple[MMDP, MMDP | None] = memoize(
-        f"made {key}", lambda: _as_train_test_pair(models_or_factory())
+# ---------------------------------------------------------------------- the grid
+def make_cells(
+    models: object,
+    horizons: object = None,
+    methods: object = "cadp",
+    *,
+    objectives: object = "mean",
+    policy_classes: object = None,
+    seeds: object = 0,
+    test_model: object = None,
+    backend: str = "auto",
+    **settings: Any,
+) -> list[StudyCell]:
+    """Make the cells of a grid; ``settings`` are the other fields of every cell."""
+    if not isinstance(models, Mapping):
+        name = getattr(models, "name", None) or getattr(models, "__name__", None) or "model"
+        models = {str(name): models}
+    if not models:
+        raise InputError("models must hold at least one model")
+    tests = test_model if isinstance(test_model, Mapping) else dict.fromkeys(models, test_model)
+    sources = {name: ModelSource.from_models(x) for name, x in models.items()}
+    test_sources = {name: ModelSource.from_models(x) for name, x in tests.items() if x is not None}
+    if backend not in ("auto", *BACKENDS):
+        raise InputError(
+            f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}"
+        )
+    axes = (
+        _parse_axis("horizons", horizons),
+        _parse_axis("methods", methods, _format_method, as_method),
+        _parse_axis("objectives", objectives, lambda x: str(as_objective(x))),
+        _parse_axis("policy_classes", policy_classes, _format_policy_class),
+        _parse_axis("seeds", seeds),
     )
-    return pair
+    cells = []
+    for name, *choices in itertools.product(models, *(axis.items() for axis in axes)):
+        labels, (horizon, method, objective, policy_class, seed) = zip(*choices, strict=True)
+        if not is_of_type(horizon, Label | None):
+            raise InputError(f"a horizon is a number of decisions, not {shorten(horizon)}")
+        as_objective(objective)
+        check_seed(seed)
+        default_class = getattr(method.default_class, "name", "one per model")
+        row = name, horizon, *labels[1:3], labels[3] or default_class, seed
+        cells.append(
+            StudyCell(
+                dict(zip(STUDY_AXES, row, strict=True)),
+                sources[name],
+                test_sources.get(name),
+                horizon,
+                method,
+                objective,
+                policy_class,
+                seed,
+                backend=backend,
+                **settings,
+            )
+        )
+    return cells
 
 
-def _as_train_test_pair(models: Any) -> tuple[MMDP, MMDP | None]:
-    """Convert models, or a pair of them, to training models and test models or None."""
-    if isinstance(models, MMDP):
-        return models, None
-    pair = tuple(models) if isinstance(models, Iterable) else ()
-    if [isinstance(x, MMDP) for x in pair] == [True, True]:
-        return pair[0], pair[1].reorder_like(pair[0])
-    if len(pair) == 2 and isinstance(pair[0], MMDP) and pair[1] is None:
-        return pair
-    raise InputError(
-        "models must be an MMDP, a pair of training and test models or a function that makes "
-        f"either, not {type(models).__name__}; use mmdp.load(path) for files"
-    )
+def _parse_axis(
+    argument: str,
+    values: object,
+    make_label: Callable[[Any], str] = str,
+    parse: Callable[[Any], Any] = lambda x: x,
+) -> dict[str, Any]:
+    """Convert one value, or several, to a dict by label; repeated labels get numbers."""
+    if isinstance(values, Mapping):
+        pairs = [(str(key), parse(value)) for key, value in values.items()]
+    else:
+        is_scalar = isinstance(values, str) or getattr(values, "shape", None) == ()
+        is_single = is_scalar or not isinstance(values, Iterable)
+        pairs = [(make_label(value), parse(value)) for value in ([values] if is_single else values)]
+    if not pairs:
+        raise InputError(f"{argument} must hold at least one value")
+    values_by_label: dict[str, Any] = {}
+    for label, value in pairs:
+        candidates = (label if i == 1 else f"{label} ({i})" for i in itertools.count(1))
+        description = describe_object(value)
+        unique_label = next(
+            candidate
+            for candidate in candidates
+            if candidate not in values_by_label
+            or describe_object(values_by_label[candidate]) == description
+        )
+        values_by_label[unique_label] = value.item() if isinstance(value, np.generic) else value
+    return values_by_label
+
+
+def _format_method(method: str | Method) -> str:
+    """Format a method as its name with the options that differ from their defaults.
+
+    >>> import mmdp
+    >>> _format_method("wsu"), _format_method(mmdp.methods.CADP(n_init=4, sweep_type="paper"))
+    ('wsu', 'cadp(n_init=4, sweep_type=paper)')
+    """
+    method = as_method(method)
+    options: Any = dataclasses.fields(method) if dataclasses.is_dataclass(method) else ()
+    option_texts = [
+        f"{option.name}={shorten(value)}"
+        for option in options
+        for value in [getattr(method, option.name)]
+        if value is not option.default and value != option.default
+    ]
+    return f"{method.name}({', '.join(option_texts)})" if option_texts else method.name
+
+
+def _format_policy_class(policy_class: object) -> str:
+    """Format a policy class with its settings, or as its name alone if they are long.
+
+    >>> import mmdp
+    >>> _format_policy_class(mmdp.policies.Memory(max_nodes=2))
+    'Memory(max_nodes=2)'
+    >>> _format_policy_class(mmdp.policies.Tied([0, 1] * 50))
+    'tied'
+    """
+    text = "" if policy_class is None else str(policy_class)
+    is_short = len(text) <= MAX_LABEL_LENGTH
+    return text if is_short else shorten(getattr(policy_class, "name", text))
 
 
 # ---------------------------------------------------------------------- all cells
@@ -641,19 +531,12 @@ class StudyRunner:
                 f"executor must be a concurrent.futures.Executor, not {type(executor).__name__}; "
                 "for Dask pass client.get_executor()"
             )
-        self.cells, self.n_jobs, self.executor, self.raise_errors = (
-            cells,
-            n_jobs,
-            executor,
-            raise_errors,
-        )
+        self.cells, self.n_jobs, self.executor = cells, n_jobs, executor
+        self.raise_errors, self.callback = raise_errors, callback
         self.folder = None if cache_dir is None else _make_cell_folder(Path(cache_dir))
-        cell_files = () if self.folder is None else self.folder.glob("[!.]*.json")
-        self.files_by_key = {file.stem.rpartition("-")[2]: file for file in cell_files}  # by key
-        self.callback, self.start_time = callback, time.perf_counter()
-        self.n_reused, self.has_write_failed = 0, False
+        self.start_time, self.n_reused, self.has_write_failed = time.perf_counter(), 0, False
         self.rows_by_cell: dict[StudyCell, StudyRow] = {}
-        with allow_stop(lambda: self.rows_by_cell) as stop_state:
+        with allow_stop(lambda: self.rows_by_cell, accept_interrupts=True) as stop_state:
             self._compute_cells(
                 [cell for cell in cells if ignore_cache or not self._load_cell(cell)]
             )
@@ -680,24 +563,25 @@ class StudyRunner:
         """Compute these cells in worker processes; save and record each as it finishes."""
         if self.n_jobs > 1 or self.executor is not None:
             missing = _sort_longest_first(missing)
-        shared_objects = {
-            source.key: source.models_or_factory for cell in missing for source in cell.sources
-        }
         results = map_tasks(
             functools.partial(compute_cell, raise_errors=self.raise_errors),
-            [(cell, [source.key for source in cell.sources]) for cell in missing],
-            shared_objects,
+            [Call(cell, [source.key for source in cell.sources]) for cell in missing],
+            {source.key: source.models_or_factory for cell in missing for source in cell.sources},
             n_jobs=min(self.n_jobs, max(len(missing), 1)),
             executor=self.executor,
             folder=self.folder,
         )
-        with closing(results):
-            for cell, result in results:
-                if isinstance(result, LostTask) and self.raise_errors:
-                    raise result.error
-                row = _make_failed_row(result.error) if isinstance(result, LostTask) else result
-                self._save_cell(cell, row)
-                self._record_row(cell, row)
+        try:
+            with closing(results):
+                for cell, result in results:
+                    if isinstance(result, LostTask):
+                        if self.raise_errors:
+                            raise result.error
+                        result = _make_failed_row(result.error)
+                    self._save_cell(cell, result)
+                    self._record_row(cell, result)
+        finally:
+            make_models.cache_clear()
 
     def _record_row(self, cell: StudyCell, row: StudyRow) -> None:
         """Keep the row of a cell and call the callback."""
@@ -706,18 +590,17 @@ class StudyRunner:
             elapsed, n_done = time.perf_counter() - self.start_time, len(self.rows_by_cell)
             n_computed, n_total = n_done - self.n_reused, len(self.cells)
             remaining = (n_total - n_done) * elapsed / n_computed if n_computed else math.nan
-            full_row = {**cell.labels, **row}
-            self.callback(
-                StudyProgress(n_done, n_total, self.n_reused, elapsed, remaining, full_row)
-            )
+            counts = n_done, n_total, self.n_reused, elapsed, remaining
+            self.callback(StudyProgress(*counts, {**cell.labels, **row}))
 
     # ------------------------------------------------------------ files
     def _load_cell(self, cell: StudyCell) -> bool:
         """Read the row of a cell from its file; return whether there is a sound one."""
-        if not self.files_by_key or cell.key not in self.files_by_key:
+        if self.folder is None:
             return False
         try:
-            stored_cell = json.loads(self.files_by_key[cell.key].read_text(encoding="utf-8"))
+            file = self.folder / f"{cell.key}.json"
+            stored_cell = json.loads(file.read_text(encoding="utf-8"))
             if stored_cell["inputs"] != cell.inputs or stored_cell["row"].get("error"):
                 return False
         except (OSError, ValueError, TypeError, LookupError):
@@ -730,16 +613,15 @@ class StudyRunner:
         """Write the row of a cell to its file; the first failure to write is a warning."""
         from mmdp.data.io.writing import write_atomic
 
-        if self.folder is not None and row["status"] != FAILED:
-            text = json.dumps({"inputs": cell.inputs, "row": row})
-            try:
-                write_atomic(self.files_by_key.get(cell.key, self.folder / cell.file_name), text)
-            except InputError as error:
-                if not self.has_write_failed:
-                    warnings.warn(
-                        f"{error}; cells are not kept", FileNotWrittenWarning, stacklevel=2
-                    )
-                self.has_write_failed = True
+        if self.folder is None or row["status"] == FAILED:
+            return
+        text = json.dumps({"inputs": cell.inputs, "row": row})
+        try:
+            write_atomic(self.folder / f"{cell.key}.json", text)
+        except InputError as error:
+            if not self.has_write_failed:
+                warnings.warn(f"{error}; cells are not kept", FileNotWrittenWarning, stacklevel=2)
+            self.has_write_failed = True
 
 
 def _sort_longest_first(cells: Sequence[StudyCell]) -> list[StudyCell]:
@@ -748,12 +630,13 @@ def _sort_longest_first(cells: Sequence[StudyCell]) -> list[StudyCell]:
     A long cell at the very end would keep all workers but one waiting.
     """
     order = {key: i for i, key in enumerate(dict.fromkeys(cell.source.key for cell in cells))}
-
-    def sort_key(cell: StudyCell) -> tuple[int, float]:
-        is_number = isinstance(cell.horizon, (int, float))  # other horizons fail in their cells
-        return order[cell.source.key], -(cell.horizon if is_number and cell.horizon else math.inf)
-
-    return sorted(cells, key=sort_key)
+    return sorted(
+        cells,  # other horizons than numbers fail in their cells
+        key=lambda cell: (
+            order[cell.source.key],
+            -cell.horizon if isinstance(cell.horizon, (int, float)) else -math.inf,
+        ),
+    )
 
 
 def _make_cell_folder(cache_dir: Path) -> Path:

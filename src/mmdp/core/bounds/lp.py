@@ -23,7 +23,7 @@ import numpy.typing as npt
 from mmdp.core.bounds.relaxation import Mask, expand_allowed
 from mmdp.core.kernels import PreparedProblem, Problem
 from mmdp.core.kernels.problem import Array, VisitBounds
-from mmdp.core.timing import raise_if_interrupted, run_uninterrupted
+from mmdp.core.timing import raise_if_interrupted, run_cancellable
 
 Int64Array = npt.NDArray[np.int64]
 SparseMatrix = Any  # scipy.sparse.csr_array
@@ -297,14 +297,7 @@ def _replace_zeros(scale: npt.ArrayLike) -> Array:
 def _run_solver(solver: HighsSolver) -> bool:
     """Run HiGHS; return whether Ctrl-C stopped it. A second Ctrl-C is raised at once."""
     solver.HandleUserInterrupt = True
-    interrupts: list[bool] = []
-
-    def cancel() -> None:
-        interrupts.append(True)
-        solver.cancelSolve()
-
-    run_uninterrupted(solver.run, cancel)
-    return bool(interrupts)
+    return run_cancellable(solver.run, solver.cancelSolve)
 
 
 def _make_highs_model(

@@ -41,7 +41,7 @@ from mmdp.data.io.tables import (
     encode_transitions,
     read_csv_table,
 )
-from mmdp.data.io.writing import PathLike, as_path, finish_renames, write_atomic
+from mmdp.data.io.writing import PathLike, as_path, write_atomic
 from mmdp.data.schema import Fields, TableSource, ValuesByLabel
 
 SPLIT_STEMS = {"train": "training", "test": "test", "true": "true"}
@@ -140,7 +140,6 @@ def load(
         storage=storage,
     )
     target = as_path(path)
-    finish_renames(target if target.is_dir() else target.parent)
     files = _find_files(target, split)
     fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
     overrides = {key: value for key, value in fields.items() if value is not None}

@@ -1,45 +1,31 @@
-"""Atomic writing of files: several files all or none.
+"""Atomic writing of files: each is written under a temporary name next to its own and renamed.
 
-Every file is first written under a hidden name next to its own, which includes the process that
-writes it. If several files belong together, a hidden journal of the renames is written next and
-then applied; the next reader or writer of the same user that finds such a journal finishes it.
-So the files are the old ones or the new ones even if the process is killed, and the next process
-that writes there removes its hidden files. A journal names the folder it was written in: one in a
-copied or downloaded folder is not applied, so that reading changes nothing there.
+So a file is the old one or the new one, whole, even if the disk is full or the process is killed.
+Of several files all are written before the first is renamed; a new folder takes its name when it
+is complete. A killed process leaves its temporary files, whose names begin with a dot.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import os
-import platform
-import re
 import shutil
 import tempfile
-import time
 import uuid
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError
+from mmdp.core.timing import BlockedInterrupt
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PathLike = str | os.PathLike[str]
 Writer = Callable[[Path], object] | str | bytes
-
-_HOST_ID = f"{zlib.crc32(platform.node().encode()) & 0xFFFF:04x}"
-_TEMP_NAME = re.compile(
-    r"\.[^/\\]*-(\d+)-([0-9a-f]{4})[0-9a-f]{8}(\.\w+)?"
-)  # process, host, suffix
-_JOURNAL_SUFFIX = ".moves"  # suffix of a journal of renames
-_ABANDONED_SECONDS = 24 * 3600.0  # seconds until a file from another machine counts as abandoned
 
 
 def as_path(path: PathLike) -> Path:
@@ -66,33 +52,28 @@ def write_atomic(path: PathLike, writer: Writer) -> None:
 
 @check_arguments
 def write_all_atomic(files: Mapping[Path, Writer], stale: Collection[Path] = ()) -> None:
-    """Write several files of one folder, and remove ``stale`` ones, all or none."""
-    files = {Path(path): writer for path, writer in files.items()}
-    renames = {temp_name(path): path for path in files}
-    try:
-        for (temp_path, path), writer in zip(renames.items(), files.values(), strict=True):
+    """Write several files, and remove ``stale`` ones; after an error all are as they were."""
+    renames: dict[Path, Path] = {}
+    with ExitStack() as cleanup:
+        for path, writer in files.items():
             if path.is_dir():
                 raise InputError(f"{path}: is a folder, not a file; give a file name")
             if not path.parent.is_dir():
                 raise InputError(f"{path}: no folder {path.parent}; make it first")
+            temp_path = _make_temp_path(path)
+            cleanup.callback(_remove_file, temp_path)
             with _convert_os_errors(path):
-                _clean_folder(path.parent)
                 _write_content(temp_path, writer)
-        journal = _write_journal(renames, stale)
-    except BaseException:
-        for temp_path in renames:
-            with suppress(OSError):
-                temp_path.unlink()
-        raise
-    _apply_journal(journal)
+            renames[temp_path] = path
+        _rename_all(renames, stale)
 
 
 @contextmanager
 def replace_files(folder: Path, names: Collection[str]) -> Iterator[Path]:
-    """Provide a temporary folder whose files replace those of ``folder`` at the end, all or none.
+    """Provide a temporary folder whose files replace those of ``folder`` at the end.
 
-    Those of ``names`` that were not written again are removed; other files stay. The folder is
-    created if needed. After an error it is as it was.
+    Those of ``names`` that were not written again are removed; other files stay. A folder that
+    does not exist is made by one rename. After an error it is as it was.
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -102,37 +83,20 @@ def replace_files(folder: Path, names: Collection[str]) -> Iterator[Path]:
     >>> [file.name for file in folder.iterdir()]
     ['new.csv']
     """
-    is_new, temp_folder = not folder.exists(), temp_name(folder / "folder")
+    is_new = not folder.exists()
+    temp_folder = _make_temp_path(folder if is_new else folder / "folder")
     with _convert_os_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        _clean_folder(folder)
-        temp_folder.mkdir()
+        temp_folder.mkdir(parents=True)
     try:
         yield temp_folder
-        renames = {file: folder / file.name for file in temp_folder.iterdir()}
-        stale = [
-            folder / name
-            for name in names
-            if (folder / name).exists() and not (temp_folder / name).exists()
-        ]
-        journal = _write_journal(renames, stale)
-    except BaseException as error:
+        written = {file: folder / file.name for file in temp_folder.iterdir()}
+        stale = {folder / name for name in names}.difference(written.values())
+        _rename_all(*(({temp_folder: folder}, ()) if is_new else (written, stale)))
+    except InputError as error:
+        problem = error.message.replace(str(temp_folder), str(folder))
+        raise type(error)(problem, error.remedies) from None
+    finally:
         shutil.rmtree(temp_folder, ignore_errors=True)
-        if is_new:
-            folder.rmdir()
-        if isinstance(error, InputError):
-            problem = error.message.replace(str(temp_folder), str(folder))
-            raise type(error)(problem, error.remedies) from None
-        raise
-    _apply_journal(journal)
-    temp_folder.rmdir()
-
-
-def finish_renames(folder: Path) -> None:
-    """Finish the renames that a killed process of this user had begun in this folder."""
-    for journal in folder.glob(f".*{_JOURNAL_SUFFIX}"):
-        if _is_own_journal(journal):
-            _apply_journal(journal)
 
 
 def format_csv(frame: pd.DataFrame) -> str:
@@ -165,107 +129,26 @@ def describe_error(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
 
 
-# ---------------------------------------------------------------------- all or none
-def _write_journal(renames: Mapping[Path, Path], stale: Collection[Path] = ()) -> Path:
-    """Write the journal of renames and removals, which the next process can finish."""
-    target = next(iter(renames.values()))
-    rename_names = [(x.relative_to(target.parent).as_posix(), y.name) for x, y in renames.items()]
-    content = {"moves": rename_names, "stale": [x.name for x in stale]}
-    journal = temp_name(target.with_name(f"files{_JOURNAL_SUFFIX}"))
-    partial_journal = journal.with_suffix(".begun")
-    with _convert_os_errors(target):
-        content |= {"folder": target.parent.stat().st_ino}
-        try:
-            partial_journal.write_text(json.dumps(content), encoding="utf-8")
-            os.replace(partial_journal, journal)
-        except BaseException:
-            partial_journal.unlink(missing_ok=True)
-            raise
-    return journal
+# ---------------------------------------------------------------------- temporary files
+def _make_temp_path(path: Path) -> Path:
+    """Make a hidden name next to ``path``, with the same suffix."""
+    return path.with_name(f".{path.stem[:80]}-{uuid.uuid4().hex[:8]}{path.suffix}")
 
 
-def _apply_journal(journal: Path) -> None:
-    """Apply the rest of a journal and remove it, even after Ctrl-C."""
-    try:
-        _apply_journal_once(journal)
-    except KeyboardInterrupt:
-        _apply_journal_once(journal)
-        raise
+def _rename_all(renames: Mapping[Path, Path], stale: Collection[Path]) -> None:
+    """Give files their names and remove stale ones; Ctrl-C waits until all is done."""
+    with BlockedInterrupt():
+        for temp_path, path in renames.items():
+            with _convert_os_errors(path):
+                os.replace(temp_path, path)
+        for path in stale:
+            with _convert_os_errors(path):
+                path.unlink(missing_ok=True)
 
 
-def _apply_journal_once(journal: Path) -> None:
-    """Apply the renames and removals of a journal, and remove it."""
-    folder = journal.parent
-    try:
-        content = json.loads(journal.read_text(encoding="utf-8"))
-    except OSError:  # done by another process
-        return
-    for temp_file, name in content["moves"]:
-        with _convert_os_errors(folder / name), suppress(FileNotFoundError):
-            os.replace(folder / temp_file, folder / name)
-    for name in content["stale"]:
-        with _convert_os_errors(folder / name):
-            (folder / name).unlink(missing_ok=True)
-    journal.unlink(missing_ok=True)
-
-
-def _is_own_journal(journal: Path) -> bool:
-    """Whether a process of this user wrote this journal in this folder."""
-    try:
-        owner, content = journal.lstat().st_uid, json.loads(journal.read_text(encoding="utf-8"))
-        return (
-            owner == (os.getuid() if hasattr(os, "getuid") else owner)
-            and content["folder"] == journal.parent.stat().st_ino
-            and all(
-                map(_is_plain_name, [*(name for _, name in content["moves"]), *content["stale"]])
-            )
-            and all(
-                _TEMP_NAME.fullmatch(temp_file.removesuffix(f"/{name}"))
-                for temp_file, name in content["moves"]
-            )
-        )
-    except (OSError, ValueError, TypeError, LookupError):
-        return False
-
-
-def _is_plain_name(name: str) -> bool:
-    return Path(name).name == name and name not in ("", "..")
-
-
-# ---------------------------------------------------------------------- hidden files
-def temp_name(path: Path) -> Path:
-    """Make a hidden name next to ``path`` that names this process.
-
-    If that process dies, the next one that writes to the folder removes it.
-    """
-    unique_part = f"{os.getpid()}-{_HOST_ID}{uuid.uuid4().hex[:8]}"
-    return path.with_name(f".{path.stem[:80]}-{unique_part}{path.suffix}")
-
-
-def _clean_folder(folder: Path) -> None:
-    """Finish the renames and remove the hidden files of dead processes in a folder."""
-    finish_renames(folder)
-    for entry in os.scandir(folder):
-        match = _TEMP_NAME.fullmatch(entry.name)
-        if match and _is_abandoned(int(match[1]), match[2], entry):
-            if entry.is_dir():
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                with suppress(OSError):
-                    os.unlink(entry.path)
-
-
-def _is_abandoned(process_id: int, host_id: str, entry: os.DirEntry[str]) -> bool:
-    """Whether the process of a hidden file has ended, or it is old and from another host."""
-    if host_id != _HOST_ID or os.name != "posix":
-        return time.time() - entry.stat().st_mtime > _ABANDONED_SECONDS
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:  # the process is alive, of another user
-        return False
-    return False
+def _remove_file(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
 
 
 def _write_content(path: Path, writer: Writer) -> None:

@@ -383,10 +383,10 @@ class FigureCell(StudyCell):
     version_key: list[Any] | None = None
     compute: Callable[[FigureCell, mmdp.MMDP, mmdp.MMDP], object] | None = None
 
-    def compute_row(self, models_or_factory: Any, test_models_or_factory: Any = None) -> StudyRow:
+    def compute_row(self, source: ModelSource, test_source: ModelSource | None = None) -> StudyRow:
         """Compute the data of the figure from the models."""
         assert self.compute is not None
-        train, test = make_models(self.source.key, models_or_factory)
+        train, test = make_models(source)
         assert test is not None
         return {"status": "COMPLETED", "data": self.compute(self, train, test)}
 

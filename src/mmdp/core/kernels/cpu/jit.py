@@ -15,7 +15,7 @@ from typing import Any
 import numba
 from numba.core import event
 
-from mmdp.core.timing import measure_compilation, notify_compilation, run_uninterrupted
+from mmdp.core.timing import BlockedInterrupt, measure_compilation, notify_compilation
 
 BASE_OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 REASSOC_OPTIONS: dict[str, Any] = {**BASE_OPTIONS, "fastmath": {"contract", "reassoc"}}
@@ -84,14 +84,14 @@ _SOURCE_STAMPS = _read_source_stamps()
 
 
 def _compile_uninterrupted(compiled: Any) -> Any:
-    """Make a function compile in a separate thread: Ctrl-C inside LLVM can crash Python."""
+    """Make a function compile before it heeds Ctrl-C, which inside LLVM can crash Python."""
     original = getattr(compiled, "_compile_for_args", None)
     if original is None:
         return compiled
 
     def compile_for_args(*args: Any, **kwargs: Any) -> Any:
-        with measure_compilation():
-            return run_uninterrupted(lambda: original(*args, **kwargs))
+        with measure_compilation(), BlockedInterrupt():
+            return original(*args, **kwargs)
 
     compiled._compile_for_args = compile_for_args
     return compiled
