@@ -103,7 +103,7 @@ def test_auto_counts_loading_until_the_code_is_loaded(monkeypatch):
         numpy_seconds, numba_seconds = (
             estimate_backend_seconds(name, x.work, 20) for name in ("numpy", "numba")
         )
-        crossing = LOAD_SECONDS / (numpy_seconds - numba_seconds)
+        crossing = LOAD_SECONDS / (numpy_seconds - numba_seconds) / kernels.PASS_SHARE
         for n_passes, name in ((0.9 * crossing, "numpy"), (1.1 * crossing, "numba")):
             assert choose(monkeypatch, x, n_passes, is_loaded=False) == name
             assert choose(monkeypatch, x, n_passes, is_loaded=True) == "numba"

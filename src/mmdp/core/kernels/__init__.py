@@ -22,6 +22,7 @@ DEFAULT_N_PASSES = 20  # of a solve, unless its method says otherwise
 # 1/20 of the time of 16 CPU threads. With fewer multiply-adds per pass the CPU finishes first.
 MIN_ACCELERATOR_OPERATIONS = 12e9
 MANY_PASSES = 1e9  # stands for a number that nobody knows
+PASS_SHARE = 0.5  # of the estimated passes that solves take in the median
 
 
 def get_backend(
@@ -90,7 +91,9 @@ def _is_numba_disabled() -> bool:
 def _is_fast_in_numpy(problem: Problem, horizon: int, n_passes: float, load_seconds: float) -> bool:
     """Return whether numpy is done before compiled code, which first has to be loaded."""
     numpy_seconds, numba_seconds = (
-        estimate_backend_seconds(name, problem.work, horizon, min(n_passes, MANY_PASSES))
+        estimate_backend_seconds(
+            name, problem.work, horizon, PASS_SHARE * min(n_passes, MANY_PASSES)
+        )
         for name in ("numpy", "numba")
     )
     return numpy_seconds <= numba_seconds + load_seconds
