@@ -7,7 +7,7 @@ methods, objectives and policies are in ``mmdp.methods``, ``mmdp.objectives``, `
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mmdp._version import __version__
 from mmdp.core.bounds import Bound, bound

@@ -6,7 +6,7 @@ import runpy
 import sys
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import click
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mmdp.cli.console import LiveLine, print_facts, print_json
 from mmdp.cli.signatures import OptionValue, command
 from mmdp.cli.types import InputPath, OutputFolder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from mmdp.cli.console import EXIT_INTERRUPTED, StepBar, print_json, print_stderr, print_table
 from mmdp.cli.signatures import OptionValue, command

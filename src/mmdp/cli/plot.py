@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from mmdp.cli.console import LiveLine
 from mmdp.cli.data import ADVANCED, TrainingData

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mmdp.cli.console import LiveLine, print_stderr
 from mmdp.cli.data import ADVANCED, TrainingData

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from mmdp.cli.console import (
     EXIT_INTERRUPTED,

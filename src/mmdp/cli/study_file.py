@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mmdp.cli.data import TrainingData, list_load_settings
 from mmdp.cli.signatures import OptionValue

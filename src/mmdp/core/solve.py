@@ -155,7 +155,16 @@ def solve(
     check_problem_size(model.problem, n_steps, resolved_method.estimate_bytes(spec))
     resolved_class.check(model, n_steps)
     passes = resolved_class.estimate_passes(resolved_method.estimate_passes(model.problem, n_steps))
-    resolved_backend = kernels.get_backend(backend, model.problem, n_steps, n_passes=passes)
+    resolved_backend = kernels.get_backend(
+        backend,
+        model.problem,
+        n_steps,
+        n_passes=passes,
+        prefer_loaded=resolved_method.ignores_rounding
+        and spec.objective.is_mean
+        and resolved_class.is_action_mask
+        and not resolved_class.randomized,
+    )
     context = SolveContext(
         model,
         n_steps,
@@ -224,7 +233,13 @@ def evaluate(
         else int(resolved_policy.horizon)
     )
     check_problem_size(model.problem, n_steps)
-    resolved_backend = kernels.get_backend(backend, model.problem, n_steps, n_passes=2)
+    resolved_backend = kernels.get_backend(
+        backend,
+        model.problem,
+        n_steps,
+        n_passes=2,
+        prefer_loaded=resolved_policy.has_exact_returns and n_episodes is None,
+    )
     context = SolveContext(
         model, n_steps, resolved_backend, method="evaluate", policy_class=policy_class, seed=seed
     )

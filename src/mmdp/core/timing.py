@@ -1,4 +1,4 @@
-"""Deadlines, compile time, Ctrl-C, progress, and estimates of computing time.
+"""Deadlines, compile time, Ctrl-C and progress.
 
 :func:`solver_clock` stands still while a kernel compiles, so that compiling counts against no time
 limit. When the time is up, :class:`TimeUp` is raised at the next check of the clock.
@@ -27,23 +27,6 @@ if TYPE_CHECKING:
     import rich.progress
 
 T = TypeVar("T")
-
-# ---------------------------------------------------------------------- cost estimates
-# for the compiled kernels on a few threads; numpy takes up to five times as long
-OPERATIONS_PER_SECOND = 4e9  # multiply-adds
-STEP_OVERHEAD = 1e-5  # seconds per time step
-
-
-def estimate_seconds(n_operations: float, n_steps: float, n_passes: float = 1.0) -> float:
-    """Estimate the seconds of ``n_passes``, each of ``n_operations`` and ``n_steps`` time steps.
-
-    The estimate is the same on every machine and for every backend, so that results that depend on
-    it can be reproduced.
-
-    >>> estimate_seconds(4e9, 0, n_passes=2)
-    2.0
-    """
-    return n_passes * (n_operations / OPERATIONS_PER_SECOND + n_steps * STEP_OVERHEAD)
 
 
 # ---------------------------------------------------------------------- time

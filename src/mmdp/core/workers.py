@@ -194,8 +194,6 @@ def _call_with_objects(
     function: Callable[..., ResultT], task: object, n_threads: int, *references: object
 ) -> ResultT:
     """Make a call in the worker, with the objects that were sent for it."""
-    import pandas  # all of it: another thread, of Dask's, may be halfway
-
     with limit_threads(n_threads):
         return function(
             task, *(_load_object(x.path) if isinstance(x, MappedFile) else x for x in references)

@@ -455,8 +455,8 @@ def _parse_axis(
         pairs = [(str(key), parse(value)) for key, value in values.items()]
     else:
         is_scalar = isinstance(values, str) or getattr(values, "shape", None) == ()
-        is_single = is_scalar or not isinstance(values, Iterable)
-        pairs = [(make_label(value), parse(value)) for value in ([values] if is_single else values)]
+        several = values if isinstance(values, Iterable) and not is_scalar else [values]
+        pairs = [(make_label(value), parse(value)) for value in several]
     if not pairs:
         raise InputError(f"{argument} must hold at least one value")
     values_by_label: dict[str, Any] = {}

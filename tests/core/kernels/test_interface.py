@@ -35,36 +35,30 @@ def run_in_fresh_process(code: str, **environment: str) -> str:
 
 
 def test_small_problems_do_not_wait_for_numba():
-    """Also those of 100 models, 51 states and 5 actions, and those without a last decision."""
+    """Neither those of 100 models over 20 decisions, nor those without a last decision."""
     code = """
 import sys, math, mmdp
 model, _ = mmdp.domains.riverswim(seed=0)
-print(mmdp.solve(model, 50).provenance.backend, mmdp.solve(model, math.inf).provenance.backend,
-      mmdp.solve(mmdp.domains.population(100, 1, seed=0).train, 50).provenance.backend,
-      "numba" in sys.modules)
+print(mmdp.solve(model, 20).provenance.backend, mmdp.solve(model.replace(discount=0.9), math.inf)
+      .provenance.backend, "numba" in sys.modules)
 """
-    assert run_in_fresh_process(code) == "numpy numpy numpy False"
+    assert run_in_fresh_process(code) == "numpy numpy False"
 
 
-def test_the_same_call_takes_the_same_backend():
-    """Whatever was called before it, also numba, and however often."""
+def test_the_same_call_gives_the_same_result():
+    """Whatever was called before it, also numba, although it may take another backend then."""
     code = """
-import math, mmdp
-from mmdp.core import kernels
+import mmdp
 model, _ = mmdp.domains.riverswim(seed=0)
-def chosen():
-    return (mmdp.solve(model, 50).provenance.backend, mmdp.evaluate(model, solution)
-            .provenance.backend, [kernels.get_backend("auto", model.problem, 50, n_passes=n).name
-            for n in (1, 400, 2000, math.inf)])
-solution = mmdp.solve(model, 50)
-first = chosen()
-for _ in range(2):
-    assert chosen() == first
+first = mmdp.solve(model, 20)
 mmdp.solve(model.subset(range(3)), 4, backend="numba")
-assert chosen() == first
-print(*first[:2], *first[2])
+second = mmdp.solve(model, 20)
+assert first.policy == second.policy
+assert abs(first.value - second.value) <= 1e-12 * abs(first.value)
+assert first.details["inits"] == second.details["inits"]
+print(first.provenance.backend, second.provenance.backend)
 """
-    assert run_in_fresh_process(code) == "numpy numpy numpy numpy numba numba"
+    assert run_in_fresh_process(code) == "numpy numba"
 
 
 def test_larger_work_never_goes_back_to_numpy():

@@ -132,3 +132,11 @@ def test_rows_that_do_not_sum_to_one_are_named() -> None:
     L[1, 0] = 0.4
     with pytest.raises(mmdp.InputError, match=r"sum to 0\.8.*state 1, action 0"):
         mmdp.MMDP(LowRank(L, R), np.zeros((S, A)))
+
+
+def test_auto_takes_numpy_for_what_no_compiled_code_knows() -> None:
+    low_rank, tables = make_both_storages(0)
+    names = [
+        kernels.get_backend("auto", x.problem, T, n_passes=1e6).name for x in (low_rank, tables)
+    ]
+    assert names == ["numpy", "numba"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 
 from mmdp.core.errors import InputError
+from mmdp.core.kernels.costs import LOAD_SECONDS, estimate_backend_seconds
 from mmdp.core.kernels.numpy.backend import NumpyBackend
 from mmdp.core.kernels.prepared import Backend, PreparedProblem
 from mmdp.core.kernels.problem import BackwardResult, Problem
@@ -16,12 +18,11 @@ BACKENDS = ("numpy", "numba", "jax")
 
 DEFAULT_N_PASSES = 20  # of a solve, unless its method says otherwise
 
-# By the estimate of timing.estimate_seconds; numpy takes up to five times as long. Numba takes five
-# seconds to compile, once, and half a second to load: so small work is numpy's.
-MAX_NUMPY_SECONDS = 0.5
 # On an H200 a first solve costs about 5 s for loading jax and compiling, and then takes 1/5 to
-# 1/20 of the time of 16 CPU threads. With less than this per pass the CPU finishes first.
-MIN_ACCELERATOR_SECONDS = 3.0
+# 1/20 of the time of 16 CPU threads. With fewer multiply-adds per pass the CPU finishes first.
+MIN_ACCELERATOR_OPERATIONS = 12e9
+MANY_PASSES = 1e9  # stands for a number that nobody knows
+PASS_SHARE = 0.5  # of the estimated passes that solves take in the median
 
 
 def get_backend(
@@ -31,13 +32,15 @@ def get_backend(
     *,
     n_passes: float = DEFAULT_N_PASSES,
     n_threads: int | None = None,
+    prefer_loaded: bool = False,
 ) -> Backend:
     """Return the backend of this name, or the one chosen for this problem by ``"auto"``.
 
-    ``"auto"`` depends on the size of the work alone (``n_passes`` over this problem): numpy if
-    it is small, because numba takes longer to load; jax if it is large, and jax is installed and
-    sees a GPU or TPU that can hold the problem; numba otherwise. All backends agree up to rounding.
-    ``n_threads`` is for numba only.
+    ``"auto"`` takes the backend on which ``n_passes`` over this problem are estimated to take
+    least, loading compiled code included (see :mod:`mmdp.core.kernels.costs`). ``prefer_loaded``:
+    loading does not count if this process has done so before. That is for work that gives the
+    same result with numpy and numba, up to the rounding of values. Large problems are jax's if it
+    is installed and sees a GPU or TPU that can hold them. ``n_threads`` is for numba only.
 
     >>> get_backend("numpy").name
     'numpy'
@@ -54,13 +57,14 @@ def get_backend(
     if problem is not None:
         backend = problem.resolve_backend(backend)
     if backend == "auto":
-        backend = "numba"
-        if (
-            problem is not None and problem.estimate_seconds(horizon, n_passes) <= MAX_NUMPY_SECONDS
-        ) or _is_numba_disabled():
-            backend = "numpy"
-        elif problem is not None and _should_use_accelerator(problem, horizon):
+        if problem is not None and _should_use_accelerator(problem, horizon):
             backend = "jax"
+        else:
+            load_seconds = 0.0 if prefer_loaded and _is_numba_loaded() else LOAD_SECONDS
+            is_small = problem is not None and _is_fast_in_numpy(
+                problem, horizon, n_passes, load_seconds
+            )
+            backend = "numpy" if is_small or _is_numba_disabled() else "numba"
     if backend in ("numba", "jax") and _is_numba_disabled():
         raise InputError(
             f"backend {backend!r} needs numba's compiler, which NUMBA_DISABLE_JIT switches off; "
@@ -84,10 +88,26 @@ def _is_numba_disabled() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
+def _is_fast_in_numpy(problem: Problem, horizon: int, n_passes: float, load_seconds: float) -> bool:
+    """Return whether numpy is done before compiled code, which first has to be loaded."""
+    numpy_seconds, numba_seconds = (
+        estimate_backend_seconds(
+            name, problem.work, horizon, PASS_SHARE * min(n_passes, MANY_PASSES)
+        )
+        for name in ("numpy", "numba")
+    )
+    return numpy_seconds <= numba_seconds + load_seconds
+
+
+def _is_numba_loaded() -> bool:
+    """Return whether this process has loaded the compiled code before."""
+    return "mmdp.core.kernels.cpu.backend" in sys.modules
+
+
 def _should_use_accelerator(problem: Problem, horizon: int) -> bool:
     """Return whether jax has an accelerator that can hold the transitions twice."""
     if (
-        problem.estimate_seconds(horizon) < MIN_ACCELERATOR_SECONDS
+        problem.count_multiply_adds(horizon) < MIN_ACCELERATOR_OPERATIONS
         or importlib.util.find_spec("jax") is None
     ):
         return False

@@ -88,6 +88,7 @@ class ExogenousEvents(CustomStorage):
     [1.5, -0.5]
     """
 
+    is_compiled = True
     has_valid_rows = True
 
     def __init__(

@@ -33,10 +33,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError, Remedy
+from mmdp.core.kernels.costs import Work, estimate_seconds
 from mmdp.core.kernels.rewards import Rewards, iter_blocks, map_rewards, max_abs_rewards
 from mmdp.core.kernels.rewards import at_time as at_time
 from mmdp.core.kernels.sampling import TableSampler, TransitionSampler
-from mmdp.core.timing import estimate_seconds
 
 if TYPE_CHECKING:
     from mmdp.core.kernels.prepared import PreparedProblem
@@ -114,6 +114,11 @@ class Storage(Protocol):
     """The transitions of all models in some format."""
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether the compiled backends know this storage."""
+        ...
+
+    @property
     def n_times(self) -> int:
         """The number of time steps that transitions are given for; 1 if they do not vary."""
         ...
@@ -173,6 +178,10 @@ class TableStorage(NamedTuple):
     indices: IntArray
     p: Array
     is_dense: bool
+
+    @property
+    def is_compiled(self) -> bool:
+        return True
 
     @property
     def n_times(self) -> int:
@@ -309,9 +318,23 @@ class Problem(NamedTuple):
         """Count the multiply-adds of one backward pass."""
         return self.storage.n_entries * self.n_models * horizon
 
+    @property
+    def work(self) -> Work:
+        """The sizes on which the computing time depends."""
+        x = self.storage
+        return Work(
+            x.format if x.is_compiled else "custom",
+            self.max_local_models,
+            self.n_states,
+            self.n_actions,
+            x.n_entries,
+            x.max_row_length,
+            self.model_transitions is not None,
+        )
+
     def estimate_seconds(self, horizon: int, n_passes: float = 1.0) -> float:
-        """Estimate how long these passes take; see :func:`mmdp.core.timing.estimate_seconds`."""
-        return estimate_seconds(self.count_multiply_adds(horizon), horizon, n_passes)
+        """Estimate how long these passes take; see :mod:`mmdp.core.kernels.costs`."""
+        return estimate_seconds(self.work, horizon, n_passes)
 
     def return_span(self, horizon: float, effective_horizon: float | None = None) -> float:
         """Return the range of possible returns, (max r - min r) sum_t gamma^t.

@@ -35,6 +35,7 @@ class CustomStorage:
 
     shape: tuple[int, int, int]  # models, states, actions
     n_times: int = 1  # time steps that transitions are given for; 1 if they do not vary
+    is_compiled: bool = False  # whether the compiled backends know it
     has_valid_rows: bool = False  # whether rows are known to be distributions, without tables
     allowed: npt.NDArray[np.bool_] | None = None  # (S, A); tables hold 0 for other actions
 

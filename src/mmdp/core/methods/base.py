@@ -46,6 +46,7 @@ class Method:
     best_status: ClassVar[Status | None] = None  # the most that it can prove about its policy
     can_resume: ClassVar[bool] = False  # whether it can go on from a policy that it found before
     covers_unreachable: ClassVar[bool] = False  # whether it also decides where no model goes
+    ignores_rounding: ClassVar[bool] = False  # whether numpy and numba find the same policy
     min_passes: ClassVar[float] = DEFAULT_N_PASSES  # infinite: too many for plain numpy
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:

@@ -92,6 +92,7 @@ class CADP(Method):
     title: ClassVar[str] = "coordinate ascent and dynamic programming"
     best_status: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
     can_resume: ClassVar[bool] = True
+    ignores_rounding: ClassVar[bool] = True  # for the mean of policies without restriction
 
     def __post_init__(self) -> None:
         """Check the options."""

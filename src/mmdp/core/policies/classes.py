@@ -30,7 +30,7 @@ NamedValues = dict[str, Any]  # values of different types, by name
 UserData = Any  # a list, array, mapping or pandas object that a user passes
 SearchResult = Any  # the table, controller or tree that a search returns for a policy class
 
-INFINITE_HORIZON_PASSES = 30  # one start and a policy of time and state, besides linear algebra
+INFINITE_HORIZON_PASSES = 60  # one start and a policy of time and state, besides linear algebra
 RANDOMIZED_PASSES = 1000  # of an ascent on probabilities
 
 

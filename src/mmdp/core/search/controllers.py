@@ -24,7 +24,6 @@ from mmdp.core.kernels.controller import Controller
 from mmdp.core.kernels.problem import (
     Array,
     AscentResult,
-    IntArray,
     PolicyTable,
     SweepType,
     at_time,

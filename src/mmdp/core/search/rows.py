@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from mmdp.core.evaluate import Mask
 from mmdp.core.kernels.ascent import is_randomized
+from mmdp.core.kernels.costs import estimate_stationary_seconds
 from mmdp.core.kernels.numpy.passes import choose_actions
 from mmdp.core.kernels.problem import (
     TIE_RTOL,
@@ -37,8 +38,7 @@ from mmdp.core.search.space import (
     ChangeGenerator,
     compute_gains,
 )
-from mmdp.core.search.stationary import ROUNDS_PER_ASCENT, StationarySpace
-from mmdp.core.timing import estimate_seconds
+from mmdp.core.search.stationary import StationarySpace
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -246,7 +246,7 @@ class RestrictedStationarySpace(StationarySpace):
 
     def estimate_ascent_seconds(self, name: str) -> float:
         x = self.infinite_horizon.problem
-        return estimate_seconds(x.n_models * x.n_states**4 * x.n_actions, 0, ROUNDS_PER_ASCENT)
+        return x.n_states * x.n_actions * estimate_stationary_seconds(x.work)
 
     def project(self, row: IntArray) -> IntArray:
         return self.restriction.project(row, self.allowed)

@@ -7,16 +7,15 @@ from typing import ClassVar
 import numpy as np
 
 from mmdp.core.evaluate import RankOneUpdate, take_actions
+from mmdp.core.kernels.costs import estimate_stationary_seconds
 from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
 from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, PolicyTable, SweepType
 from mmdp.core.search.context import SolveContext
 from mmdp.core.search.markov import MarkovSpace
 from mmdp.core.search.space import AscentDirection, ChangeGenerator, SearchSpace
-from mmdp.core.timing import TimeUp, estimate_seconds, solver_clock
+from mmdp.core.timing import TimeUp, solver_clock
 
-ROUNDS_PER_ASCENT = (
-    33  # rounds of one ascent, counted in plain multiply-adds: linear algebra is slower
-)
+ROUNDS_PER_ASCENT = 33  # most rounds of one ascent over a number of decisions
 STEPS_PER_CHECK = 16  # decisions between two looks at the clock
 SETTLED_TOL = 1e-4  # share by which these move values that are near their end
 MAX_SINGLE_CHANGES = 20  # single changes that are tried before a search by gradient ends
@@ -67,10 +66,7 @@ class StationarySpace(SearchSpace):
 
     def estimate_ascent_seconds(self, name: str) -> float:
         """Estimate the seconds of an ascent from the size of the problem."""
-        x = self.infinite_horizon.problem
-        return estimate_seconds(
-            x.n_models * x.n_states**2 * (x.n_states + x.n_actions), 0, ROUNDS_PER_ASCENT
-        )
+        return estimate_stationary_seconds(self.infinite_horizon.problem.work)
 
     def find_model_optimum(self, model_index: int) -> IntArray:
         """Return the optimal row of one model, projected to the space."""

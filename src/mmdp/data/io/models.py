@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy.typing as npt
+from typing import Literal
 
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError, Remedy

@@ -22,7 +22,7 @@ switched on inside the compiled calls only; jax's settings are as they were for 
 from mmdp.core.errors import InputError
 
 try:
-    import jax
+    import jax  # noqa: F401
 except ImportError as missing:
     raise InputError(
         "backend 'jax' needs jax; install it with: pip install 'mmdp[jax]'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mmdp.core.kernels.costs import MIN_DENSE_FILL
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
 from mmdp.core.kernels.problem import (
     NUMPY_PREPARERS,
@@ -14,8 +15,6 @@ from mmdp.core.kernels.problem import (
     TransitionRow,
     at_time,
 )
-
-MIN_DENSE_FILL = 0.1  # share of non-zero probabilities from which rows are treated as dense
 
 
 class NumpyBackend(BaseBackend):
