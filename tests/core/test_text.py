@@ -34,7 +34,7 @@ def test_a_bound_is_rounded_up_and_by_less_than_a_digit(size: float, digits: int
 
 
 def test_a_unit_is_written_as_it_is() -> None:
-    assert format_with_unit("−1,200", r"\1\g<0>$") == r"−\1\g<0>$1,200"
+    assert format_with_unit("−1,200", r"\1\g<0>$") == r"−1,200 \1\g<0>$"
 
 
 @given(st.floats(1e-9, 50.0))

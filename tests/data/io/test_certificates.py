@@ -56,7 +56,7 @@ def format_proven_gap(models_dir: Path, value: float, bound: float) -> tuple[str
     best_constant_value = max(
         mmdp.evaluate(model, mmdp.policies.MarkovPolicy(x)).mean for x in constant_tables
     )
-    return format_bound(bound - value), format_bound_percent(
+    return format_bound(bound - value, 3), format_bound_percent(
         (bound - value) / abs(value - best_constant_value)
     )
 

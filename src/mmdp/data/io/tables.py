@@ -91,9 +91,8 @@ class LoadOptions:
             if choices and value not in choices:
                 choices_text = ", ".join(map(repr, choices))
                 raise InputError(f"{name} must be one of {choices_text}, not {value!r}")
-        layouts: dict[str | None, MemdpLayout] = {"memdp": "memdp", "reca": "reca"}
-        if compat in layouts:
-            return cls(**options, layout=layouts[compat])
+        if compat == "memdp" or compat == "reca":
+            return cls(**options, layout=compat)
         if compat not in (None, "cadp"):
             raise InputError(f"compat must be 'cadp', 'memdp', 'reca' or None, not {compat!r}")
         return cls(**(options | CADP_OPTIONS if compat == "cadp" else options))

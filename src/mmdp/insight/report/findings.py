@@ -224,7 +224,7 @@ def _describe_restriction_cost(context: ReportContext) -> str:
 
 
 def describe_status(solution: Solution) -> str:
-    """Describe how a solve ended; what is proven beyond that stands beside it on the page."""
+    """Describe how a solve ended, without its proof, which has a place of its own on the page."""
     is_completed = solution.status is Status.COMPLETED
     return solution.status.value if is_completed else solution.status_text
 
