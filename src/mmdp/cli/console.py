@@ -89,7 +89,8 @@ def pick(source: object, names: str) -> dict[str, Any]:
 def to_jsonable(value: Any) -> object:
     """The value in JSON's types; numbers that JSON lacks become null.
 
-    >>>     >>> to_jsonable({"a": (1.5, float("nan")), "b": Path("x")})
+    >>> from pathlib import Path
+    >>> to_jsonable({"a": (1.5, float("nan")), "b": Path("x")})
     {'a': [1.5, None], 'b': 'x'}
     """
     if hasattr(value, "tolist"):
