@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError, Remedy
@@ -27,6 +26,7 @@ from mmdp.data.io.pomdp import load_pomdp
 from mmdp.data.io.pomdpx import load_pomdpx
 from mmdp.data.io.shards import find_shard_files, load_shards
 from mmdp.data.io.tables import (
+    Compatibility,
     DeadEnds,
     Duplicates,
     ExtraColumns,
@@ -58,7 +58,7 @@ def load(
     *,
     split: str = "train",
     shard: tuple[int, int] | None = None,
-    compat: Unchecked[Literal["cadp", "memdp", "reca"] | None] = None,
+    compat: Unchecked[Compatibility | None] = None,
     duplicates: Duplicates = "error",
     normalize: bool = False,
     missing_actions: MissingActions = "error",

@@ -60,6 +60,7 @@ DeadEnds = Literal["error", "absorb"]
 IdGaps = Literal["error", "relabel"]
 ExtraColumns = Literal["error", "ignore"]
 MemdpLayout = Literal["auto", "memdp", "reca"]  # of .transitions files
+Compatibility = Literal["cadp", "memdp", "reca"]  # files of other programs that differ from ours
 
 CADP_OPTIONS: Fields = {  # as the code published with the paper
     "duplicates": "last",
@@ -84,7 +85,7 @@ class LoadOptions:
     layout: MemdpLayout = "auto"
 
     @classmethod
-    def from_arguments(cls, compat: str | None, **options: Any) -> LoadOptions:
+    def from_arguments(cls, compat: Compatibility | None, **options: Any) -> LoadOptions:
         """Check options by name, with those of a compatibility mode."""
         for name, value in options.items():
             choices = get_args(get_type_hints(cls).get(name))
@@ -293,7 +294,7 @@ def from_frame(
     time_labels: Any = None,
     unit: str | None = None,
     quantity: str | None = None,
-    compat: str | None = None,
+    compat: Unchecked[Compatibility | None] = None,
     **load_options: Any,
 ) -> MMDP:
     """Build a model from a tidy table with one row per transition.
