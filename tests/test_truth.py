@@ -99,7 +99,7 @@ class Instance:
             "monotone": lambda: mmdp.policies.Monotone(actions=self.settings),
             "tree": lambda: mmdp.policies.Tree(*self.settings),
         }[self.policy_class]()
-        return {"objective": self.objective, "policy": policy_class}
+        return {"objective": self.objective, "policy_class": policy_class}
 
     # ------------------------------------------------------------ policies
     def list_rules(self, t: int, unrestricted: bool = False) -> list[tuple[int, ...]]:
@@ -886,7 +886,11 @@ def run_audit(seeds: Iterable[int]) -> Audit:
 
 
 def check_claims(seeds: Iterable[int]) -> None:
-    false = run_audit(seeds).false_claims
+    """Fail on a false claim, and if so much is refused that hardly anything is claimed."""
+    seeds = list(seeds)
+    audit_result = run_audit(seeds)
+    assert audit_result.n_checked.total() > 8 * len(seeds), audit_result.n_refused
+    false = audit_result.false_claims
     assert not false, "\n".join([f"{len(false)} false claims", *false[:40]])
 
 

@@ -83,7 +83,7 @@ def test_paper_interrupted_says_what_is_kept_and_goes_on(
     assert first == f"mmdp: note: {data} has no models of INV; these are generated"
     cells_dir = out / "cells"
     assert last == f"mmdp: interrupted; 2 of 39 results kept in {cells_dir}; run again to go on"
-    assert {path.name.split("-")[2] for path in cells_dir.iterdir()} == {"CADP", "WSU"}
+    assert len(list(cells_dir.glob("*.json"))) == 2
 
 
 def test_paper_names_every_domain() -> None:

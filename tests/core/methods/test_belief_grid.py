@@ -340,7 +340,7 @@ def test_a_file_keeps_policy_map_and_certificate(horizon: float, tmp_path: Path)
     assert loaded == solution.policy
     assert (loaded.to_map().actions == solution.policy.to_map().actions).all()
     assert (loaded.horizon, loaded.describe()) == (horizon, solution.policy.describe())
-    assert (mmdp.evaluate(model, loaded).returns == solution.returns).all()
+    np.testing.assert_allclose(mmdp.evaluate(model, loaded).returns, solution.returns, rtol=1e-12)
     assert mmdp.io.load_certificate(file, model).value == solution.bound
     other = model.replace(weights=[0.9, 0.1])  # its beliefs would be others
     if horizon == math.inf:

@@ -178,7 +178,7 @@ class TablePolicy(Policy):
         if self.is_deterministic:
             return self.action_names[self.table[tuple(cell)]]
         probs = self.table[tuple(cell)]
-        possible_actions = [a for a in np.argsort(-probs, kind="stable") if probs[a] > 0]
+        possible_actions = [a for a in np.argsort(-probs.round(6), kind="stable") if probs[a] > 0]
         texts = [f"{self.action_names[a]} {format_percent(probs[a])}" for a in possible_actions]
         return (
             ", ".join(texts)

@@ -92,10 +92,10 @@ class LoadOptions:
             if choices and value not in choices:
                 choices_text = ", ".join(map(repr, choices))
                 raise InputError(f"{name} must be one of {choices_text}, not {value!r}")
+        if not (compat is None or (isinstance(compat, str) and compat in get_args(Compatibility))):
+            raise InputError(f"compat must be 'cadp', 'memdp', 'reca' or None, not {compat!r}")
         if compat == "memdp" or compat == "reca":
             return cls(**options, layout=compat)
-        if compat not in (None, "cadp"):
-            raise InputError(f"compat must be 'cadp', 'memdp', 'reca' or None, not {compat!r}")
         return cls(**(options | CADP_OPTIONS if compat == "cadp" else options))
 
 
