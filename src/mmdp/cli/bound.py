@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mmdp._version import __version__
 from mmdp.cli.console import (
@@ -15,7 +15,7 @@ from mmdp.cli.console import (
     print_model_header,
 )
 from mmdp.cli.data import ADVANCED, Data
-from mmdp.cli.signatures import OptionValue, command
+from mmdp.cli.signatures import command
 from mmdp.cli.types import TextParam
 from mmdp.core.text import format_bound, format_column, format_seconds
 
@@ -36,7 +36,7 @@ SCOPES = {"history": "every policy, also with memory", "markov": "every Markov p
     advanced=f"backend seed {ADVANCED}",
 )
 def bound(
-    data: Data, *, method: BoundMethod = "best", as_json: bool = False, **options: OptionValue
+    data: Data, *, method: BoundMethod = "best", as_json: bool = False, **options: Any
 ) -> int:
     """Prove how much a policy for DATA can be worth at most.
 

@@ -6,12 +6,12 @@ import runpy
 import sys
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import click
 
 from mmdp.cli.console import LiveLine, show_status
-from mmdp.cli.signatures import OptionGroup, OptionValue, list_options, read_help, take_from
+from mmdp.cli.signatures import OptionGroup, list_options, read_help, take_from
 from mmdp.cli.types import InputPath, TextParam, check_name
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.text import did_you_mean, join_or
@@ -84,10 +84,10 @@ class TrainingData(OptionGroup):
     """
 
     def __init__(
-        self, path: InputPath, *, load_option: LoadOptions | None = None, **options: OptionValue
+        self, path: InputPath, *, load_option: LoadOptions | None = None, **options: Any
     ) -> None:
         self.path, self.split = path, options.pop("split", "train")
-        self.options: dict[str, OptionValue] = options | (load_option or {})
+        self.options: dict[str, Any] = options | (load_option or {})
 
     def read(self, *, quiet: bool = True) -> MMDP:
         """Read the models."""
@@ -111,7 +111,7 @@ class TrainingData(OptionGroup):
             return self.at(folder, split="test").read().reorder_like(train)
         return None
 
-    def at(self, path: Path, **options: OptionValue) -> TrainingData:
+    def at(self, path: Path, **options: Any) -> TrainingData:
         """Models at another place, read in the same way but for these options."""
         return TrainingData(path, **self.options | options)
 
@@ -168,7 +168,7 @@ class PythonObject(NamedTuple):
             )
         return dict(zip(("train", "test"), models, strict=True))
 
-    def load_model(self, split: str, options: dict[str, OptionValue]) -> MMDP:
+    def load_model(self, split: str, options: dict[str, Any]) -> MMDP:
         """One of them, with what replaces its discount and first state."""
         models = self.load_models()
         if split not in models:
@@ -185,7 +185,7 @@ class PythonObject(NamedTuple):
 
 
 @lru_cache(maxsize=1)  # train and test models come from one run
-def _run_file(file: Path) -> dict[str, OptionValue]:
+def _run_file(file: Path) -> dict[str, Any]:
     from mmdp.core.timing import redirect_bars
 
     if not file.is_file():

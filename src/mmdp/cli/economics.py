@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmdp.cli.signatures import OptionGroup, OptionValue, take_from
+from mmdp.cli.signatures import OptionGroup, take_from
 from mmdp.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Economics(OptionGroup):
         next_state).
     """
 
-    def __init__(self, *, effects: Path | None = None, **options: OptionValue) -> None:
+    def __init__(self, *, effects: Path | None = None, **options: Any) -> None:
         import mmdp
 
         self.file, self.discounting = effects, mmdp.economics.OutcomeDiscounting(**options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mmdp._version import __version__
 from mmdp.cli.console import (
@@ -16,7 +16,7 @@ from mmdp.cli.console import (
 )
 from mmdp.cli.data import ADVANCED, Data
 from mmdp.cli.files import check_output_path, to_finite_horizon, write_csv
-from mmdp.cli.signatures import OptionValue, command
+from mmdp.cli.signatures import command
 from mmdp.cli.types import PathParam
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def evaluate(
     horizon: float | None = None,
     objective: Objective | None = None,
     as_json: bool = False,
-    **options: OptionValue,
+    **options: Any,
 ) -> None:
     """Compute the return of POLICY on every model of DATA.
 

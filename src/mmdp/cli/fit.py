@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mmdp.cli.console import LiveLine, print_facts, print_json
-from mmdp.cli.signatures import OptionValue, command
+from mmdp.cli.signatures import command
 from mmdp.cli.types import InputPath, OutputFolder
 from mmdp.core.text import pluralize
 
@@ -24,7 +26,7 @@ def fit(
     out: OutputFolder,
     overwrite: bool = False,
     as_json: bool = False,
-    **options: OptionValue,
+    **options: Any,
 ) -> None:
     """Draw plausible models from logged transitions.
 

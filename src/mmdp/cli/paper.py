@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from mmdp.cli.console import EXIT_INTERRUPTED, StepBar, print_json, print_stderr, print_table
-from mmdp.cli.signatures import OptionValue, command
+from mmdp.cli.signatures import command
 from mmdp.cli.types import OutputFolder
 from mmdp.core.timing import allow_stop
 
@@ -21,7 +22,7 @@ def paper(
     out: OutputFolder = Path("out"),
     data: Path | None = None,
     as_json: bool = False,
-    **options: OptionValue,
+    **options: Any,
 ) -> int:
     """Compute the tables and the figure of the CADP paper.
 

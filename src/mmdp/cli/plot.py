@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mmdp.cli.console import LiveLine
 from mmdp.cli.data import ADVANCED, TrainingData
 from mmdp.cli.economics import Economics, read_comparators
 from mmdp.cli.files import check_finite_horizon, load_finite_policy
-from mmdp.cli.signatures import OptionValue, command
+from mmdp.cli.signatures import command
 from mmdp.cli.types import TextParam
 from mmdp.core.policies import require_markov
 
@@ -35,7 +35,7 @@ def plot(
     policy: Path | None = None,
     economics: Economics,
     seed: int = 0,
-    **options: OptionValue,
+    **options: Any,
 ) -> None:
     """Draw one of the report's pictures as PNG or SVG.
 
@@ -90,9 +90,7 @@ def _draw_tree(
     check_figure_suffix(out)
     objective = None
     if policy is None:
-        tree_policy: OptionValue = mmdp.solve(
-            model, horizon, policy_class=mmdp.policies.Tree(), seed=seed
-        )
+        tree_policy: Any = mmdp.solve(model, horizon, policy_class=mmdp.policies.Tree(), seed=seed)
     else:
         tree_policy, objective = mmdp.load_policy(policy, model), mmdp.io.load_objective(policy)
         tree_policy.check_horizon(horizon)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmdp.cli.console import LiveLine, print_stderr
 from mmdp.cli.data import ADVANCED, TrainingData
 from mmdp.cli.economics import Economics, read_comparators
 from mmdp.cli.files import check_finite_horizon, load_finite_policy
-from mmdp.cli.signatures import OptionValue, command
+from mmdp.cli.signatures import command
 from mmdp.core.errors import InputError
 from mmdp.core.policies import require_markov
 from mmdp.core.timing import propagate_interrupts
@@ -42,7 +42,7 @@ def report(
     objective: Objective | None = None,
     certify_time: Seconds | None = None,
     economics: Economics,
-    **options: OptionValue,
+    **options: Any,
 ) -> None:
     """Write a page that explains a policy, its risks and rivals.
 

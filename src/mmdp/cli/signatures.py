@@ -23,10 +23,9 @@ import click
 
 from mmdp.cli.types import TYPES, TYPES_BY_NAME, make_keyword_type
 
-OptionValue = Any  # of the type that the signature of a source says
-Namespace = Mapping[str, OptionValue]
-ParamType = click.ParamType[OptionValue]
-Target = Callable[..., OptionValue]  # a function or a class
+Namespace = Mapping[str, Any]
+ParamType = click.ParamType[Any]
+Target = Callable[..., Any]  # a function or a class
 HELP = {"as_json": "Print one JSON document and nothing else."}  # where no docstring says it
 SPELLINGS = {  # of options that are not named like their parameters, and short ones
     "as_json": ["--json"],
@@ -71,7 +70,7 @@ def take_from(*sources: str | Target) -> Callable[[Target], Target]:
 # ---------------------------------------------------------------- signatures
 def list_options(target: Target, *, as_options: bool = False) -> list[click.Parameter]:
     """List what a function takes, with its groups and sources, each name once."""
-    found: dict[str, OptionValue] = {}
+    found: dict[str, Any] = {}
     for parameter in taken_options(target):
         found.setdefault(str(parameter.name), parameter)
     for own in _own_options(target, as_options):
@@ -92,7 +91,7 @@ def taken_options(target: Target) -> Iterator[click.Parameter]:
                 yield option
 
 
-def _own_options(target: Target, as_options: bool) -> Iterator[OptionValue]:
+def _own_options(target: Target, as_options: bool) -> Iterator[Any]:
     namespace, texts = _get_namespace(target), HELP | read_help(target)
     is_setting = isinstance(target, type) and not issubclass(target, OptionGroup)
     for parameter in _list_parameters(target, namespace):
@@ -111,7 +110,7 @@ def _own_options(target: Target, as_options: bool) -> Iterator[OptionValue]:
 
 
 def _make_parameter(
-    name: str, option_type: OptionValue, default: OptionValue, text: str, is_argument: bool
+    name: str, option_type: Any, default: Any, text: str, is_argument: bool
 ) -> click.Parameter:
     is_required = default is inspect.Parameter.empty
     text = f"{text} {getattr(option_type, 'describe', str)()}".strip()
@@ -220,12 +219,12 @@ def _format_sentence(sentence: str, name: str) -> str:
 
 
 # ---------------------------------------------------------------- commands
-def bind(target: Target, values: Namespace) -> OptionValue:
+def bind(target: Target, values: Namespace) -> Any:
     """Call a function with its parameters among the values; groups become objects.
 
     ``**options`` get those that are not None.
     """
-    namespace, arguments = _get_namespace(target), dict[str, OptionValue]()
+    namespace, arguments = _get_namespace(target), dict[str, Any]()
     for parameter in inspect.signature(target).parameters.values():
         name, group = parameter.name, _find_group(parameter, namespace)
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mmdp.cli.console import (
     EXIT_INTERRUPTED,
@@ -25,7 +25,7 @@ from mmdp.cli.console import (
 )
 from mmdp.cli.data import ADVANCED, Data
 from mmdp.cli.files import check_output_path, load_finite_policy, write_with_fallback
-from mmdp.cli.signatures import OptionValue, command, to_flag
+from mmdp.cli.signatures import command, to_flag
 from mmdp.cli.types import FIXED_CLASS, PathParam
 from mmdp.core.errors import InputError
 from mmdp.core.methods.registry import (
@@ -93,7 +93,7 @@ def solve(
     monotone: bool = False,
     as_json: bool = False,
     quiet: bool = False,
-    **options: OptionValue,
+    **options: Any,
 ) -> int:
     """Compute one policy for all models of DATA.
 
@@ -181,7 +181,7 @@ def solve(
 
 
 def build_method(
-    name: str, options: Mapping[str, OptionValue], format_option: Callable[[str], str] = to_flag
+    name: str, options: Mapping[str, Any], format_option: Callable[[str], str] = to_flag
 ) -> Method:
     """Make the method of that name with these options.
 
@@ -203,7 +203,7 @@ def build_method(
 
 
 def build_policy_class(
-    name: str | None, options: Mapping[str, OptionValue], horizon: float | None, *, randomized: bool
+    name: str | None, options: Mapping[str, Any], horizon: float | None, *, randomized: bool
 ) -> PolicyClass | str | None:
     """The argument ``policy_class`` of :func:`mmdp.solve`: named, or implied by its options."""
     implied = [CLASS_OPTIONS[key] for key in CLASS_OPTIONS if key in options]

@@ -30,7 +30,7 @@ from mmdp.cli.console import (
 from mmdp.cli.data import ADVANCED, TrainingData
 from mmdp.cli.economics import read_comparators
 from mmdp.cli.files import check_output_path, write_csv, write_with_fallback
-from mmdp.cli.signatures import OptionValue, Target, bind, command, list_options, take_from
+from mmdp.cli.signatures import Target, bind, command, list_options, take_from
 from mmdp.cli.solve import build_method
 from mmdp.cli.study_file import read_study
 from mmdp.cli.types import InputPath, LeafCounts, PathParam
@@ -127,7 +127,7 @@ def compare_methods(
     live_line: LiveLine,
     *,
     methods: Sequence[str] | None = None,
-    **options: OptionValue,
+    **options: Any,
 ) -> StudyTable:
     """Solve with several methods; those that do not support the objective maximize the mean.
 
@@ -288,7 +288,7 @@ def trace_frontier(
     live_line: LiveLine,
     *,
     alphas: Sequence[float] | None = None,
-    **options: OptionValue,
+    **options: Any,
 ) -> StudyTable:
     """Find policies by CVaR: mean return against the worst models.
 
@@ -328,7 +328,7 @@ def compare_leaves(
     live_line: LiveLine,
     *,
     max_leaves: LeafCounts | None = None,
-    **options: OptionValue,
+    **options: Any,
 ) -> StudyTable:
     """Find what each further leaf of a small tree earns.
 
@@ -359,7 +359,7 @@ def solve_grid(
     out: Path | None,
     as_json: bool,
     dask: str | None = None,
-    **options: OptionValue,
+    **options: Any,
 ) -> int:
     """Solve the grid that a file describes, write its table and return the exit status.
 
@@ -486,7 +486,7 @@ FORMS: dict[str, Target] = {
     advanced=f"tail features n_episodes backend {ADVANCED}",
 )
 def study(
-    target: InputPath, *, out: Path | None = None, as_json: bool = False, **options: OptionValue
+    target: InputPath, *, out: Path | None = None, as_json: bool = False, **options: Any
 ) -> int:
     """Compare methods, objectives or trees on the same models, or solve a whole grid.
 

@@ -8,10 +8,9 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmdp.cli.data import TrainingData, list_load_settings
-from mmdp.cli.signatures import OptionValue
 from mmdp.cli.solve import build_method
 from mmdp.cli.types import check_name
 from mmdp.core.errors import InputError
@@ -29,7 +28,7 @@ SETTINGS = ("certify_time", "time_limit", "backend")
 REQUIRED_SETTINGS = {"tied": "groups", "fixed": "actions"}
 
 
-Settings = dict[str, OptionValue]  # a table of the file
+Settings = dict[str, Any]  # a table of the file
 
 
 def read_study(file: Path) -> Settings:
@@ -50,7 +49,7 @@ def read_study(file: Path) -> Settings:
     models = settings.pop("models", None)
     if not isinstance(models, dict) or not all(isinstance(x, dict) for x in models.values()):
         raise InputError(f"{file}: no models; give each as a table, for example [models.mine]")
-    parsers: dict[str, Callable[[OptionValue], object]] = {
+    parsers: dict[str, Callable[[Any], object]] = {
         "horizons": lambda x: math.inf if x in ("inf", "infinite") else x,
         "methods": _parse_method,
         "policy_classes": partial(_parse_policy_class, file.parent),
@@ -118,7 +117,7 @@ def _make_source(settings: Settings, folder: Path) -> object:
     return source if n_models is None else partial(take_first_models, source, n_models)
 
 
-def take_first_models(source: OptionValue, n_models: int) -> tuple[MMDP, MMDP | None]:
+def take_first_models(source: Any, n_models: int) -> tuple[MMDP, MMDP | None]:
     """The first training models, with the test models as they are."""
     train, test = source() if callable(source) else source
     return train.subset(slice(n_models)), test

@@ -148,3 +148,12 @@ def test_only_results_that_are_the_same_on_both_go_by_what_is_loaded(monkeypatch
     monkeypatch.setattr(kernels, "_is_numba_loaded", lambda: False)
     for question, name in zip(questions[1:], names[1:], strict=True):
         assert mmdp.solve(model, 3, **question).provenance.backend == name
+
+
+def test_episodes_and_tree_searches_are_compiled_on_the_smallest_problem() -> None:
+    """Their work is not in the passes, whose cost would say numpy."""
+    problem = mmdp.MMDP([[[[1.0]]]], [[[1.0]]]).problem
+    assert kernels.get_backend("auto", problem, 1).name == "numpy"
+    for method in (mmdp.methods.POMCP(), mmdp.methods.Exact()):
+        n_passes = method.estimate_passes(problem, 1)
+        assert kernels.get_backend("auto", problem, 1, n_passes=n_passes).name == "numba"

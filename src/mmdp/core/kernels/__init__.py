@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import sys
 
@@ -21,7 +22,6 @@ DEFAULT_N_PASSES = 20  # of a solve, unless its method says otherwise
 # On an H200 a first solve costs about 5 s for loading jax and compiling, and then takes 1/5 to
 # 1/20 of the time of 16 CPU threads. With fewer multiply-adds per pass the CPU finishes first.
 MIN_ACCELERATOR_OPERATIONS = 12e9
-MANY_PASSES = 1e9  # stands for a number that nobody knows
 PASS_SHARE = 0.5  # of the estimated passes that solves take in the median
 
 
@@ -90,10 +90,10 @@ def _is_numba_disabled() -> bool:
 
 def _is_fast_in_numpy(problem: Problem, horizon: int, n_passes: float, load_seconds: float) -> bool:
     """Return whether numpy is done before compiled code, which first has to be loaded."""
+    if n_passes == math.inf:  # the work is not in the passes: episodes, or a tree search
+        return False
     numpy_seconds, numba_seconds = (
-        estimate_backend_seconds(
-            name, problem.work, horizon, PASS_SHARE * min(n_passes, MANY_PASSES)
-        )
+        estimate_backend_seconds(name, problem.work, horizon, PASS_SHARE * n_passes)
         for name in ("numpy", "numba")
     )
     return numpy_seconds <= numba_seconds + load_seconds
