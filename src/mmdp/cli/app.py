@@ -98,7 +98,7 @@ def _print_warnings_as_notes() -> Iterator[None]:
 
 
 def format_remedy(parameters: Iterable[click.Parameter], remedy: Remedy) -> str | None:
-    """The remedy in the words of a command with these parameters; None if it has no such option.
+    """Format a remedy in the words of a command; None if it has no such option.
 
     >>> column = click.Option(["--column", "columns"])
     >>> format_remedy([column], Remedy("columns", {"state": "from"}))
@@ -123,7 +123,7 @@ def format_remedy(parameters: Iterable[click.Parameter], remedy: Remedy) -> str 
 
 
 def _format_value(value: object, flag: str) -> str:
-    """What a user types after the flag for the value of an argument."""
+    """Format the value of an argument as a user types it after the flag."""
     if isinstance(value, Mapping):
         return f" {flag} ".join(f"{key}={x}" for key, x in value.items())
     if isinstance(value, (list, tuple)):
@@ -190,7 +190,7 @@ def app(ctx: click.Context) -> None:
 
 
 def main() -> None:
-    """The entry point of the ``mmdp`` script."""
+    """Run the ``mmdp`` script."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed, as by >&-
             setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, mode), encoding="utf-8"))

@@ -28,7 +28,7 @@ SHOW_AFTER = 1.0  # seconds of work before the live line appears
 
 
 def print_stderr(message: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print("mmdp: " + clip_middle(" ".join(message.split()), 1300), file=sys.stderr, flush=True)
 
 
@@ -47,7 +47,7 @@ def _print_trimmed(table: Table) -> None:
 
 
 def print_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
-    """A title and one line per fact, the names in a column."""
+    """Print a title and one line per fact, the names in a column."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -60,7 +60,7 @@ def print_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int = 1) -> None:
-    """A plain table; the first ``left`` columns are text, the others numbers."""
+    """Print a plain table; the first ``left`` columns are text, the others numbers."""
     from rich import box
     from rich.table import Table
 
@@ -73,7 +73,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, n_left
 
 
 def print_json(document: Mapping[str, object]) -> None:
-    """One JSON document on stdout, a line for each top-level key; never NaN."""
+    """Print one JSON document on stdout, a line for each top-level key; never NaN."""
     lines = [
         f"  {json.dumps(key)}: {json.dumps(to_jsonable(value), allow_nan=False)}"
         for key, value in document.items()
@@ -82,12 +82,12 @@ def print_json(document: Mapping[str, object]) -> None:
 
 
 def pick(source: object, names: str) -> dict[str, Any]:
-    """Attributes of an object by their names, for a JSON document."""
+    """Return attributes of an object by their names, for a JSON document."""
     return {name: getattr(source, name) for name in names.split()}
 
 
 def to_jsonable(value: Any) -> object:
-    """The value in JSON's types; numbers that JSON lacks become null.
+    """Convert a value to JSON's types; numbers that JSON lacks become null.
 
     >>> from pathlib import Path
     >>> to_jsonable({"a": (1.5, float("nan")), "b": Path("x")})
@@ -114,13 +114,13 @@ def align_numbers(values: Mapping[str, float]) -> list[tuple[str, str]]:
 
 
 def objective_suffix(objective: Objective) -> str:
-    """What a title adds if something else than the mean counts."""
+    """Return what a title adds if the objective is not the mean."""
     return "" if objective.is_mean else f", {objective.name}"
 
 
 # ---------------------------------------------------------------- models
 def print_model_header(data: object, model: MMDP) -> None:
-    """Which models the figures below are about, and what had to be assumed."""
+    """Print which models the figures below are about, and what had to be assumed."""
     print_assumptions(model)
     print(f"{data}\n{format_sizes(model)}")
 
@@ -197,7 +197,7 @@ class LiveLine(InterruptFlag):
             self._status.update(text)
 
     def show_progress(self, progress: Progress) -> None:
-        """The callback for ``mmdp.solve``."""
+        """Show the progress of ``mmdp.solve``, as its callback."""
         value_text, bound_text = format_column([progress.best_value, progress.bound], round_up=[1])
         text = f"iteration {progress.iteration}, value {value_text}"
         if math.isfinite(progress.bound):
@@ -206,7 +206,7 @@ class LiveLine(InterruptFlag):
         self.update(f"{progress.stage}: {text}, {progress.elapsed:.0f} s")
 
     def show_bound(self, progress: Progress) -> None:
-        """The callback for ``mmdp.bound``."""
+        """Show the progress of ``mmdp.bound``, as its callback."""
         bound_text = format_column([progress.bound], round_up=[0])[0]
         text = f"at most {bound_text}{_format_gap(progress.gap)}"
         self.update(f"{progress.stage}: {text}, {progress.elapsed:.0f} s")

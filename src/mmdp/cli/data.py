@@ -100,7 +100,7 @@ class TrainingData(OptionGroup):
             return mmdp.load(self.path, split=self.split, **self.options)
 
     def read_test(self, train: MMDP) -> MMDP | None:
-        """The test models that go with the training models, if there are any, in their order."""
+        """Read the test models that go with the training models, if any, in their order."""
         if (python_object := PythonObject.parse(self.path)) is not None:
             has_test = "test" in python_object.load_models()
             return self.at(self.path, split="test").read() if has_test else None
@@ -112,7 +112,7 @@ class TrainingData(OptionGroup):
         return None
 
     def at(self, path: Path, **options: Any) -> TrainingData:
-        """Models at another place, read in the same way but for these options."""
+        """Return the data at another path, read in the same way but for these options."""
         return TrainingData(path, **self.options | options)
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class PythonObject(NamedTuple):
 
     @classmethod
     def parse(cls, path: Path) -> PythonObject | None:
-        """``inventory.py:load_model``; None if the path is of another form.
+        """Parse ``inventory.py:load_model``; None if the path is of another form.
 
         >>> PythonObject.parse(Path("shop/inventory.py:model")).name
         'model'
@@ -145,7 +145,7 @@ class PythonObject(NamedTuple):
         return None
 
     def load_models(self) -> dict[str, MMDP]:
-        """What the file has under this name: models, or a pair of train and test models."""
+        """Load what a file has under a name: models, or a pair of train and test models."""
         import mmdp
 
         namespace = _run_file(self.file)
@@ -169,7 +169,7 @@ class PythonObject(NamedTuple):
         return dict(zip(("train", "test"), models, strict=True))
 
     def load_model(self, split: str, options: dict[str, Any]) -> MMDP:
-        """One of them, with what replaces its discount and first state."""
+        """Load the model of a split, with the options that replace its discount and first state."""
         models = self.load_models()
         if split not in models:
             raise InputError(

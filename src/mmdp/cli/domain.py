@@ -100,7 +100,7 @@ def _build_arguments(
     counts: Mapping[str, int | None],
     settings: Mapping[str, str],
 ) -> dict[str, object]:
-    """The arguments of a domain's function, by its own names."""
+    """Build the arguments of a domain's function, by its own names."""
     known_parameters = inspect.signature(function).parameters
     arguments: dict[str, object] = {}
     for key, value in counts.items():
@@ -117,7 +117,7 @@ def _build_arguments(
 
 
 def _parse_literal(text: str) -> object:
-    """A number, true, false, null or a list if it reads as one; else the text.
+    """Parse a number, true, false, null or a list; return any other text as it is.
 
     >>> _parse_literal("0.5"), _parse_literal("paper"), _parse_literal("[1, 2]")
     (0.5, 'paper', [1, 2])

@@ -73,7 +73,7 @@ def export(
 
 
 def _load_certificate(policy: Path, model: MMDP) -> Bound | None:
-    """What is kept with the policy's file, if it is about these models."""
+    """Load the certificate of a policy's file, if it is about these models."""
     import mmdp
 
     try:

@@ -25,7 +25,7 @@ def load_finite_policy(
     purpose: str,
     remedies: Sequence[str] = (),
 ) -> Policy:
-    """The policy of a file; a stationary one over ``horizon`` decisions.
+    """Load the policy of a file; a stationary one over ``horizon`` decisions.
 
     ``remedies`` are for one with memory.
     """
@@ -46,7 +46,7 @@ def load_finite_policy(
 
 
 def to_finite_horizon(policy: Policy, horizon: float | None) -> Policy:
-    """A stationary policy over a number of decisions, if there is one; any other as it is."""
+    """Repeat a stationary policy over a number of decisions; return any other as it is."""
     is_unchanged = policy.horizon != math.inf or horizon in (None, math.inf)
     return policy if is_unchanged else policy.to_markov(int(horizon or 0))
 
@@ -72,7 +72,7 @@ def check_output_path(out: Path | None, data: Path, *inputs: Path | str | None) 
 
 
 def write_with_fallback(write: Callable[[Path], object], target: Path) -> Path | None:
-    """Where a result was written: at its place, else in a new temporary folder; None if nowhere.
+    """Write a result at its path, else in a new temporary folder; return where, or None.
 
     For results of long work, which a full disk must not lose.
     """

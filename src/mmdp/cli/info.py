@@ -256,7 +256,7 @@ def _try_backend(backend: str, method: str) -> str:
 
 
 def _describe_cache() -> str:
-    """The folder of compiled code, and what is in it."""
+    """Describe the folder of compiled code and its contents."""
     try:
         from mmdp.core.kernels.cpu import passes
 

@@ -83,7 +83,7 @@ def plot(
 def _draw_tree(
     model: MMDP, out: Path, horizon: float | None, policy: Path | None, seed: int
 ) -> None:
-    """The tree of a file; without one, the best that is found with the usual number of leaves."""
+    """Draw the tree of a file; without one, the best found with the usual number of leaves."""
     import mmdp
     from mmdp.insight.plots import check_figure_suffix
 

@@ -123,7 +123,7 @@ def report(
 def _load_certificate(
     file: Path, model: MMDP, horizon: float, objective: Objective | None
 ) -> Bound | None:
-    """What the policy's file proves; refuse what is about something else than the page."""
+    """Load what the policy's file proves; refuse a proof about something else than the page."""
     import mmdp
 
     certificate = mmdp.io.load_certificate(file, model)

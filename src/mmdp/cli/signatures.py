@@ -275,7 +275,7 @@ def command(
 
 
 def format_examples(*lines: str) -> str:
-    """The end of a help text; the first mark keeps click from joining the lines."""
+    """Format examples as the end of a help text; the mark keeps click from joining lines."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 

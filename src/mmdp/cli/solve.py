@@ -205,7 +205,7 @@ def build_method(
 def build_policy_class(
     name: str | None, options: Mapping[str, Any], horizon: float | None, *, randomized: bool
 ) -> PolicyClass | str | None:
-    """The argument ``policy_class`` of :func:`mmdp.solve`: named, or implied by its options."""
+    """Build ``policy_class`` of :func:`mmdp.solve`, named or implied by its options."""
     implied = [CLASS_OPTIONS[key] for key in CLASS_OPTIONS if key in options]
     names = list(dict.fromkeys([*implied, *([] if name is None else [name])]))
     if len(names) > 1:
@@ -308,7 +308,7 @@ def print_solution(solution: Solution, model: MMDP, data: Data, out: Path | None
 
 
 def _compute_stake(solution: Solution, model: MMDP) -> ValueAtStake:
-    """What is at stake, if an amount is shown that may be a share of it; else nothing."""
+    """Compute what is at stake if an amount is shown that may be a share of it; else None."""
     from mmdp.insight.measures import ValueAtStake, value_at_stake
 
     shows_amount = (
@@ -358,7 +358,7 @@ def _format_n_init(solution: Solution) -> str:
 
 
 def print_policy(policy: MarkovPolicy | StationaryPolicy, model: MMDP) -> None:
-    """The policy as a small table, equal times together; or a hint if it is large."""
+    """Print the policy as a small table, equal times together, or a hint if it is large."""
     labels, names = model.action_labels, model.state_labels
     table, suffix = (
         policy.to_map_rows()[0].tolist(),

@@ -39,7 +39,8 @@ def read_standard_input() -> Path:
 
 
 def detect_suffix(data: bytes) -> str:
-    """
+    """Detect the format of data by its first bytes; return the suffix of such files.
+
     >>> [detect_suffix(x) for x in (b"state,action", b"<?xml", b"# a tiger\\n discount: 0.9")]
     ['.csv', '.pomdpx', '.pomdp']
     """

@@ -252,7 +252,7 @@ def _make_comparators(
 
 
 def _summarize(name: str, evaluation: Evaluation | None, objective: Objective) -> Row:
-    """The error is that of a simulated mean; of another objective it is not known."""
+    """Summarize an evaluation; the error is known for a simulated mean only."""
     if evaluation is None:
         return {}
     has_stderr = evaluation.standard_errors is not None and objective.is_mean
@@ -267,7 +267,7 @@ def _summarize(name: str, evaluation: Evaluation | None, objective: Objective) -
 def _find_leader(
     rows: Sequence[Row], tested: Sequence[Evaluation | None], objective: Objective
 ) -> Row | None:
-    """Which policy beats the best one of the training models on the test models, if any."""
+    """Find the policy that beats the best of the training models on the test models, if any."""
     candidates = [(row, x) for row, x in zip(rows, tested, strict=True) if x is not None]
     if not candidates or not objective.is_mean:
         return None
@@ -390,7 +390,7 @@ def solve_grid(
 
 @contextmanager
 def _open_executor(address: str | None) -> Iterator[Executor | None]:
-    """The executor of a Dask cluster; None without an address."""
+    """Open the executor of a Dask cluster; None without an address."""
     if address is None:
         yield None
         return

@@ -32,7 +32,7 @@ Settings = dict[str, Any]  # a table of the file
 
 
 def read_study(file: Path) -> Settings:
-    """The arguments of :func:`mmdp.study` that a file gives."""
+    """Read the arguments of :func:`mmdp.study` from a file."""
     try:
         settings = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -65,13 +65,13 @@ def read_study(file: Path) -> Settings:
 
 
 def _parse_method(value: object) -> Method:
-    """A name, or a table such as {method = "cadp", n_init = 16}."""
+    """Parse a name, or a table such as {method = "cadp", n_init = 16}."""
     name, settings = _parse_name(value, "method", METHODS)
     return build_method(name, settings, str)
 
 
 def _parse_policy_class(folder: Path, value: object) -> PolicyClass | str:
-    """A name, or a table such as {policy_class = "memory", max_nodes = 2}; groups may be a file."""
+    """Parse a name or a table such as {policy_class = "memory", max_nodes = 2}."""
     name, settings = _parse_name(value, "policy_class", POLICY_CLASSES)
     if isinstance(settings.get("groups"), str):
         settings["groups"] = folder / settings["groups"]
@@ -86,7 +86,7 @@ def _parse_policy_class(folder: Path, value: object) -> PolicyClass | str:
 
 
 def _parse_name(value: object, role: str, known_names: Collection[str]) -> tuple[str, Settings]:
-    """The name of a method or policy class, and its settings."""
+    """Parse the name of a method or policy class, and its settings."""
     settings = dict(value) if isinstance(value, dict) else {role: value}
     name = str(settings.pop(role, ""))
     check_name(role, name, known_names)
@@ -94,7 +94,7 @@ def _parse_name(value: object, role: str, known_names: Collection[str]) -> tuple
 
 
 def _make_source(settings: Settings, folder: Path) -> object:
-    """Models, or how to make them."""
+    """Load the models of a study, or return the function that generates its domain."""
     import mmdp
 
     n_models = settings.pop("subset", None)
@@ -118,7 +118,7 @@ def _make_source(settings: Settings, folder: Path) -> object:
 
 
 def take_first_models(source: Any, n_models: int) -> tuple[MMDP, MMDP | None]:
-    """The first training models, with the test models as they are."""
+    """Take the first training models, with the test models as they are."""
     train, test = source() if callable(source) else source
     return train.subset(slice(n_models)), test
 

@@ -53,7 +53,7 @@ class TextParam(click.ParamType[Any]):
         return [word for word in words if word != FIXED_CLASS]
 
     def describe(self) -> str:
-        """What the help says about every option of this type."""
+        """Describe the type as the help does."""
         if self.role:
             return f"One of {join_or(self.list_words())}."
         return "May be given several times." if self.is_repeated else ""
@@ -93,7 +93,7 @@ class TextParam(click.ParamType[Any]):
 
 
 def make_keyword_type(*words: str) -> TextParam:
-    """One of some words; the library refuses others."""
+    """Make the type of an option that is one of some words."""
     return TextParam("|".join(words), words=words)
 
 
@@ -154,7 +154,7 @@ def _parse_distribution(text: str) -> dict[str, float]:
 
 
 def parse_pair(text: str) -> tuple[str, str]:
-    """A name and a value with = between them."""
+    """Parse a name and a value with = between them."""
     name, _, value = text.partition("=")
     if not (name and value):
         raise ValueError

@@ -451,7 +451,7 @@ def drop_redundant_rewards(pattern_rewards: Array, transitions: SparseTransition
     has_same_times = len(transitions.values) == len(pattern_rewards)
 
     def find_row_extremes(rows: slice, entries: slice) -> tuple[Array, Array]:
-        """The highest and lowest reward of each row; infinite if there is none."""
+        """Find the highest and lowest reward of each row; infinite if there is none."""
         p, r = transitions.values[:, entries], pattern_rewards[:, entries]
         is_possible = (p if has_same_times else p.max(axis=0)) > 0
         return (

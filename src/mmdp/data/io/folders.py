@@ -246,7 +246,7 @@ def _read_sidecar(
 
 # ---------------------------------------------------------------------- writing
 def is_read_with(file: Path, model_path: Path) -> bool:
-    """Whether ``file`` is, or would be, read when models are loaded from ``model_path``."""
+    """Return whether ``file`` is, or would be, read when models are loaded from ``model_path``."""
     folder, resolved = (model_path if model_path.is_dir() else model_path.parent), file.resolve()
     if resolved == model_path.resolve() or resolved.parent != folder.resolve():
         return resolved == model_path.resolve()

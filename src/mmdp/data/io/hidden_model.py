@@ -57,7 +57,7 @@ class HiddenModel:
 
 
 def _are_default_labels(axis: str, labels: Sequence[str]) -> bool:
-    """Whether labels only repeat the ids: 0, 1, ... or s0, s1, ..."""
+    """Return whether labels only repeat the ids: 0, 1, ... or s0, s1, ..."""
     return all(label in (str(i), f"{axis[0]}{i}", f"s{i}") for i, label in enumerate(labels))
 
 

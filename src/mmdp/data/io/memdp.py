@@ -60,7 +60,7 @@ def _read_n_profiles(path: Path) -> int | None:
 
 
 def _is_first_block_mean(frame: pd.DataFrame) -> bool:
-    """Whether the first block is the mean of all others, which differ."""
+    """Return whether the first block is the mean of all others, which differ."""
     p = frame.pivot_table(
         "probability", list(CELL_ROLES), "model", aggfunc="sum", fill_value=0.0
     ).to_numpy()

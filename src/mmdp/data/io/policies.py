@@ -353,7 +353,7 @@ def _restore_belief_policy(
 
 
 def _has_same_labels(policy: Policy, model: MMDP) -> bool:
-    """Whether the labels of a policy, if any, are those of the model in the same order."""
+    """Return whether the labels of a policy, if any, are those of the model in the same order."""
     model_labels = get_label_kwargs(model)
     return all(
         getattr(policy, name) in (None, model_labels[name])
@@ -362,7 +362,7 @@ def _has_same_labels(policy: Policy, model: MMDP) -> bool:
 
 
 def _is_rectangular(table: Any) -> bool:
-    """Whether nested lists have one length at every depth.
+    """Return whether nested lists have one length at every depth.
 
     >>> _is_rectangular([[0, 1], [1, 0]]), _is_rectangular([[0, 1], [1]]), _is_rectangular([0, [1]])
     (True, False, False)

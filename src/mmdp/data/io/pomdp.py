@@ -106,7 +106,7 @@ def _parse_statements(path: Path) -> Iterator[Statement]:
 
 
 def _is_statement_start(words: Sequence[tuple[str, int]], i: int) -> bool:
-    """Whether a statement begins at word i."""
+    """Return whether a statement begins at word i."""
     words_before = [word for word, _ in words[max(i - 2, 0) : i]]
     words_after = [word for word, _ in words[i + 1 : i + 3]]
     if words[i][0] not in KEYWORDS:

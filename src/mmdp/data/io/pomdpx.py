@@ -80,7 +80,7 @@ class Factor:
     array: Array
 
     def depends_on(self, name: str) -> bool:
-        """Whether the function depends on a variable."""
+        """Return whether the function depends on a variable."""
         if name not in self.names:
             return False
         first_slice = self.array.take([0], axis=self.names.index(name))
@@ -414,7 +414,7 @@ def _mark_observed(
 
 
 def _is_revealing(factor: Factor, variable: Variable) -> bool:
-    """Whether an observation determines a variable."""
+    """Return whether an observation determines a variable."""
     if variable.next_name not in factor.names:
         return False
     axes = {factor.names.index(variable.next_name), len(factor.names) - 1}
@@ -475,7 +475,7 @@ def _make_hidden_model(
 
 
 def _is_constant(variable: Variable, transition: Factor) -> bool:
-    """Whether a hidden variable never changes, by its transition function."""
+    """Return whether a hidden variable never changes, by its transition function."""
     if variable.name not in transition.names:
         return variable.size == 1
     table = np.moveaxis(transition.array, transition.names.index(variable.name), -2)
@@ -530,7 +530,7 @@ def _restrict_to_current(
 def _are_independent(
     initial_factors: Factors, hidden: Sequence[Variable], states: Sequence[Variable]
 ) -> bool:
-    """Whether no initial function has both hidden variables and observed states."""
+    """Return whether no initial function has both hidden variables and observed states."""
     groups = [{x.name for x in group} for group in (hidden, states)]
     return all(
         any(group.isdisjoint(factor.names) for group in groups)

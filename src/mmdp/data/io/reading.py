@@ -122,7 +122,7 @@ def read_csv(path: Path, names: list[str], dtype: Any = str, *fallbacks: Any) ->
 
 
 def as_frame(table: Any) -> Any:
-    """A table of polars, pyarrow or xarray as a pandas DataFrame; anything else as it is.
+    """Convert a table of polars, pyarrow or xarray to a DataFrame; return others as they are.
 
     None of these libraries is needed: what counts is that the table has ``to_pandas`` or, with
     named dimensions, ``to_dataframe``. A dimension of an xarray Dataset becomes a column if it

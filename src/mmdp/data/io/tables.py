@@ -238,7 +238,7 @@ def encode_transitions(
 
 
 def _is_numeric(values: pd.Series) -> bool:
-    """Whether a column holds numbers."""
+    """Return whether a column holds numbers."""
     if isinstance(values.dtype, pd.CategoricalDtype):
         return False
     dtype_kind = values.dtype.kind
@@ -463,7 +463,7 @@ def _resolve_duplicates(
 
 
 def _has_duplicates(keys: IntArray, n_keys: int) -> bool:
-    """Whether a key from 0 to n_keys - 1 occurs twice."""
+    """Return whether a key from 0 to n_keys - 1 occurs twice."""
     if n_keys <= 16 * len(keys) + 1_000_000:
         is_used = np.zeros(n_keys, dtype=bool)
         is_used[keys] = True

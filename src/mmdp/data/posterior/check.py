@@ -46,7 +46,7 @@ def find_unseen_pairs(model: MMDP) -> tuple[tuple[str, str], ...]:
 
 
 def can_simulate_logs(model: MMDP) -> bool:
-    """Whether logs like that of the model can be simulated and fitted again."""
+    """Return whether logs like that of the model can be simulated and fitted again."""
     evidence, problem = model.evidence, model.problem
     if evidence is None or model.horizon is not None or problem.shard is not None:
         return False

@@ -224,7 +224,7 @@ def _sum_by_id(ids: IntArray, values: Array, size: int) -> Array:
 def _is_by_next_state(
     moments: _RewardMoments, pair_moments: _RewardMoments, data: TransitionCounts
 ) -> bool:
-    """Whether rewards belong to transitions rather than to pairs (s, a).
+    """Return whether rewards belong to transitions rather than to pairs (s, a).
 
     They do if those of a pair differ by next state. Short logs may lack pairs with two next
     states: rewards without noise belong to transitions too, unless they differ by action from s to

@@ -321,7 +321,7 @@ def _check_samples_first(built: Fields, single: Fields, n_rows: int, i: int) -> 
 
 
 def _is_close(a: object, b: object) -> bool:
-    """Whether two fields are equal up to rounding."""
+    """Return whether two fields are equal up to rounding."""
     x, y = np.asarray(a), np.asarray(b)
     if x.dtype.kind == "f" and x.shape == y.shape:
         return np.allclose(x, y, rtol=AGREEMENT_TOLERANCE, atol=AGREEMENT_TOLERANCE, equal_nan=True)
@@ -400,7 +400,7 @@ def _arrange_fields(built: Fields) -> Fields:
 
 
 def _are_next_rewards(reward_shape: tuple[int, ...], transition_shape: tuple[int, ...]) -> bool:
-    """Whether the rewards of one sample are by next state, (S, A, S'), and not by time."""
+    """Return whether the rewards of one sample are by next state, (S, A, S'), and not by time."""
     fits_next_state = len(reward_shape) > 2 and reward_shape[-3:] == transition_shape[-3:]
     horizon = transition_shape[:-3] or reward_shape[:1]
     fits_time = len(reward_shape) == 3 and reward_shape == (*horizon, *transition_shape[-3:-1])
