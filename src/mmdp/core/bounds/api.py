@@ -52,14 +52,17 @@ def bound(
     seed: NonNegativeInt = 0,
     callback: Callback | None = None,
 ) -> Bound:
-    """Compute a proven upper bound on the value of every policy (methods: see the module).
+    """Compute a proven upper bound on the value of every policy.
 
     Parameters
     ----------
     model, horizon
         The problem, as for :func:`mmdp.solve`; the horizon may be ``math.inf``.
     method
-        One of ``BOUND_METHODS``.
+        ``"best"`` runs a portfolio under the time limit. Bounds on every policy, history-dependent
+        ones included: ``"oracle"`` (the model is known), ``"qmdp"`` (after the first decision) and
+        ``"pairs"`` (beliefs over pairs of models). Bounds on Markov policies: ``"dual"``,
+        ``"pair-dual"`` and ``"lp"`` (Lagrangian duals).
     objective
         As for :func:`mmdp.solve`. A monotone objective is bounded by its value at the models' own
         optima; a concave one also by the method, on a mean with risk weights. The bound holds for
@@ -86,9 +89,8 @@ def bound(
         bound so far.
 
     >>> import mmdp
-    >>> from mmdp.core.bounds import bound
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
-    >>> bound(one, 3).value >= 5.25
+    >>> mmdp.bound(one, 3).value >= 5.25
     True
     """
     if method not in BOUND_METHODS:
