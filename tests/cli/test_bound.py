@@ -16,7 +16,7 @@ def test_bound_prints_what_it_bounds(folder: Path, train: mmdp.MMDP) -> None:
     oracle = mmdp.solve(train, 3, "oracle").value
     output = run("bound", folder, "-T", 3, "--method", "oracle", "--json").json
     assert output["value"] == pytest.approx(oracle, rel=1e-9)
-    assert (output["bounds"], output["method"], output["horizon"]) == ("history", "oracle", 3)
+    assert (output["scope"], output["method"], output["horizon"]) == ("history", "oracle", 3)
     result = run("bound", folder, "-T", 3, "--time-limit", 5)
     facts = result.parse_facts()
     assert result.code == 0

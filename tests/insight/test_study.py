@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.util
 import json
 import math
@@ -12,20 +13,22 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from pandas.testing import assert_frame_equal
 
 import mmdp
 from mmdp.core import workers
-from mmdp.core.identity import describe_object
+from mmdp.core.identity import compute_digest, describe_object
 from mmdp.core.kernels.cpu.threads import default_n_threads
 from mmdp.core.testing import make_random_model
 from mmdp.insight.study import ModelSource, StudyCell, StudyProgress, StudyRunner, make_cells
@@ -790,3 +793,80 @@ def test_killed_at_a_third_and_started_again(tmp_path: Path, jobs: int) -> None:
 def test_sources_are_pickled_without_models() -> None:
     source = ModelSource.from_models(make_small_model(1))
     assert pickle.loads(pickle.dumps(source)).models_or_factory is None
+
+
+def handle_first(f: Any, g: Any) -> float:
+    try:
+        f()
+        g()
+    except ValueError:
+        return 1.0
+    return 7.0
+
+
+def handle_both(f: Any, g: Any) -> float:
+    try:
+        f()
+    except ValueError:
+        return 1.0
+    else:
+        g()
+    return 7.0
+
+
+class Scaled(NamedTuple):
+    """A tuple whose methods count, too."""
+
+    rate: float = 1.0
+
+    def build(self) -> float:
+        return self.rate
+
+
+class ScaledTwice(Scaled):
+    __slots__ = ()
+
+    def build(self) -> float:
+        return 2 * self.rate
+
+
+def make_wrapper(rate: float) -> Callable[..., float]:
+    @functools.wraps(mmdp.domains.hiv)
+    def build() -> float:
+        return rate
+
+    return build
+
+
+class FirstPartial:
+    make = functools.partial(max, 1.0)
+
+
+class SecondPartial:
+    make = functools.partial(max, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Scaled().build, ScaledTwice().build),
+        (Scaled(1.0).build, Scaled(2.0).build),
+        (scipy.stats.poisson(1.0).pmf, scipy.stats.poisson(5.0).pmf),
+        (make_wrapper(1.0), make_wrapper(7.0)),
+        (vars(FirstPartial)["make"], vars(SecondPartial)["make"]),
+        (defaultdict(lambda: 1.0), defaultdict(lambda: 7.0)),
+        (np.ma.array([1.0, 2.0], mask=[0, 1]), np.ma.array([1.0, 2.0], mask=[1, 0])),
+    ],
+)
+def test_what_differs_has_another_key(first: Any, second: Any) -> None:
+    assert describe_object(first) == describe_object(first)
+    assert compute_digest(describe_object(first)) != compute_digest(describe_object(second))
+
+
+def test_the_scope_of_an_exception_handler_is_part_of_the_code() -> None:
+    for name in ("handle_first", "handle_both"):
+        globals()[name].__qualname__ = globals()[name].__name__ = "handle"
+    codes = [x.__code__.replace(co_name="handle") for x in (handle_first, handle_both)]
+    assert describe_object(codes[0]) != describe_object(codes[1])
+    moved = codes[0].replace(co_exceptiontable=b"")
+    assert describe_object(codes[0]) != describe_object(moved)

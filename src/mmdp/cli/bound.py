@@ -64,7 +64,7 @@ def bound(
                 "horizon": horizon,
                 "objective": str(objective),
                 **pick(upper_bound, "value method seconds"),
-                "bounds": upper_bound.scope,
+                "scope": upper_bound.scope,
                 "incumbent": upper_bound.details.get("incumbent"),
                 "version": __version__,
             }

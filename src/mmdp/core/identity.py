@@ -9,6 +9,7 @@ package by its name, and any other object by its pickled state. What has none is
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import sys
@@ -25,6 +26,10 @@ from mmdp.core.text import shorten
 PACKAGE_FOLDERS = {"site-packages", "dist-packages"}  # folders of packages, known by their names
 FIELDS_OUTSIDE_FINGERPRINT = ("states", "actions", "models", "time_labels", "parameters")
 WRAPPED_ATTRIBUTES = ("__func__", "fget", "func")  # of a static method, a property and so on
+PLAIN_TYPES = (
+    *(dict, types.MappingProxyType, list, tuple, range, set, frozenset),
+    *(np.ndarray, np.memmap),
+)
 DESCRIPTORS = types.MemberDescriptorType, types.GetSetDescriptorType  # of slots
 
 Description = None | bool | int | float | str | list["Description"]
@@ -42,17 +47,17 @@ def describe_object(obj: object, parents: tuple[object, ...] = ()) -> Descriptio
     >>> describe_object([mmdp.domains.hiv, slice(3)])
     ['mmdp.data.domains._hiv.hiv', ['builtins.slice', [None, 3, None]]]
     """
-    if obj is None or isinstance(obj, (bool, int, float, str)):
-        return obj
     if isinstance(obj, np.generic):
         return describe_object(obj.item())
+    if obj is None or type(obj) in (bool, int, float, str):
+        return obj  # type: ignore[return-value]
     if (name := _find_library_name(obj)) is not None:
         return name
     for depth, parent in enumerate(reversed(parents)):
         if parent is obj:
             return ["again", depth]
     parts = [describe_object(part, (*parents, obj)) for part in _find_parts(obj)]
-    return sorted(parts, key=json.dumps) if isinstance(obj, (set, frozenset)) else parts
+    return sorted(parts, key=json.dumps) if type(obj) in (set, frozenset) else parts
 
 
 def compute_digest(description: object) -> str:
@@ -65,24 +70,28 @@ def _find_parts(obj: object) -> Iterable[object]:
     if isinstance(obj, MMDP):
         fields = obj.to_kwargs()
         return "MMDP", obj.fingerprint(), *(fields[name] for name in FIELDS_OUTSIDE_FINGERPRINT)
-    if isinstance(obj, np.ndarray) and not obj.dtype.hasobject:
+    is_plain = type(obj) in PLAIN_TYPES  # a subclass is described with its class
+    if isinstance(obj, np.ndarray) and is_plain and not obj.dtype.hasobject:
         content_hash = hashlib.sha256(np.ascontiguousarray(obj).tobytes()).hexdigest()
         return "array", str(obj.dtype), obj.shape, content_hash
-    if isinstance(obj, Mapping):
+    if isinstance(obj, Mapping) and is_plain:
         return list(obj.items())
-    if isinstance(obj, (list, tuple, range, set, frozenset)):
+    if isinstance(obj, (list, tuple, range, set, frozenset)) and is_plain:
         return obj
     if isinstance(obj, bytes):
         return "bytes", obj.hex()
     if isinstance(obj, types.ModuleType):
         file = None if _is_installed(obj) else obj.__file__
         return "module", obj.__name__, file and compute_digest(Path(file).read_text("utf-8"))
+    if isinstance(obj, types.MethodType):
+        return "method", obj.__func__, obj.__self__
     if isinstance(obj, types.FunctionType):
         return _iter_function_parts(obj)
     if isinstance(obj, types.CodeType):
         names = obj.co_varnames, obj.co_freevars, obj.co_cellvars, obj.co_names
         counts = obj.co_argcount, obj.co_posonlyargcount, obj.co_kwonlyargcount, obj.co_flags
-        return obj.co_name, obj.co_code.hex(), obj.co_consts, names, counts
+        code = obj.co_code.hex(), obj.co_exceptiontable.hex()
+        return obj.co_name, *code, obj.co_consts, names, counts
     if isinstance(obj, type):
         return "class", obj.__qualname__, obj.__bases__, _find_members(obj)
     if hasattr(obj, "__wrapped__"):  # made by functools.cache or numba, for example
@@ -96,9 +105,13 @@ def _find_library_name(obj: object) -> str | None:
     Functions and classes have one; an object does if it is in the module of its class, such as
     ``scipy.stats.poisson``.
     """
+    if isinstance(obj, types.MethodType):
+        return None
     name: str | None = getattr(obj, "__qualname__", None)
     module: str = getattr(obj if name else type(obj), "__module__", None) or ""
-    if module not in sys.modules or not _is_installed(sys.modules[module]):
+    # a function of the user that wraps one of a package has the name of that
+    source = obj.__globals__.get("__name__") if isinstance(obj, types.FunctionType) else module
+    if not all(x in sys.modules and _is_installed(sys.modules[x]) for x in (module, source)):
         return None
     name = name or next((x for x, y in vars(sys.modules[module]).items() if y is obj), None)
     return None if name is None or "<" in name else f"{module}.{name}"
@@ -119,6 +132,8 @@ def _iter_function_parts(function: types.FunctionType) -> Iterator[object]:
     yield [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
     names = {name for code in _iter_codes(function.__code__) for name in code.co_names}
     yield {name: function.__globals__[name] for name in sorted(names & function.__globals__.keys())}
+    if vars(function):
+        yield vars(function)
 
 
 def _iter_codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -132,7 +147,9 @@ def _iter_codes(code: types.CodeType) -> Iterator[types.CodeType]:
 def _find_members(class_: type) -> dict[str, object]:
     """Find the functions and values of a class, but not what Python adds to every class."""
     members = {
-        name: next((getattr(x, y) for y in WRAPPED_ATTRIBUTES if hasattr(x, y)), x)
+        name: x
+        if isinstance(x, functools.partial)
+        else next((getattr(x, y) for y in WRAPPED_ATTRIBUTES if hasattr(x, y)), x)
         for name, x in vars(class_).items()
         if not isinstance(x, DESCRIPTORS)
     }

@@ -46,7 +46,7 @@ class Exact(Method):
     """Branch and bound for the best Markov (or deterministic stationary) policy, with a proof.
 
     After Steimle, Ahluwalia et al. (2021) over a finite horizon and Ahluwalia et al. (2021) over an
-    infinite one; the bounds are those of :mod:`mmdp.bounds`.
+    infinite one; the bounds are those of :func:`mmdp.bound`.
 
     Stationary policies that draw their actions may be better than the best deterministic one.
     Stops when the bound is within ``rel_gap`` of the value (status OPTIMAL), at the time limit or
