@@ -425,11 +425,14 @@ class MatrixFreeSolver(IterativeSolver):
         self, policy: PolicyTable, transposed: bool
     ) -> tuple[Callable[[Array], Array], float]:
         g, probs, transient = self.problem.discount, self._to_probs(policy), self.transient
-        if transposed:
-            return (
-                lambda x: g * self.prepared.push_forward(0, (transient * x).T, policy).T,
-                math.inf,
-            )
+        if transposed:  # weights are not negative: a pass leaves out states without any
+
+            def push(x: Array) -> Array:
+                parts = ((transient * np.maximum(sign * x, 0.0)).T for sign in (1.0, -1.0))
+                gained, lost = (self.prepared.push_forward(0, b, policy).T for b in parts)
+                return g * (gained - lost)
+
+            return push, math.inf
         return (
             lambda x: (
                 g
