@@ -167,6 +167,22 @@ def test_infinite_horizons_need_no_tables(
         )
 
 
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+def test_occupancy_step_is_linear_in_weights_of_any_sign(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(infinite, "MAX_MATRIX_BYTES", 0)
+    model = make_stationary_model(0)
+    solver = infinite.InfiniteHorizon.from_problem(model.problem)
+    assert isinstance(solver, infinite.MatrixFreeSolver)
+    solver.prepared = kernels.get_backend(backend).prepare(model.problem, 1)
+    policy, x = np.array([0, 1, 1]), np.random.default_rng(0).normal(size=(4, 3))
+    P = to_table_model(model).transitions[:, np.arange(3), policy]
+    np.testing.assert_allclose(
+        solver._make_step(policy, True)[0](x), 0.9 * np.einsum("ms,msz->mz", x, P), rtol=1e-12
+    )
+
+
 @pytest.mark.parametrize("solve_kwargs", TABLE_SOLVE_KWARGS, ids=str)
 def test_other_solves_read_tables(solve_kwargs: dict[str, Any]) -> None:
     assert_same_solution(solve_kwargs, "numba", make_stationary_model(0))
