@@ -128,7 +128,8 @@ def test_a_worker_killed_in_the_middle(client: Any, tmp_path: Path) -> None:
     )
     assert set(log.read_text().split()) == {str(seed) for seed in range(16)}
     assert len(saved) == N_FIRST_CELLS
-    check_once(saved, log)  # Dask computes again what the killed worker had not delivered
+    # Dask may compute again what the killed worker had delivered: the kept cells stay as they were
+    assert {file: file.read_bytes() for file in saved} == saved
 
 
 def test_a_worker_out_of_memory_fails_its_cell_alone(client: Any, tmp_path: Path) -> None:
