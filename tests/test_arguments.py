@@ -119,7 +119,6 @@ INTERNAL_NAMES = {
     "mixture",
     "row_information",
     "regret_by_horizon",
-    "tunnel_groups",
     "from_mdptoolbox",
     "to_mdptoolbox",
 }

@@ -771,88 +771,17 @@ def test_samples_may_share_their_sparsity_pattern() -> None:
     assert [x.indices is matrices[0].indices for x in matrices] == [True, True, False, True]
 
 
-def test_tunnels_equal_a_cohort_by_entry_time() -> None:
-    """Against a loop over patients' states and times since entering, with costs on the way."""
-    rng, T, n_models = np.random.default_rng(3), 6, 3
-    samples = {"p": rng.uniform(0.2, 0.9, n_models)}
-    recovery_probs = rng.uniform(0.1, 0.5, (T, 2))
-    reward = rng.normal(size=(T, 3, 2, 3))
-
-    def build_model(params: dict[str, Any]) -> dict[str, Any]:
-        p = np.zeros((T, 3, 2, 3))
-        p[:, 0] = [0.5, 0.3, 0.2]
-        p[:, 1, :, 0] = recovery_probs * params["p"] / params["since"]
-        p[:, 1, :, 2] = 0.1 * min(params["since"], 7)
-        p[:, 1, :, 1] = 1 - p[:, 1].sum(axis=-1)
-        p[:, 2, :, 1], p[:, 2, :, 2] = 1 / params["since"], 1 - 1 / params["since"]
-        return {"transitions": p, "next_rewards": reward * params["since"]}
-
-    lengths = {"sick": 3, "sicker": 2}
-    model = mmdp.from_samples(
-        samples,
-        build_model,
-        tunnels=lengths,
-        states=["well", "sick", "sicker"],
-        initial=[0.5, 0.5, 0],
-        actions=["wait", "treat"],
-        discount=0.9,
-    )
-    names = ["well", "sick 1", "sick 2", "sick 3+", "sicker 1", "sicker 2+"]
-    assert list(model.state_labels) == names
-    groups = ["well", *["sick"] * 3, *["sicker"] * 2]
-    assert posterior.tunnel_groups(model, lengths) == groups
-    actions = rng.integers(2, size=(T, 6))
-    policy = mmdp.policies.MarkovPolicy.for_model(model, actions)
-    longest = {0: 1, 1: 3, 2: 2}
-    for m, p in enumerate(samples["p"]):
-        inputs_by_year = {k: build_model({"p": p, "since": k}) for k in (1, 2, 3)}
-        cohort, total = {(0, 1): 0.5, (1, 1): 0.5}, 0.0
-        for t in range(T):
-            next_cohort: dict[tuple[int, int], float] = {}
-            for (s, k), weight in cohort.items():
-                a = actions[t, {0: 0, 1: 1, 2: 4}[s] + k - 1]
-                for next_state, prob in enumerate(inputs_by_year[k]["transitions"][t, s, a]):
-                    total += (
-                        weight
-                        * prob
-                        * 0.9**t
-                        * inputs_by_year[k]["next_rewards"][t, s, a, next_state]
-                    )
-                    next_key = (next_state, min(k + 1, longest[s]) if next_state == s else 1)
-                    next_cohort[next_key] = next_cohort.get(next_key, 0.0) + weight * prob
-            cohort = next_cohort
-        assert mmdp.evaluate(model, policy).returns[m] == pytest.approx(total, rel=1e-12)
-    tied_solution = mmdp.solve(model, policy_class=mmdp.policies.Tied(groups))
-    assert (tied_solution.policy.actions[:, 1:4] == tied_solution.policy.actions[:, 1:2]).all()
-
-
-def test_invalid_tunnels_are_refused() -> None:
-    def check_tunnels_refused(match: str, tunnels: Any, **params: Any) -> None:
-        with pytest.raises(mmdp.InputError, match=match):
-            posterior.from_samples(
-                {"p": [0.5], "q": [0.5]} | params, build_two_state, tunnels=tunnels
-            )
-
-    check_tunnels_refused("no label '7'", {7: 3})
-    check_tunnels_refused("0 stages of 1 is not a whole number", {1: 0})
-    check_tunnels_refused("such as", {})
-    check_tunnels_refused("rename it", {1: 2}, since=[1.0])
-
-
 def test_samples_and_fits_take_time_labels() -> None:
     options: Any = {"time_labels": {"age": range(40, 50)}, "unit": "$"}
 
     def build_model(params: Any) -> Any:
-        p = params["p"] / params.get("since", 1)
+        p = params["p"]
         return np.array([[[1 - p, p]], [[0.0, 1.0]]]), [[1.0], [0.0]]
 
     log = {"state": ["a", "b"], "action": ["x", "x"], "next_state": ["b", "a"], "reward": [1, 2]}
-    samples, tunnels = {"p": [0.1, 0.3]}, {"well": 2}
+    samples = {"p": [0.1, 0.3]}
     for model in (
         mmdp.from_samples(samples, build_model, states=["well", "dead"], **options),
-        mmdp.from_samples(
-            samples, build_model, states=["well", "dead"], tunnels=tunnels, **options
-        ),
         mmdp.fit(log, n_models=2, **options).train,
     ):
         assert (model.time_labels.describe_range(0, 10), model.unit) == ("age 40 to 50", "$")

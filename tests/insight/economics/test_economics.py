@@ -729,7 +729,9 @@ DEATH_RATES = (
 CYCLES = len(DEATH_RATES)
 SICK_STATES = ["healthy", "sick", "sicker", "dead"]
 TREATMENTS = ["SoC", "A", "B", "AB"]
-TUNNELS = {"sick": CYCLES}
+# a state and the year since it was entered: the year matters to the sick alone
+STAGES = [(0, 1), *((1, k) for k in range(1, CYCLES + 1)), (2, 1), (3, 1)]
+STAGE_STATES = [SICK_STATES[s] for s, _ in STAGES]
 
 
 def build_sick_sicker(params: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -749,6 +751,17 @@ def build_sick_sicker(params: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray
     p[:, 1, :, 1] = survival[:, 1] * (1 - recovery_prob - worsening_probs)
     p[:, 2, :, 2], p[:, 3, :, 3] = survival[:, 2], 1.0
     return p, np.zeros((4, 4))
+
+
+def build_stages(params: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """(T, S, A, S') with the sick split by the year since they fell ill."""
+    p = np.zeros((CYCLES + 1, len(STAGES), 4, len(STAGES)))
+    for i, (s, k) in enumerate(STAGES):
+        row = build_sick_sicker({**params, "since": k})[0][:, s]
+        for target in range(4):
+            next_year = min(k + 1, CYCLES) if s == target == 1 else 1
+            p[:, i, :, STAGES.index((target, next_year))] = row[:, :, target]
+    return p, np.zeros((len(STAGES), 4))
 
 
 def make_qalys_and_costs() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -773,13 +786,12 @@ def analyze_sick_sicker(
 ) -> tuple[mmdp.MMDP, CostEffectiveness]:
     model = mmdp.from_samples(
         {"scale": [scale], "shape": [shape]},
-        build_sick_sicker,
-        tunnels=TUNNELS,
-        states=SICK_STATES,
+        build_stages,
+        states=[f"{SICK_STATES[s]} {k}" for s, k in STAGES],
         actions=TREATMENTS,
-        initial=[1, 0, 0, 0],
+        initial={"healthy 1": 1.0},
     )
-    state_ids = [SICK_STATES.index(name) for name in mmdp.posterior.tunnel_groups(model, TUNNELS)]
+    state_ids = [s for s, _ in STAGES]
     effects, costs = (
         {
             "rewards": outcome["rewards"][state_ids],
@@ -796,7 +808,7 @@ def analyze_sick_sicker(
 
 
 def test_the_tutorials_table_to_its_printed_digits() -> None:
-    """Its table of results: a constant rate of .105, so that the 75 tunnels change nothing.
+    """Its table of results: a constant rate of .105, so that years since entry do not matter.
 
     Its weights 1/3, 2/3, 4/3, ... are Simpson's with the two middle ones exchanged, and its 75
     cycles are an odd number, so they are given as weights.
@@ -857,7 +869,7 @@ def test_tutorial_tunnels_equal_a_cohort_loop(correction: str) -> None:
 
 def test_cohort_trace_equals_matrix_products() -> None:
     model, _ = analyze_sick_sicker(0.08, 1.1, "half-cycle")
-    groups = mmdp.posterior.tunnel_groups(model, TUNNELS)
+    groups = STAGE_STATES
     trace = economics.cohort_trace(model, {"SoC": "SoC", "B": "B"}, groups=groups)
     assert len(trace) == 2 * (CYCLES + 1) * 4
     trace_by_state = trace[trace["policy"] == "B"].pivot(

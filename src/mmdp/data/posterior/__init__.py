@@ -19,7 +19,6 @@ from mmdp.data.posterior.samples import (
     from_samples,
     weights_from_log_likelihood,
 )
-from mmdp.data.posterior.tunnels import tunnel_groups
 from mmdp.data.posterior.update import predictive_probabilities, weights_by_step
 
 __all__ = [
@@ -33,7 +32,6 @@ __all__ = [
     "fit_folder",
     "from_samples",
     "predictive_probabilities",
-    "tunnel_groups",
     "weights_by_step",
     "weights_from_log_likelihood",
 ]

@@ -21,7 +21,6 @@ from mmdp.core.transitions import Array, as_float_array, find_nesting_depth, is_
 from mmdp.core.validate import align_to_labels, is_labeled
 from mmdp.data.io.parquet import read_table
 from mmdp.data.io.reading import as_frame
-from mmdp.data.posterior.tunnels import Tunnels, expand_tunnels
 from mmdp.data.schema import AnyArray, Fields
 
 ParameterSamples = dict[str, Array]
@@ -40,7 +39,6 @@ def from_samples(
     vectorized: bool | None = None,
     weights: npt.ArrayLike | None = None,
     shard: tuple[int, int] | None = None,
-    tunnels: Tunnels | None = None,
     **fields: Any,
 ) -> MMDP:
     """Build one model per parameter sample by a user function.
@@ -67,12 +65,6 @@ def from_samples(
     shard
         ``(i, n)``: build shard i of n of the models, for one of n processes (see
         :mod:`mmdp.distributed`). If their zeros differ, say ``storage="dense"``.
-    tunnels
-        ``{"sick": 75}``: transitions and rewards of this state depend on the time since its entry.
-        Then ``build`` finds that time as ``x["since"]`` (1 in the first step), returns states
-        and actions as always, and is called for 1 to 75. The model has the states ``sick 1`` to
-        ``sick 75+``, the last for 75 and more; see :func:`mmdp.posterior.tunnel_groups` for
-        policies that do not see them.
     fields
         Other arguments of :class:`mmdp.MMDP`, the same for all samples.
 
@@ -101,21 +93,8 @@ def from_samples(
     if model_shard is not None:
         local_models = model_shard.local_models
         local_samples = {name: values[local_models] for name, values in all_samples.items()}
-        model = from_samples(local_samples, build, vectorized=vectorized, tunnels=tunnels, **fields)
+        model = from_samples(local_samples, build, vectorized=vectorized, **fields)
         return model.replace(shard=model_shard, **global_fields)
-    if tunnels is not None:
-        if "since" in all_samples:
-            raise InputError(
-                "the parameter 'since' is the time in a state if tunnels are given; rename it"
-            )
-        del global_fields["parameters"]  # those of the table
-        options = {"vectorized": vectorized, **fields, **global_fields}
-        return expand_tunnels(
-            lambda since: from_samples(
-                all_samples, lambda params: build(params | {"since": since}), **options
-            ),
-            tunnels,
-        )
     built = None
     if vectorized is not False:
         built = _build_vectorized(all_samples, build, bool(vectorized))

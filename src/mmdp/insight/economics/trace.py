@@ -28,9 +28,8 @@ def cohort_trace(
     Columns ``policy, time, state, share``. Labels of times, such as ages, come after the time.
 
     It is the mean over the models, with their weights. ``policies`` are given as for
-    :func:`cost_effectiveness`; ``groups`` names a group for each state, to join those of a tunnel
-    (:func:`mmdp.posterior.tunnel_groups`). :func:`mmdp.plots.cohort_trace` and
-    :func:`mmdp.plots.survival` draw it.
+    :func:`cost_effectiveness`; ``groups`` names a group for each state, to join those of a tunnel.
+    :func:`mmdp.plots.cohort_trace` and :func:`mmdp.plots.survival` draw it.
 
     >>> import mmdp, mmdp.economics
     >>> P = [[[[0.5, 0.5], [0.8, 0.2]], [[0.0, 1.0], [0.0, 1.0]]]]
