@@ -152,12 +152,38 @@ def test_bad_horizons(horizon, message):
         ),
         ({"n_init": 4}, r"an option of the method; pass method=mmdp.methods.CADP\(n_init=...\)"),
         ({"max_nodes": 4, "method": "exact"}, r"pass method=mmdp.methods.Exact\(max_nodes=...\)"),
-        ({"max_nodes": 4}, r"init, n_init, .* go into method=mmdp.methods.CADP\(...\)"),
+        (
+            {"max_nodes": 4},
+            r"class; pass policy_class=mmdp.policies.Memory\(max_nodes=...\)",
+        ),
+        (
+            {"nodes": 4},
+            r"'nodes' \(did you mean policy_class=mmdp.policies.Memory\(max_nodes=...\)",
+        ),
+        (
+            {"max_leaves": 5},
+            r"class; pass policy_class=mmdp.policies.Tree\(max_leaves=...\)",
+        ),
+        (
+            {"leaves": 5},
+            r"'leaves' \(did you mean policy_class=mmdp.policies.Tree\(max_leaves=...\)",
+        ),
+        ({"randomized": True}, r"pass policy_class=mmdp.policies.Markov\(randomized=...\)"),
+        ({"ninit": 5}, r"'ninit' \(did you mean method=mmdp.methods.CADP\(n_init=...\)"),
+        ({"xyz": 5}, r"^solve\(\) has no argument 'xyz'$"),
     ],
 )
 def test_arguments_that_do_not_exist(arguments, message):
     with pytest.raises(mmdp.InputError, match=message):
         mmdp.solve(MODEL, 3, **arguments)
+
+
+@pytest.mark.parametrize("function", [mmdp.evaluate, mmdp.simulate, mmdp.measures.value_at_stake])
+def test_swapped_model_and_policy(function):
+    solution = mmdp.solve(MODEL, 3, backend="numpy")
+    for policy in (solution, solution.policy):
+        with pytest.raises(mmdp.InputError, match="takes the model first, then the policy; swap"):
+            function(policy, MODEL)
 
 
 def test_a_solution_prints_one_minus_sign():

@@ -168,8 +168,11 @@ def check_arguments(function: F) -> F:
         except TypeError as error:
             raise TypeError(f"{name}(): {error}") from None
         hints = _get_type_hints(function)
-        for argument, value in {**kwargs, **bound_arguments}.items():
+        arguments = {**kwargs, **bound_arguments}
+        for argument, value in arguments.items():
             _check_length(argument, value)
+        _check_order(name, bound_arguments, hints)
+        for argument, value in arguments.items():
             if argument in hints:
                 check_type(argument, value, hints[argument])
         return function(*args, **kwargs)
@@ -206,6 +209,19 @@ def check_type(name: str, value: object, hint: object) -> None:
     remedies = [TYPE_REMEDIES[x] for x in map(_describe_type, alternatives) if x in TYPE_REMEDIES]
     expected = join_or(dict.fromkeys(map(_describe_type, alternatives)))
     raise InputError(f"{name} must be {expected}, not {shown_value}", remedies)
+
+
+def _check_order(function_name: str, arguments: Mapping[str, object], hints: Any) -> None:
+    """Refuse a call whose first two arguments fit in the other order only."""
+    pairs = [(name, value) for name, value in arguments.items() if name in hints][:2]
+    if len(pairs) < 2:
+        return
+    (first, x), (second, y) = pairs
+    is_swapped = is_of_type(y, hints[first]) and is_of_type(x, hints[second])
+    if is_swapped and not is_of_type(x, hints[first]):
+        raise InputError(
+            f"{function_name}() takes the {first} first, then the {second}; swap the two"
+        )
 
 
 def _check_length(name: str, value: object) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import inspect
 import math
 import os
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ from mmdp.core.methods import METHODS, Method, MethodResult, SolveContext
 from mmdp.core.methods.registry import check_supported
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
-from mmdp.core.policies import Planner, PolicyClass, as_policy
+from mmdp.core.policies import POLICY_CLASSES, Planner, PolicyClass, as_policy
 from mmdp.core.policies.tree import TreeWithTable
 from mmdp.core.search.context import get_stop_status
 from mmdp.core.search.unreachable import fill_unreachable
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 
 def _check_argument_names(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap solve() so that an unknown argument raises an error that names the nearest one."""
+    """Wrap solve() so that an unknown argument raises an error that says where it belongs."""
     parameter_names = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -49,25 +50,33 @@ def _check_argument_names(function: Callable[P, T]) -> Callable[P, T]:
         if unknown_name is None:
             return function(*args, **kwargs)
         values = {**dict(zip(parameter_names, args, strict=False)), **kwargs}
-        method: Any = type(as_method(cast("str | Method", values.get("method", "cadp"))))
-        constructor_text = (
-            f"method={'mmdp.methods.' * method.__module__.startswith('mmdp.')}{method.__name__}"
-        )
-        options = [x.name for x in dataclasses.fields(method)]
-        if unknown_name in options:
+        owners = _find_option_owners(cast("str | Method", values.get("method", "cadp")))
+        matches = difflib.get_close_matches(unknown_name, [*parameter_names, *owners], n=1)
+        if matches and matches[0] in owners:
+            option, (kind, constructor) = matches[0], owners[matches[0]]
             raise InputError(
-                f"{unknown_name} is an option of the method; "
-                f"pass {constructor_text}({unknown_name}=...)"
+                f"{unknown_name} is an option of the {kind}; pass {constructor}({option}=...)"
+                if option == unknown_name
+                else f"solve() has no argument {unknown_name!r} "
+                f"(did you mean {constructor}({option}=...)?)"
             )
-        options_hint = (
-            f"; the options of the method ({', '.join(options)}) go into {constructor_text}(...)"
-        )
-        raise InputError(
-            f"solve() has no argument {did_you_mean(unknown_name, parameter_names)}"
-            f"{options_hint if options else ''}"
-        )
+        raise InputError(f"solve() has no argument {did_you_mean(unknown_name, parameter_names)}")
 
     return wrapper
+
+
+def _find_option_owners(method: str | Method) -> dict[str, tuple[str, str]]:
+    """Find which argument of solve() takes an option: of the method, or else of a policy class."""
+    owners: dict[str, tuple[str, str]] = {}
+    for role, class_ in [
+        ("method", type(as_method(method))),
+        *(("policy_class", x) for x in POLICY_CLASSES.values() if not x.uses_belief),
+    ]:
+        module = f"mmdp.{'methods' if role == 'method' else 'policies'}."
+        prefix = module * class_.__module__.startswith("mmdp.")
+        for option in inspect.signature(class_).parameters:
+            owners.setdefault(option, (role.replace("_", " "), f"{role}={prefix}{class_.__name__}"))
+    return owners
 
 
 @_check_argument_names
