@@ -156,9 +156,10 @@ def test_infinite_horizons_need_no_tables(
     result, expected = (
         infinite.InfiniteHorizon.from_problem(x.problem) for x in (model, to_table_model(model))
     )
-    assert isinstance(result, infinite.MatrixFreeSolver)
+    assert type(result) is infinite.IterativeSolver
     assert (result.compute_model_optima().actions == expected.compute_model_optima().actions).all()
-    for policy in (np.array([0, 1, 1]), np.full((3, 2), 0.5)):
+    by_model = np.array([[0, 1, 1], [1, 0, 1], [0, 0, 0], [1, 1, 0]])
+    for policy in (np.array([0, 1, 1]), by_model, np.full((3, 2), 0.5)):
         np.testing.assert_allclose(
             result.compute_values(policy), expected.compute_values(policy), rtol=1e-9
         )
@@ -167,20 +168,14 @@ def test_infinite_horizons_need_no_tables(
         )
 
 
-@pytest.mark.parametrize("backend", ["numpy", "numba"])
-def test_occupancy_step_is_linear_in_weights_of_any_sign(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(infinite, "MAX_MATRIX_BYTES", 0)
-    model = make_stationary_model(0)
-    solver = infinite.InfiniteHorizon.from_problem(model.problem)
-    assert isinstance(solver, infinite.MatrixFreeSolver)
-    solver.prepared = kernels.get_backend(backend).prepare(model.problem, 1)
-    policy, x = np.array([0, 1, 1]), np.random.default_rng(0).normal(size=(4, 3))
-    P = to_table_model(model).transitions[:, np.arange(3), policy]
-    np.testing.assert_allclose(
-        solver._make_step(policy, True)[0](x), 0.9 * np.einsum("ms,msz->mz", x, P), rtol=1e-12
-    )
+def test_tables_of_some_rows_are_rows_of_the_tables() -> None:
+    storage, rows = make_stationary_model(0).problem.storage, np.array([4, 0, 3])
+    result, expected = storage.select_rows(rows), storage.to_table().select_rows(rows)
+    for a, b in zip(result.get_arrays(), expected.get_arrays(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+    for i, row in enumerate(rows):
+        for a, b in zip(expected.get_row(0, i), storage.to_table().get_row(0, row), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("solve_kwargs", TABLE_SOLVE_KWARGS, ids=str)

@@ -48,6 +48,17 @@ class EventsAtTime(NamedTuple):
     distribution_id: IntArray  # (S, A)
     corner_weights: Array  # (S, A, W, C)
 
+    def select_rows(self, rows: IndexArray | slice) -> EventsAtTime:
+        """Return the arrays of these rows s * A + a, with one axis for states and actions."""
+        next_states, probs, ids, weights = self
+        W, C = next_states.shape[2:]
+        return EventsAtTime(
+            next_states.reshape(-1, W, C)[rows],
+            probs,
+            ids.reshape(-1)[rows],
+            weights[np.divmod(np.arange(ids.size)[rows], ids.shape[1])],
+        )
+
 
 class EventPattern(NamedTuple):
     """The sparse pattern of the tables of shared events, with p = E k at each time."""
@@ -243,12 +254,17 @@ class ExogenousEvents(CustomStorage):
     @cached_property
     def pattern(self) -> EventPattern:
         """The sparse pattern of the tables; it does not depend on the probabilities of events."""
+        return self._find_pattern(slice(None))
+
+    def _find_pattern(self, rows: IndexArray | slice) -> EventPattern:
+        """Find the sparse pattern of these rows s * A + a of the tables."""
         import scipy.sparse
 
-        (_, S, A), (W, C) = self.shape, self.next_states.shape[3:]
-        snapshots = [self.at_time(t) for t in range(self.n_times)]
-        columns = [(e.distribution_id[:, :, None] * W + np.arange(W)).repeat(C) for e in snapshots]
-        row = np.arange(S * A).repeat(W * C)
+        (_, S, _), (W, C) = self.shape, self.next_states.shape[3:]
+        snapshots = [self.at_time(t).select_rows(rows) for t in range(self.n_times)]
+        columns = [(e.distribution_id[:, None] * W + np.arange(W)).repeat(C) for e in snapshots]
+        n_rows = len(snapshots[0].next_states)
+        row = np.arange(n_rows).repeat(W * C)
         is_used = [
             (e.corner_weights.reshape(-1) != 0) & e.probs.any(axis=2).reshape(-1)[k]
             for e, k in zip(snapshots, columns, strict=True)
@@ -265,7 +281,7 @@ class ExogenousEvents(CustomStorage):
             E.append(
                 scipy.sparse.coo_array((e.corner_weights.reshape(-1)[u], coords), shape).tocsr()
             )
-        lengths = np.bincount(cells // S, minlength=S * A)
+        lengths = np.bincount(cells // S, minlength=n_rows)
         return EventPattern(
             np.concatenate([[0], np.cumsum(lengths)]), (cells % S).astype(np.int32), E
         )
@@ -273,12 +289,18 @@ class ExogenousEvents(CustomStorage):
     def compute_table(self) -> TableStorage:
         """Compute the tables p = E k of all times."""
         self._check_table_size()
-        indptr, indices, E = self.pattern
-        M, S, A = self.shape
+        return self._fill_pattern(self.pattern)
+
+    def select_rows(self, rows: IndexArray) -> TableStorage:
+        return self._fill_pattern(self._find_pattern(rows))
+
+    def _fill_pattern(self, pattern: EventPattern) -> TableStorage:
+        """Compute the tables p = E k on a pattern."""
+        (indptr, indices, E), (M, S, _) = pattern, self.shape
         p = np.empty((self.n_times, len(indices), M))
         for t, matrix in enumerate(E):
             p[t] = matrix @ at_time(self.probs, t).reshape(-1, M)
-        return TableStorage(indptr, indices, p, len(indices) == S * A * S)
+        return TableStorage(indptr, indices, p, len(indices) == (len(indptr) - 1) * S)
 
     def _check_table_size(self) -> None:
         """Raise MemoryLimitError if the tables would be larger than MAX_TABLE_BYTES."""

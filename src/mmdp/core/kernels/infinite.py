@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError, Remedy
-from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, Problem, find_row_entries
 from mmdp.core.kernels.proper import find_transient
@@ -133,12 +132,7 @@ class InfiniteHorizon:
         """Choose a solver by the size and the storage of a problem."""
         x = problem
         size = 8 * x.n_models * x.n_states**2 * x.n_actions
-        iterative_solver = (
-            MatrixFreeSolver
-            if isinstance(x.storage, ExogenousEvents) and x.discount < 1
-            else IterativeSolver
-        )
-        return (DirectSolver if size <= MAX_MATRIX_BYTES else iterative_solver)(x, check_time)
+        return (DirectSolver if size <= MAX_MATRIX_BYTES else IterativeSolver)(x, check_time)
 
     def with_clock(self, check_time: Callable[[], object]) -> InfiniteHorizon:
         """Return a copy that calls another ``check_time``."""
@@ -345,31 +339,35 @@ class IterativeSolver(InfiniteHorizon):
         return solution
 
     def _build_discounted_matrix(self, policy: PolicyTable) -> Any:
-        """Build the block-diagonal matrix (M S, M S) of gamma P^pi."""
+        """Build the block-diagonal matrix (M S, M S) of gamma P^pi, from the rows of the policy."""
         from scipy.sparse import csr_array
 
         x, (M, S) = self.problem, self.r.shape[:2]
         if policy.ndim == 2 and policy.dtype.kind != "f":
             m, s = np.indices((M, S)).reshape(2, -1)
-            k, position = find_row_entries(x.indptr, s * x.n_actions + policy.ravel())
-            m, s, next_state, data = m[position], s[position], x.indices[k], x.p[0, k, m[position]]
+            rows, row_index = np.unique(s * x.n_actions + policy.ravel(), return_inverse=True)
+            table = x.storage.select_rows(rows)
+            k, position = find_row_entries(table.indptr, row_index)
+            m, s, next_state = m[position], s[position], table.indices[k]
+            data = table.p[0, k, m]
         else:
             probs = self._to_probs(policy)[0]
-            row = np.flatnonzero(probs)
-            k, position = find_row_entries(x.indptr, row)
+            rows = np.flatnonzero(probs)
+            table = x.storage.select_rows(rows)
+            entry_row = rows[table.get_entry_rows()]
             cells, cell_index = np.unique(
-                row[position] // x.n_actions * S + x.indices[k], return_inverse=True
+                entry_row // x.n_actions * S + table.indices, return_inverse=True
             )
-            mixing = csr_array(
-                (probs.ravel()[row[position]], (cell_index, k)), shape=(len(cells), len(x.p[0]))
-            )
-            data = (mixing @ x.p[0]).T.ravel()  # before there are entries of each model
+            coords = cell_index, np.arange(len(cell_index))
+            mixing = csr_array((probs.ravel()[entry_row], coords), (len(cells), len(cell_index)))
+            data = (mixing @ table.p[0]).T.ravel()  # before there are entries of each model
             m, (s, next_state) = (
                 np.repeat(np.arange(M), len(cells)),
                 np.tile(np.divmod(cells, S), M),
             )
         data *= x.discount * np.broadcast_to(self.transient, (M, S))[m, s]
-        return csr_array((data, (m * S + s, m * S + next_state)), shape=(M * S, M * S))
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(m * S + s, minlength=M * S))])
+        return csr_array((data, m * S + next_state, indptr), (M * S, M * S))
 
 
 class DirectSolver(IterativeSolver):
@@ -416,31 +414,6 @@ class DirectSolver(IterativeSolver):
             P = self.P[m, s, policy]
         matrix: Array = np.eye(P.shape[1]) - self.problem.discount * P
         return matrix
-
-
-class MatrixFreeSolver(IterativeSolver):
-    """Values by iteration on a prepared problem, without entries of the transitions."""
-
-    def _make_step(
-        self, policy: PolicyTable, transposed: bool
-    ) -> tuple[Callable[[Array], Array], float]:
-        g, probs, transient = self.problem.discount, self._to_probs(policy), self.transient
-        if transposed:  # weights are not negative: a pass leaves out states without any
-
-            def push(x: Array) -> Array:
-                parts = ((transient * np.maximum(sign * x, 0.0)).T for sign in (1.0, -1.0))
-                gained, lost = (self.prepared.push_forward(0, b, policy).T for b in parts)
-                return g * (gained - lost)
-
-            return push, math.inf
-        return (
-            lambda x: (
-                g
-                * transient
-                * (probs * np.moveaxis(self.prepared.expect_next(0, x.T), 2, 0)).sum(axis=2)
-            ),
-            math.inf,
-        )
 
 
 def _solve_or_raise(A: Array, rhs: Array) -> Array:

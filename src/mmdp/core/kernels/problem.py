@@ -137,6 +137,10 @@ class Storage(Protocol):
         """Convert the transitions to tables, for work that goes entry by entry."""
         ...
 
+    def select_rows(self, rows: IndexArray) -> TableStorage:
+        """Return the tables of these rows s * A + a alone, in this order."""
+        ...
+
     def map_models(self, function: Callable[[Array], Array]) -> Storage:
         """Return the storage of other models: ``function`` of the numbers (..., M) of p."""
         ...
@@ -197,6 +201,13 @@ class TableStorage(NamedTuple):
 
     def to_table(self) -> TableStorage:
         return self
+
+    def select_rows(self, rows: IndexArray) -> TableStorage:
+        entries, _ = find_row_entries(self.indptr, rows)
+        indptr = np.concatenate([[0], np.cumsum(np.diff(self.indptr)[rows])])
+        return TableStorage(
+            indptr, self.indices[entries], self.p.take(entries, axis=1), self.is_dense
+        )
 
     def map_models(self, function: Callable[[Array], Array]) -> TableStorage:
         return self._replace(p=function(self.p))

@@ -56,6 +56,9 @@ class CustomStorage:
     def to_table(self) -> TableStorage:
         return self._table
 
+    def select_rows(self, rows: IndexArray) -> TableStorage:
+        return self.to_table().select_rows(rows)
+
     def restrict_actions(self, allowed: npt.NDArray[np.bool_]) -> CustomStorage:
         """Return the same storage for a model with only these actions (S, A) allowed."""
         clone = copy.copy(self)

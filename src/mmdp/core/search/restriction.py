@@ -68,7 +68,9 @@ def _ascend_markov_prefix(context: SolveContext, row: PolicyTable) -> float:
     Its ascent starts from the rule, and both values are exact, so it is never below the rule,
     however few the steps are.
     """
-    max_horizon = int(COMPARISON_SECONDS / context.problem.estimate_seconds(1, 2 * ASCENT_PASSES))
+    context.check_time()
+    seconds = min(COMPARISON_SECONDS, context.stopwatch.time_left)
+    max_horizon = int(seconds / context.problem.estimate_seconds(1, 2 * ASCENT_PASSES))
     T = max(1, min(context.horizon, max_horizon))
     terminal_values = np.ascontiguousarray(context.infinite_horizon.compute_values(row).T)
     prepared = context.prepared.replace(terminal=terminal_values, horizon=T)

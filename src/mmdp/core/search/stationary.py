@@ -38,10 +38,15 @@ class StationarySpace(SearchSpace):
 
     # ------------------------------------------------------------ initial policies
     def compute_init(self, name: str, seed: int) -> IntArray:
-        """Compute an initial row: WSU's first row, the rows of MVP or QMDP, or random actions."""
+        """Compute an initial row: WSU's first row, the rows of MVP or QMDP, or random actions.
+
+        WSU's first row over all decisions is the optimum if there is a single model.
+        """
         context = self.context
-        if name == "wsu":
-            row: IntArray = _compute_wsu_row(context)
+        if name == "wsu" and context.problem.n_models == 1:
+            row = context.model_optima.actions[0]
+        elif name == "wsu":
+            row = _compute_wsu_row(context)
         elif name == "mvp":
             mean_problem = context.model.mean_problem(context.problem.weights)
             # gamma, or less than 1: the mean of proper models may be improper
