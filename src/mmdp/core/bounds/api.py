@@ -76,7 +76,8 @@ def bound(
         two passes per state before their first step. If those do not fit (for ``best``: if they
         take over a quarter of the time), ``pair-dual`` and ``best`` value pairs alone, and
         ``details`` has ``multipliers``. If the horizon is infinite, a short limit also counts fewer
-        decisions before the model becomes known.
+        decisions before the model becomes known. Searches that the limit ends stop by the
+        clock, so such bounds may differ a little from run to run.
     incumbent
         A Solution, a MarkovPolicy or a value as the target of the searches; found by CADP by
         default. A wrong value only makes the bound less tight: it is never below it.

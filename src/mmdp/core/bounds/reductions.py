@@ -116,10 +116,11 @@ class MeanReduction:
         bounds, details = {}, dict(self.details)
         if mean_bound is not None:
             bounds = {
-                key: x + self.offset for key, x in mean_bound.details["bounds_by_method"].items()
+                key: self._add_offset(x)
+                for key, x in mean_bound.details["bounds_by_method"].items()
             }
             details = {**mean_bound.details, **details}
-            mean_bound = replace(mean_bound, value=mean_bound.value + self.offset)
+            mean_bound = replace(mean_bound, value=self._add_offset(mean_bound.value))
         if self.oracle_value < math.inf:
             bounds["oracle"] = self.oracle_value
         if mean_bound is None or self.oracle_value <= mean_bound.value:
@@ -128,10 +129,14 @@ class MeanReduction:
             mean_bound, details={**details, "bounds_by_method": bounds}, objective=self.objective
         )
 
+    def _add_offset(self, mean_bound: float) -> float:
+        """Add the offset to a bound on the mean, rounded up."""
+        return math.nextafter(mean_bound + self.offset, math.inf)
+
     def lift_progress(self, progress: Progress) -> Progress:
         """Convert progress on the mean to progress on the objective."""
         best = self.details.get("incumbent", progress.best_value)
-        bound = min(self.oracle_value, progress.bound + self.offset)
+        bound = min(self.oracle_value, self._add_offset(progress.bound))
         return progress._replace(value=best, best_value=best, bound=bound)
 
 
@@ -159,7 +164,8 @@ def reduce_to_mean(request: BoundRequest, backend: Backend) -> MeanReduction:
     if stop_state.is_interrupted:
         return MeanReduction(F, None, oracle_value=oracle_value, details={"is_interrupted": True})
     weights = x.weights * play.xi
-    offset = F.penalty(play.xi, x.weights) + float(weights @ rounding_errors)
+    penalty = F.penalty(play.xi, x.weights)
+    offset = penalty + 4 * EPS * abs(penalty) + float(weights @ rounding_errors)
     if F.uses_regret:
         offset -= float(weights @ oracle_returns)
     mean_request = replace(

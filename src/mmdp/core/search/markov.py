@@ -74,7 +74,7 @@ class MarkovSpace(SearchSpace):
         )
 
     def find_model_optimum(self, model_index: int) -> PolicyTable:
-        """Compute the optimal policy of one model, projected to the space."""
+        """Compute the optimal policy of one model that never switches, projected to the space."""
         single_problem = self.context.model.problem.select_models(
             slice(model_index, model_index + 1)
         )

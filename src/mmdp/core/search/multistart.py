@@ -12,6 +12,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 
 from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.problem import Array, AscentResult, Callback
@@ -62,7 +63,7 @@ class MultiStart:
                     init_names.append(init.name)
                     local_optima.append(optimum)
         sweep_type = self.space.sweep_type if self.context.objective.is_mean else "single changes"
-        best = max(local_optima, key=lambda optimum: optimum.value)
+        best = max(local_optima, key=attrgetter("value"))
         return select_best(
             local_optima, init_names, sweep_type, self.context.estimate_rounding(best.returns)
         )
@@ -113,14 +114,16 @@ class MultiStart:
         if path:
             optimum = self.ascend_objective(candidate, cache)
             yield optimum
-            best = max(best, optimum, key=lambda result: result.value)
+            best = max(best, optimum, key=attrgetter("value"))
         for _ in range(MAX_REWEIGHTINGS if objective.is_concave else 0):
             rho = objective.relative_returns(best.returns, self.context.oracle_returns)
             risk_weights = lam * objective.dual_density(rho, lam)
-            optimum = self.ascend_objective(
-                self._ascend_reweighted(best.policy, risk_weights), cache
-            )
-            yield optimum
+            local_optima = [
+                self.ascend_objective(candidate, cache)
+                for candidate in self._ascend_reweighted(best.policy, risk_weights)
+            ]
+            yield from local_optima
+            optimum = max(local_optima, key=attrgetter("value"))
             if not optimum.value > best.value:
                 return
             best = optimum
@@ -158,8 +161,8 @@ class MultiStart:
             )
         return cache[key]
 
-    def _ascend_reweighted(self, candidate: Candidate, weights: Array) -> Candidate:
-        """Find a local optimum of the reweighted mean; for a single model, also from its optimum.
+    def _ascend_reweighted(self, candidate: Candidate, weights: Array) -> list[Candidate]:
+        """Find local optima of the reweighted mean; for a single model, also from its optimum.
 
         An ascent changes nothing where the policy does not lead in the models that count.
         """
@@ -170,7 +173,7 @@ class MultiStart:
         )
         candidates = [candidate] if model_optimum is None else [model_optimum, candidate]
         local_optima = self._ascend_mean(candidates, weights=weights, callback=self._check_time)
-        return max(local_optima, key=lambda optimum: optimum.value).policy
+        return [optimum.policy for optimum in local_optima]
 
     def _ascend_mean(
         self, candidates: Iterable[Candidate], callback: Callback, weights: Array | None = None

@@ -60,7 +60,7 @@ class AscentDirection:
         self.rho = objective.relative_returns(returns, space.context.oracle_returns)
         self.xi_returns: Array | None = None  # the returns that xi belongs to
         # what rounding can change; models that do not count in F do not set its scale
-        error = TIE_RTOL * space.compute_magnitudes(candidate, self.rho)
+        error = TIE_RTOL * space.compute_magnitudes(candidate, returns)
         shifted_values = self._value(np.stack([self.rho + error, self.rho - error]))
         self.tie_tolerance = float(np.abs(shifted_values - self._value(self.rho)).max())
 
@@ -162,7 +162,7 @@ class SearchSpace:
         return self.evaluator.project(candidate)
 
     def find_model_optimum(self, model_index: int) -> Candidate | None:
-        """Return a candidate that is optimal for one model; None: use a random one."""
+        """Return the optimum of one model that never switches; None: use a random candidate."""
         return None
 
     def compute_returns(self, candidate: Candidate) -> Array:
@@ -173,9 +173,9 @@ class SearchSpace:
         """Iterate over single changes of a copy of the candidate."""
         raise NotImplementedError
 
-    def compute_magnitudes(self, candidate: Candidate, rho: Array) -> Array:
-        """Compute the size of terms summed in rho, (M,); a change must exceed their rounding."""
-        return np.abs(rho)
+    def compute_magnitudes(self, candidate: Candidate, returns: Array) -> Array:
+        """Compute the size of terms summed in returns (M,); a change must exceed their rounding."""
+        return np.abs(returns)
 
     def improve(
         self, candidate: Candidate, returns: Array, objective: Objective

@@ -74,11 +74,11 @@ class StationarySpace(SearchSpace):
         return estimate_stationary_seconds(self.infinite_horizon.problem.work)
 
     def find_model_optimum(self, model_index: int) -> IntArray:
-        """Return the optimal row of one model, projected to the space."""
+        """Return the optimal row of one model that never switches, projected to the space."""
         return self.project(self.context.model_optima.actions[model_index])
 
     # ------------------------------------------------------------ steps
-    def compute_magnitudes(self, candidate: IntArray, rho: Array) -> Array:
+    def compute_magnitudes(self, candidate: IntArray, returns: Array) -> Array:
         """Compute the sum of absolute discounted rewards of a row, (M,)."""
         r = self.infinite_horizon.r[:, np.arange(len(candidate)), candidate]
         magnitudes: Array = (self.infinite_horizon.compute_occupancy(candidate) * np.abs(r)).sum(
