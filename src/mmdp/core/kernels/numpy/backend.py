@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mmdp.core.kernels.costs import MIN_DENSE_FILL
+from mmdp.core.kernels.numpy.controllers import EntryIndex
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
 from mmdp.core.kernels.problem import (
     NUMPY_PREPARERS,
@@ -62,28 +63,27 @@ class DenseProblem(TableProblem):
 class SparseProblem(TableProblem):
     """Products with the non-zero entries of the tables only."""
 
+    _pattern: EntryIndex
+
     def __init__(self, problem: Problem, horizon: int) -> None:
         import scipy.sparse
 
         super().__init__(problem, horizon)
         x, nnz = problem, len(problem.indices)
-        entries, ones = np.arange(nnz), np.ones(nnz)
-        self.p, self.indices = x.p, x.indices
-        self.state, self.action = np.divmod(x.get_entry_rows(), x.n_actions)
-        shape = x.n_states * x.n_actions, nnz
-        self.row_sums = scipy.sparse.csr_array((ones, entries, x.indptr), shape=shape)
-        coordinates = (ones, (x.indices, entries))
+        self.p, self.indices, self._pattern = x.p, x.indices, EntryIndex(x)
+        coordinates = (np.ones(nnz), (x.indices, np.arange(nnz)))
         self.next_state_sums = scipy.sparse.csr_array(coordinates, shape=(x.n_states, nnz))
 
     def expect_next(self, t: int, v: Array) -> Array:
-        expected = np.asarray(self.row_sums @ (at_time(self.p, t) * v[self.indices]))
+        expected = np.asarray(self._pattern.row_sums @ (at_time(self.p, t) * v[self.indices]))
         return expected.reshape(-1, self.problem.n_actions, v.shape[1])
 
     def push_forward(self, t: int, b: Array, policy_row: PolicyTable) -> Array:
         pi: Array = np.asarray(
             policy_row if policy_row.ndim == 2 else np.eye(self.problem.n_actions)[policy_row]
         )
-        flow = at_time(self.p, t) * (pi[self.state, self.action, None] * b[self.state])
+        state, action = self._pattern.state, self._pattern.action
+        flow = at_time(self.p, t) * (pi[state, action, None] * b[state])
         return np.asarray(self.next_state_sums @ flow)
 
 

@@ -21,7 +21,7 @@ from mmdp.core.kernels.problem import (
 class ControllerPasses(Operator):
     """The passes over states and nodes; symbols as in :mod:`mmdp.core.kernels.controller`."""
 
-    _pattern: _EntryIndex | None = None  # made when it is first asked for
+    _pattern: EntryIndex | None = None  # made when it is first asked for
 
     def compute_node_weights(
         self, controller: Controller, values: Array | None = None
@@ -83,7 +83,7 @@ class ControllerPasses(Operator):
 
     def _make_steps(self) -> _ControllerSteps:
         if self._pattern is None:
-            self._pattern = _EntryIndex(self.problem)
+            self._pattern = EntryIndex(self.problem)
         return _ControllerSteps(self.problem, self._pattern)
 
 
@@ -109,7 +109,7 @@ def finish_backward(
     return NodeValues(controller, returns, values)
 
 
-class _EntryIndex:
+class EntryIndex:
     """The state and action of each entry of the transition tables."""
 
     def __init__(self, problem: Problem) -> None:
@@ -125,7 +125,7 @@ class _EntryIndex:
 class _ControllerSteps:
     """The operations of one time step, entry by entry of the transition tables."""
 
-    def __init__(self, problem: Problem, pattern: _EntryIndex) -> None:
+    def __init__(self, problem: Problem, pattern: EntryIndex) -> None:
         self.problem, self.row_sums = problem, pattern.row_sums
         self.state, self.action = pattern.state, pattern.action
 
@@ -156,12 +156,8 @@ class _ControllerSteps:
 
     def value_step(self, v: Array, controller: Controller, t: int) -> Array:
         """Compute v (S, N, M) at t from v at t + 1."""
-        x, (S, N, M) = self.problem, v.shape
-        next_values = v[x.indices[:, None], self._next_nodes(controller, t)]
-        flow = self._is_taken(controller, t)[:, :, None] * next_values * at_time(x.p, t)[:, None]
-        mean = np.asarray(self.row_sums @ flow.reshape(len(flow), -1)).reshape(S, -1, N, M).sum(1)
-        reward = at_time(x.r, t)[np.arange(S)[:, None], controller.actions[t]]
-        return np.asarray(reward + x.discount * mean)
+        states, nodes = np.ogrid[: v.shape[0], : v.shape[1]]
+        return self.q_step(v, controller, t)[states, nodes, controller.actions[t]]
 
     def improve(self, b: Array, v: Array, controller: Controller, t: int) -> None:
         """Set the best action with its best next nodes in every (s, n) at t, in place.
