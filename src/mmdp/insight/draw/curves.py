@@ -77,6 +77,17 @@ def format_axes(
     return axis
 
 
+def make_line_style(i: int, **changes: Any) -> dict[str, Any]:
+    """Choose color, marker and width of the i-th line of a plot, with changes by name."""
+    marker = MARKERS[(i + i // 7) % 7]  # the eighth has the first one's color
+    return {"color": LINE_COLORS[i % 7], "marker": marker, "linewidth": 1.8, **changes}
+
+
+def make_dash_style(i: int, **changes: Any) -> dict[str, Any]:
+    """Choose color, dashes and width of the i-th line of a plot without markers."""
+    return make_line_style(i, **{"marker": None, "linestyle": LINE_STYLES[i % 4], **changes})
+
+
 @check_arguments
 def value_traces(
     values: Mapping[str, Vector], axis: Axes | None = None, *, ylabel: str = "mean return"
@@ -89,18 +100,9 @@ def value_traces(
     arrays = {name: np.asarray(y, dtype=float) for name, y in values.items()}
     max_length = max(len(y) for y in arrays.values())
     for i, (name, y) in enumerate(arrays.items()):
-        axis.plot(
-            np.arange(len(y)),
-            y,
-            color=LINE_COLORS[i % 7],
-            marker=MARKERS[i % 7],
-            label=name,
-            linewidth=1.8,
-            markersize=6,
-        )
-        axis.plot(
-            [len(y) - 1, max_length - 1], [y[-1], y[-1]], color=LINE_COLORS[i % 7], linestyle=":"
-        )
+        axis.plot(y, label=name, **make_line_style(i))
+        held_times, style = [len(y) - 1, max_length - 1], make_dash_style(i, linestyle=":")
+        axis.plot(held_times, [y[-1]] * 2, **style)
     if max_length <= MAX_TICK_LABELS:
         axis.set_xticks(range(max_length))
     return format_axes(axis, "iteration of CADP", ylabel, legend={"title": "start"})
@@ -133,11 +135,8 @@ def error_bars(
             group[x],
             group[y],
             yerr=2 * group[error],
-            color=LINE_COLORS[i % 7],
-            marker=MARKERS[i % 7],
-            capsize=3,
-            linewidth=1.8,
             label=str(group_name) or None,
+            **make_line_style(i, capsize=3),
         )
     if log:
         axis.set_xscale("log")
@@ -173,10 +172,8 @@ def returns_distribution(
             np.concatenate([x[order][:1], x[order]]),
             cumulative,
             where="post",
-            color=LINE_COLORS[i % 7],
-            linestyle=LINE_STYLES[i % 4],
-            linewidth=1.8,
             label=format_label(name, 40),
+            **make_dash_style(i),
         )
         if show_mean:
             axis.axvline(float(x @ probs), color=LINE_COLORS[i % 7], linestyle=":", linewidth=1.2)
@@ -210,14 +207,9 @@ def regret_distribution(
         rwidth=0.92,
     )
     mean, largest = float(x @ probs), float(x[probs > 0].max())
-    axis.axvline(mean, color=LINE_COLORS[1], linewidth=1.8, label=f"mean {format_number(mean)}")
-    axis.axvline(
-        largest,
-        color=LINE_COLORS[2],
-        linestyle="--",
-        linewidth=1.8,
-        label=f"largest {format_number(largest)}",
-    )
+    for i, (name, value) in enumerate({"mean": mean, "largest": largest}.items()):
+        style = make_dash_style(i, color=LINE_COLORS[i + 1])
+        axis.axvline(value, label=f"{name} {format_number(value)}", **style)
     xlabel = "regret: how far the return is below that model's own optimum"
     return format_axes(axis, xlabel, "share of models", legend={})
 
@@ -369,14 +361,9 @@ def weights_over_time(
     if state is not None and state >= n_states:
         raise InputError(f"state={state} does not exist; give a number from 0 to {n_states - 1}")
     if state is None:
-        for i, (name, y) in enumerate(
-            zip(
-                ("average over states", "the most telling state"),
-                effective_size_by_time(weights).T,
-                strict=True,
-            )
-        ):
-            axis.plot(time, y, ("-", "--")[i], color=LINE_COLORS[i], linewidth=1.8, label=name)
+        for i, name in enumerate(("average over states", "the most telling state")):
+            y = effective_size_by_time(weights)[:, i]
+            axis.plot(time, y, label=name, **make_dash_style(i))
         ylabel = "models in play"
         axis.set_ylim(0, 1.08 * axis.get_ylim()[1])
     else:
@@ -440,12 +427,8 @@ def _plot_model_weights(
         axis.plot(
             time,
             conditional[:, m],
-            color=LINE_COLORS[i % 7],
-            marker=MARKERS[i % 7],
-            markevery=(i, step),
-            markersize=5,
-            linewidth=1.5,
             label=f"model {format_label(name, 16)}",
+            **make_line_style(i, markevery=(i, step), markersize=5, linewidth=1.5),
         )
 
 
@@ -502,17 +485,9 @@ def _plot_by_threshold(
     """Plot a column of the table by threshold, one line per policy, and a frontier dashed."""
     axis = axis or new_axis_for_legend(table["policy"].nunique() + 1)
     for i, (name, curve) in enumerate(table.groupby("policy", sort=False)):
-        marker = MARKERS[(i + i // 7) % 7]  # the eighth has the first one's colour
-        axis.plot(
-            curve["threshold"],
-            curve[column],
-            color=LINE_COLORS[i % 7],
-            marker=marker,
-            markersize=5,
-            markevery=max(1, len(curve) // 12),
-            linewidth=1.4,
-            label=format_label(str(name), MAX_LEGEND_LENGTH),
-        )
+        label = format_label(str(name), MAX_LEGEND_LENGTH)
+        style = make_line_style(i, markersize=5, markevery=max(1, len(curve) // 12), linewidth=1.4)
+        axis.plot(curve["threshold"], curve[column], label=label, **style)
     if frontier is not None:
         axis.plot(
             frontier["threshold"],
@@ -592,14 +567,8 @@ def survival(
     )
     axis = axis or new_axis_for_legend(frame["policy"].nunique())
     for i, (name, group) in enumerate(alive.groupby("policy", sort=False)):
-        axis.plot(
-            group.index.get_level_values("time"),
-            group,
-            color=LINE_COLORS[i % 7],
-            linewidth=1.8,
-            linestyle=LINE_STYLES[i % 4],
-            label=format_label(str(name)),
-        )
+        times, label = group.index.get_level_values("time"), format_label(str(name))
+        axis.plot(times, group, label=label, **make_dash_style(i))
     axis.set_ylim(0, 1.02)
     time_labels = TimeLabels.from_columns(frame, TRACE_COLUMNS)
     return format_axes(
@@ -634,10 +603,7 @@ def methods_comparison(
             [mean],
             [i],
             xerr=[error] if error else None,
-            color=LINE_COLORS[0],
-            marker=MARKERS[i % 7],
-            markersize=8,
-            capsize=4,
+            **make_line_style(i, color=LINE_COLORS[0], markersize=8, capsize=4),
         )
         axis.annotate(
             format_number(mean, 6),
@@ -662,14 +628,8 @@ def value_by_nodes(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
     """
     axis = axis or new_axis()
     node_rows = frame[frame["nodes"].notna()]
-    axis.plot(
-        node_rows["nodes"],
-        node_rows["value"],
-        color=LINE_COLORS[0],
-        marker="o",
-        linewidth=1.8,
-        label="best policy found",
-    )
+    label = "best policy found"
+    axis.plot(node_rows["nodes"], node_rows["value"], label=label, **make_line_style(0))
     line_rows = frame[frame["nodes"].isna()]
     for i, name in enumerate(line_rows["policy"]):
         value, error = (float(line_rows[column].iloc[i]) for column in ("value", "stderr"))
@@ -692,21 +652,12 @@ def value_by_leaves(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
     """
     axis = axis or new_axis()
     leaves, values = frame["leaves"], frame["value"]
-    axis.plot(
-        leaves, values, color=LINE_COLORS[0], marker="o", linewidth=1.8, label="best tree found"
-    )
+    axis.plot(leaves, values, label="best tree found", **make_line_style(0))
     best = (values + frame["restriction_cost"]).max()
     if np.isfinite(best):
         axis.axhline(best, color=LINE_COLORS[1], linestyle="--", label="best policy found")
     elbow = frame[leaves == frame.attrs["elbow"]]
-    axis.plot(
-        elbow["leaves"],
-        elbow["value"],
-        color=LINE_COLORS[2],
-        marker="D",
-        linestyle="none",
-        markersize=10,
-        label="elbow",
-    )
+    style = make_line_style(2, marker="D", linestyle="none", markersize=10)
+    axis.plot(elbow["leaves"], elbow["value"], label="elbow", **style)
     axis.set_xticks(leaves)
     return format_axes(axis, "leaves", "value", legend={"fontsize": 9})

@@ -15,7 +15,7 @@ from mmdp.insight import plots
 from mmdp.insight.draw import axes, curves
 from mmdp.insight.draw.axes import format_label, new_axes, new_axis
 from mmdp.insight.draw.maps import PolicyMap
-from mmdp.insight.draw.palette import LINE_COLORS, MARKERS, TEXT_COLOR
+from mmdp.insight.draw.palette import LINE_COLORS, TEXT_COLOR
 from mmdp.insight.measures.risk import RiskFrontier
 from mmdp.insight.measures.simplicity import leaf_table
 from mmdp.insight.report.context import ReportContext
@@ -169,10 +169,7 @@ def _draw_sample_size(context: ReportContext, result: SampleSizeCurve) -> Axes:
         table["models"],
         table["test"],
         yerr=table["test_sd"],
-        color=LINE_COLORS[0],
-        marker=MARKERS[0],
-        linewidth=1.8,
-        capsize=4,
+        **curves.make_line_style(0, capsize=4),
     )
     ax.set_xscale("log")
     max_models = table["models"].max()
