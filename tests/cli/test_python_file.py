@@ -46,6 +46,9 @@ def test_commands_take_a_model_from_a_python_file(shop: Path, tmp_path: Path) ->
     solved = run("solve", f"{shop}:model", "-T", 5, "--json", "--out", tmp_path / "p.csv")
     changed = run("solve", f"{shop}:model", "-T", 5, "--json", "--initial", "stock=0=1")
     assert solved.json["value"] > changed.json["value"]
+    for state in ("stock=0", " stock = 0"):
+        named = run("solve", f"{shop}:model", "-T", 5, "--json", "--initial", state)
+        assert named.json["value"] == changed.json["value"]
     assert "order=" in (tmp_path / "p.csv").read_text()
     policy = mmdp.load_policy(tmp_path / "p.csv")
     assert policy.action(stock=4) == "order=0"

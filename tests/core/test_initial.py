@@ -181,3 +181,34 @@ def test_a_model_without_an_initial_is_named(tmp_path) -> None:  # type: ignore[
         mmdp.InputError, match="initial of model 1 is 0 in every state; give every model"
     ):
         mmdp.load(tmp_path / "models")
+
+
+@pytest.mark.parametrize(
+    ("text", "initial"),
+    [
+        ("stock=1,ordered=0", [0, 1, 0]),
+        (" stock=0, ordered=1", [1, 0, 0]),
+        ("stock=1, ordered=0=1", [0, 1, 0]),
+        ("stock=0,ordered=1=0.25,stock=1, ordered=0=0.75", [0.25, 0.75, 0]),
+        ("stock=0,ordered=1=0.25,closed=0.75", [0.25, 0, 0.75]),
+        ("closed", [0, 0, 1]),
+    ],
+)
+def test_first_states_of_named_axes_as_text(text, initial):
+    states = ["stock=0, ordered=1", "stock=1, ordered=0", "closed"]
+    model = mmdp.MMDP(np.full((1, 3, 1, 3), 1 / 3), [[1.0], [2.0], [3.0]], states=states)
+    assert model.replace(initial=text).initial.tolist() == initial
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("left", "no label 'left'"),
+        ("up=0.5,left=0.5", "'left=0.5' is neither a state nor shares of states like"),
+        ("up=half", "'up=half' is neither a state nor shares"),
+        ("up=0.5", "initial must sum to 1"),
+    ],
+)
+def test_first_states_as_text_that_are_refused(text, message):
+    with pytest.raises(mmdp.InputError, match=message):
+        mmdp.MMDP(np.full((1, 2, 1, 2), 0.5), [[1.0]] * 2, states=["up", "down"], initial=text)

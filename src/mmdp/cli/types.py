@@ -148,11 +148,6 @@ def _parse_labels(text: str) -> int | list[str]:
     return int(text) if text.isdigit() else [label.strip() for label in text.split(",")]
 
 
-def _parse_distribution(text: str) -> dict[str, float]:
-    parts = [part.rpartition("=") for part in (text if "=" in text else f"{text}=1").split(",")]
-    return {label.strip(): float(probability) for label, _, probability in parts}
-
-
 def parse_pair(text: str) -> tuple[str, str]:
     """Parse a name and a value with = between them."""
     name, _, value = text.partition("=")
@@ -249,11 +244,7 @@ TYPES_BY_NAME: dict[str, click.ParamType[Any]] = {  # of those whose annotations
         lambda text: math.inf if text in ("inf", "infinite") else int(text),
         "{flag} {text!r} is neither a whole number nor inf",
     ),
-    "initial": TextParam(
-        "STATE|A=P,B=Q",
-        _parse_distribution,
-        "{flag} {text!r}: give a state, or shares like low=0.5,high=0.5",
-    ),
+    "initial": TextParam("STATE|A=P,B=Q"),
     "methods": TextParam("A,B,...", _parse_names, words="mmdp.core.methods.registry:METHODS"),
     "rewards": TextParam("average|normal|FILE", words=("average", "normal")),
     "seed": TextParam("N", _parse_seed, "{flag} {text!r} is not a whole number"),

@@ -97,6 +97,7 @@ def _is_label(value: object) -> bool:
 
 
 Label = Annotated[object, ValueConstraint(_is_label, "text or a number")]
+StateText = Annotated[str, ValueConstraint(bool, "text")]  # apart from the text of npt.ArrayLike
 Vector = Annotated[npt.ArrayLike, _make_array_constraint(1)]
 Matrix = Annotated[npt.ArrayLike, _make_array_constraint(2)]
 Array3D = Annotated[npt.ArrayLike, _make_array_constraint(3)]

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core import notebook
-from mmdp.core.arguments import NonNegativeInt, PositiveInt, check_arguments
+from mmdp.core.arguments import NonNegativeInt, PositiveInt, StateText, check_arguments
 from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.kernels.problem import (
     PolicyTable,
@@ -168,7 +168,7 @@ class MMDP:
         ``(S,)`` initial distribution mu, uniform by default; ``(M, S)`` if models begin in
         different ways, so that the first state says something about the model. Like every field,
         it may be a mapping, a Series or a DataFrame of pandas, which is read by label (or id),
-        whatever its order.
+        whatever its order. Text is a state, ``"up"``, or shares, ``"up=0.5,down=0.5"``.
     weights
         ``(M,)`` model probabilities lambda; uniform by default.
     discount
@@ -228,7 +228,7 @@ class MMDP:
         rewards: object = None,
         *,
         next_rewards: object = None,
-        initial: npt.ArrayLike | None = None,
+        initial: StateText | npt.ArrayLike | None = None,
         weights: npt.ArrayLike | None = None,
         discount: float = 1.0,
         terminal: npt.ArrayLike | None = None,

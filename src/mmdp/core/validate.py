@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence, Set, Sized
@@ -687,6 +688,8 @@ def parse_distribution(values: object, name: str, labels: LabelIndex) -> Array:
 
 def parse_initial(values: object, models: LabelIndex, states: LabelIndex) -> Array:
     """Parse the initial distribution, (S,) or (M, S) if models differ."""
+    if isinstance(values, str):
+        values = _parse_shares(values, states)
     array = as_float_array(
         align_to_labels(values, "initial", models.axis_labels, states.axis_labels, fill=0.0),
         "initial",
@@ -703,6 +706,42 @@ def parse_initial(values: object, models: LabelIndex, states: LabelIndex) -> Arr
         for m, x in enumerate(array)
     ]
     return rows[0] if (array == array[0]).all() else np.array(rows)
+
+
+def _parse_shares(text: str, states: LabelIndex) -> dict[str, float]:
+    """Parse a state, or shares of states such as ``low=0.5,high=0.5``.
+
+    Labels may contain ``=`` and commas themselves: a state is a label of the model.
+
+    >>> stock = LabelIndex.parse("state", 2, ["stock=0, ordered=1", "stock=1, ordered=0"])
+    >>> _parse_shares("stock=1,ordered=0", stock)
+    {'stock=1, ordered=0': 1.0}
+    >>> list(_parse_shares("stock=0,ordered=1=0.5,stock=1,ordered=0=0.5", stock).values())
+    [0.5, 0.5]
+    """
+
+    def drop_spaces(label: str) -> str:
+        return label.replace(" ", "")
+
+    labels = {drop_spaces(name): name for name in states.names}
+    if drop_spaces(text) in labels or "=" not in text:
+        return {labels.get(drop_spaces(text), text): 1.0}
+    shares, entry = {}, ""
+    for part in text.split(","):
+        entry += part
+        label, _, share = entry.rpartition("=")
+        if drop_spaces(label) in labels:
+            with contextlib.suppress(ValueError):  # else a longer label may begin so
+                shares[labels[drop_spaces(label)]] = float(share)
+                entry = ""
+                continue
+        entry += ","
+    if entry:
+        raise InputError(
+            f"initial: {entry[:-1]!r} is neither a state nor shares of states like "
+            f"'low=0.5,high=0.5'; the states are {join_first(states.names)}"
+        )
+    return shares
 
 
 def parse_model_transitions(values: npt.ArrayLike | None, models: LabelIndex) -> Array | None:

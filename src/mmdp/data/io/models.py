@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from mmdp.core.arguments import Unchecked, check_arguments
+from mmdp.core.arguments import StateText, Unchecked, check_arguments
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.problem import Shard
 from mmdp.core.model import MMDP
@@ -68,7 +68,7 @@ def load(
     storage: StorageOption = "auto",
     sidecars: bool = True,
     discount: float | None = None,
-    initial: ValuesByLabel | None = None,
+    initial: StateText | ValuesByLabel | None = None,
     weights: ValuesByLabel | None = None,
     name: str | None = None,
 ) -> MMDP:
@@ -115,8 +115,8 @@ def load(
     discount
         Discount factor per step; replaces that of the file.
     initial
-        The first state, or the probabilities of several; replaces that of the file. An array, or a
-        mapping from labels.
+        The first state, or the probabilities of several; replaces that of the file. An array, a
+        mapping from labels, or text such as ``"up"`` or ``"up=0.5,down=0.5"``.
     weights, name
         Replace fields of the file; ``weights`` may map labels to numbers.
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.core.arguments import Unchecked, check_arguments
+from mmdp.core.arguments import StateText, Unchecked, check_arguments
 from mmdp.core.errors import InputError, MemoryLimitError, Remedy
 from mmdp.core.kernels.distributions import clip_rounding
 from mmdp.core.model import MMDP
@@ -280,7 +280,7 @@ def _parse_finite(table: Table, role: str) -> Array:
 def from_frame(
     frame: Unchecked[pd.DataFrame],
     *,
-    initial: ValuesByLabel | None = None,
+    initial: StateText | ValuesByLabel | None = None,
     weights: ValuesByLabel | None = None,
     discount: float = 1.0,
     terminal: npt.ArrayLike | None = None,

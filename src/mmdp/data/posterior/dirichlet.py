@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.core.arguments import Seed, check_arguments
+from mmdp.core.arguments import Seed, StateText, check_arguments
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.problem import Shard
 from mmdp.core.memory import check_memory
@@ -109,7 +109,7 @@ class FitOptions(TypedDict, total=False):
     unseen: UnseenRule
     absorbing: Iterable[object]
     reward_prior: Sequence[float] | None
-    initial: ValuesByLabel | None
+    initial: StateText | ValuesByLabel | None
     discount: float
     name: str | None
     time_labels: Any
@@ -178,7 +178,7 @@ def fit(
         Names of columns that are not called by their role. ``{"state": "from"}``, for example.
     initial
         The first state, or the probabilities of several; by default those of the episodes in the
-        log, if it has any, else uniform. An array (S,), or a mapping from labels.
+        log, if it has any, else uniform. As for :func:`mmdp.load`.
     discount
         Discount factor per step, from 0 to 1; 1 by default.
     name, time_labels, unit, quantity
