@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,15 +11,14 @@ from mmdp.core.policies import Policy
 from mmdp.core.solution import Bound, Solution
 from mmdp.core.text import did_you_mean, join_or, pluralize
 from mmdp.data.io.writing import PathLike, write_atomic
-from mmdp.insight.exports.spec import PolicySpec, make_spec
+from mmdp.insight.exports import code, excel, html
+from mmdp.insight.exports.spec import make_spec
 
 if TYPE_CHECKING:
     from mmdp.core.model import MMDP
 
 __all__ = ["TARGETS", "export", "render_policy"]
 
-# A target is a module of this package with ``render(spec)``, and ``MAX_CELLS`` if it has one: the
-# most cells of a table.
 TARGETS = {
     "python": ".py",
     "javascript": ".js",
@@ -28,6 +26,7 @@ TARGETS = {
     "excel": ".xlsx",
     "html": ".html",
 }
+MAX_CELLS = {"excel": 1_048_575, "html": 1_000_000}  # rows below a heading; what a phone can load
 
 
 @check_arguments
@@ -89,25 +88,13 @@ def render_policy(
         raise InputError(
             f"no target is called {did_you_mean(to, TARGETS)}; choose {join_or(TARGETS)}"
         )
-    writer, spec = (
-        importlib.import_module(f"mmdp.insight.exports.{to}"),
-        make_spec(policy, model, bound),
-    )
-    _check_size(spec, to, getattr(writer, "MAX_CELLS", None))
-    content: str | bytes = writer.render(spec)
-    return content
-
-
-def _check_size(spec: PolicySpec, to: str, max_cells: int | None) -> None:
-    """Refuse a table with more cells than its target can hold."""
-    n_cells = len(spec.states) if spec.tree is not None else spec.table.size
-    if spec.node_rows is not None:
-        n_cells = max(n_cells, spec.node_rows.size)
-    if max_cells is not None and n_cells > max_cells:
+    spec = make_spec(policy, model, bound)
+    if to in code.TEMPLATES:
+        return code.render_code(spec, code.TEMPLATES[to])
+    n_cells = max(spec.table.size, spec.node_rows.size)
+    if n_cells > MAX_CELLS[to]:
         raise InputError(
-            f"{pluralize(n_cells, 'row')} are more than {to} holds ({max_cells:,})",
-            [
-                "solve with policy_class=mmdp.policies.Tree(max_leaves=6), a tree of 6 leaves",
-                "choose python, javascript or sql",
-            ],
+            f"{pluralize(n_cells, 'row')} are more than {to} holds ({MAX_CELLS[to]:,})",
+            ["choose python, javascript or sql"],
         )
+    return excel.render(spec) if to == "excel" else html.render(spec)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup
 
-from mmdp.core.text import (
-    format_percent,
-    format_with_unit,
-    parse_named_axes,
-    parse_named_values,
-)
+from mmdp.core.model import MMDP
+from mmdp.core.policies import TreePolicy
+from mmdp.core.text import format_percent, format_with_unit, parse_named_axes, parse_named_values
 from mmdp.insight.draw.controller_chart import format_ranges
-from mmdp.insight.exports.code import as_json
-from mmdp.insight.exports.javascript import render_functions
-from mmdp.insight.exports.spec import PolicySpec
+from mmdp.insight.exports.code import as_json, render_code
+from mmdp.insight.exports.spec import PolicySpec, find_unique_rows
+from mmdp.insight.measures.near_optimal import near_optimal_actions
 from mmdp.insight.pages import render_page
 
-MAX_CELLS = 1_000_000  # cells that a phone can load
+NEAR_OPTIMAL_TOLERANCE = 0.01  # share of the value at stake that a free choice may lose
 MAX_CARD_LINES = 600  # the most lines of a card
 MIN_VISIT_PROB = 1e-9  # less likely visits are too rare for figures
 BIDI_MARKS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -29,64 +27,68 @@ MAX_LABELS = 2_000  # the most labels that a field offers to choose from
 
 def render(spec: PolicySpec) -> str:
     """Render a policy as an HTML page."""
-    (axes, other_labels), action_costs, first_state = (
-        parse_named_axes(spec.states),
-        _make_action_costs(spec),
-        spec.states[spec.initial_state],
-    )
-    used_axes, varies_with_time = (
-        _find_used_axes(spec, axes),
-        bool((spec.table != spec.table[:1]).any()),
-    )
+    model, policy, title, initial_state = spec.model, spec.policy, "What to do", 0
+    axes, other_labels = parse_named_axes(spec.states)
+    used_axes, action_costs = _find_used_axes(spec, axes), None
+    if model is not None:
+        title = strip_bidi(f"{model.name}: what to do") if model.name else title
+        initial_state = int(model.problem.initial_joint().sum(axis=1).argmax())
+        action_costs = None if spec.is_randomized else _make_action_costs(spec, model)
+    first_state = spec.states[initial_state]
     constants = {
         "ARGUMENTS": spec.argument_names,
         "AXES": [*axes.items()],
         "OTHER_LABELS": other_labels,
-        "INITIAL_STATE": spec.initial_state,
+        "INITIAL_STATE": initial_state,
         "ACTION_COSTS": action_costs,
         "BIDI_MARKS": BIDI_MARKS,
         "USED_AXES": [x in used_axes for x in axes],
     }
     declarations = "\n".join(f"const {name} = {as_json(x)};" for name, x in constants.items())
+    is_tree, has_chart = isinstance(policy, TreePolicy), spec.has_nodes and model is not None
     return render_page(
         "exports/card.html.j2",
         spec=spec,
+        time_labels=policy.time_labels,
         axes=axes,
         other_labels=other_labels,
         used_axes=used_axes,
-        title=strip_bidi(f"{spec.model_name}: what to do") if spec.model_name else "What to do",
-        varies_with_time=varies_with_time or spec.node_rows is not None,
+        title=title,
+        varies_with_time=spec.has_nodes or bool((spec.table != spec.table[:1]).any()),
         unused_axes=[x for x in axes if x not in used_axes],
         max_labels=MAX_LABELS,
         initial_values=parse_named_values(first_state) or dict.fromkeys([*axes][:1], first_state),
         action_costs=action_costs,
-        card=_make_card(spec) if spec.tree is None else [],
-        tree_text=strip_bidi(spec.tree_text),
-        picture=Markup("" if spec.draw_svg is None else strip_bidi(spec.draw_svg())),
-        functions=Markup(f'"use strict";\n{render_functions(spec)}\n{declarations}\n'),
+        card=[] if is_tree else _make_card(spec),
+        tree_text=strip_bidi(policy.describe()) if is_tree else "",
+        picture=Markup(strip_bidi(policy.to_flow_chart(model).to_svg()) if has_chart else ""),
+        functions=Markup(
+            f'"use strict";\n{render_code(spec, "functions.js.j2")}\n{declarations}\n'
+        ),
     )
 
 
 def _find_used_axes(spec: PolicySpec, axes: Mapping[str, list[str]]) -> list[str]:
     """Find the state axes that the actions depend on; all if there are nodes."""
     used_axes = [*axes]
-    if spec.node_rows is not None:
+    if spec.has_nodes:
         return used_axes
     rows = [(s, x) for s, label in enumerate(spec.states) if (x := parse_named_values(label))]
     codes = {x: np.unique([row[x] for _, row in rows], return_inverse=True)[1] for x in axes}
     choices = spec.table[:, [s for s, _ in rows], 0].T
     tree_features = {spec.features[i].name for i in spec.features_used}
-    for axis in sorted(
-        axes, key=tree_features.__contains__
-    ):  # what the tree does not ask comes first
-        other_codes = np.column_stack(
-            [np.zeros(len(rows)), *(codes[x] for x in used_axes if x != axis)]
-        )
-        groups = np.unique(other_codes, axis=0, return_inverse=True)[1].reshape(-1)
+    for axis in sorted(axes, key=tree_features.__contains__):  # what the tree does not ask first
+        columns = [np.zeros(len(rows)), *(codes[x] for x in used_axes if x != axis)]
+        groups = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)
         representatives = np.unique(groups, return_index=True)[1]  # a state of each group
         if (choices == choices[representatives][groups]).all():
             used_axes.remove(axis)
     return used_axes
+
+
+def _find_choices(spec: PolicySpec, model: MMDP) -> npt.NDArray[np.bool_]:
+    """Find the times and states (T, S) in which actions differ in the models."""
+    return model.mask_visits(np.ones(spec.table.shape[:2])) > 0
 
 
 def strip_bidi(text: str) -> str:
@@ -98,15 +100,15 @@ def strip_bidi(text: str) -> str:
     return text.translate(dict.fromkeys(map(ord, BIDI_MARKS)))
 
 
-def _make_action_costs(spec: PolicySpec) -> dict[str, object] | None:
+def _make_action_costs(spec: PolicySpec, model: MMDP) -> dict[str, object]:
     """Compute the cost of the second-best action, and interchangeable actions, by cell.
 
     The place of that action is -1 if nobody gets there and -2 if there is nothing to decide. Its
     cost is that of one visit, or of all visits if the rule is the same at all times.
     """
-    if spec.find_near_optimal is None or spec.is_randomized or spec.table.size > MAX_CELLS:
-        return None
-    near_optimal = spec.find_near_optimal()
+    near_optimal = near_optimal_actions(
+        model, spec.source, NEAR_OPTIMAL_TOLERANCE, objective=spec.objective
+    )
     shape = *spec.table.shape, len(spec.actions)  # a model may have actions that are not used
     loss, is_interchangeable = (
         x[..., : shape[3]].reshape(shape)
@@ -116,42 +118,37 @@ def _make_action_costs(spec: PolicySpec) -> dict[str, object] | None:
     np.put_along_axis(other_losses, spec.table[..., None], np.inf, axis=3)
     visit_probs = near_optimal.visit_probs.reshape(spec.table.shape)
     min_loss = other_losses.min(axis=3)
-    assert spec.has_choice is not None
-    has_choice = spec.has_choice[:, :, None] & np.isfinite(min_loss)
+    has_choice = _find_choices(spec, model)[:, :, None] & np.isfinite(min_loss)
     is_known = has_choice & (visit_probs > MIN_VISIT_PROB)
     cost = np.where(is_known, min_loss, 0.0)
     if spec.uses_time:
         cost /= np.where(is_known, visit_probs, 1.0)
     cost[np.abs(cost) < 1e-9 * abs(near_optimal.value)] = 0.0
-    action_sets, set_ids = np.unique(
-        is_interchangeable.reshape(-1, shape[3]), axis=0, return_inverse=True
-    )
+    next_actions = np.where(is_known, other_losses.argmin(axis=3), np.where(has_choice, -1, -2))
+    action_sets, set_ids = find_unique_rows(is_interchangeable)
     return {
-        "next": spec.to_nested_lists(
-            np.where(is_known, other_losses.argmin(axis=3), np.where(has_choice, -1, -2))
-        ),
+        "next": spec.to_nested_lists(next_actions),
         "cost": spec.to_nested_lists(
             np.vectorize(lambda x: float(f"{x:.3g}"), otypes=[float])(cost)
         ),
         "action_sets": [np.flatnonzero(row).tolist() for row in action_sets],
-        "set_ids": spec.to_nested_lists(set_ids.reshape(spec.table.shape)),
+        "set_ids": spec.to_nested_lists(set_ids),
         "stake": near_optimal.at_stake.amount,
         "max_loss_text": strip_bidi(near_optimal.max_loss_text),
         "text": strip_bidi(near_optimal.description),
-        "amount_template": strip_bidi(format_with_unit("0", near_optimal.model.unit)),
+        "amount_template": strip_bidi(format_with_unit("0", model.unit)),
     }
 
 
 def _make_card(spec: PolicySpec) -> list[list[str]]:
     """Make the heading and rows of the whole policy; empty if there are too many."""
-    has_nodes = spec.node_rows is not None
-    time_heading = spec.time_labels.name.capitalize() if spec.time_labels.labels else "Times"
+    time_labels = spec.policy.time_labels
     columns = {
         "State": True,
-        "Node": has_nodes,
-        time_heading: spec.uses_time,
+        "Node": spec.has_nodes,
+        time_labels.name.capitalize() if time_labels.labels else "Times": spec.uses_time,
         "What to do": True,
-        "Next node": has_nodes,
+        "Next node": spec.has_nodes,
     }
     lines = [[*columns], *itertools.islice(_iter_card_lines(spec), MAX_CARD_LINES + 1)]
     if len(lines) > MAX_CARD_LINES + 1:
@@ -161,28 +158,25 @@ def _make_card(spec: PolicySpec) -> list[list[str]]:
 
 def _iter_card_lines(spec: PolicySpec) -> Iterator[list[str]]:
     """Yield rows of the card: state, node, times, action, next nodes."""
-    node_row_ids = np.zeros_like(spec.table) if spec.node_row_ids is None else spec.node_row_ids
-    states = list(range(len(spec.states)))
-    if spec.has_choice is not None:
-        states = np.flatnonzero(spec.has_choice.any(axis=0)).tolist()
+    node_row_ids = spec.node_row_ids if spec.has_nodes else np.zeros_like(spec.table)
+    states: Sequence[int] = range(len(spec.states))
+    if spec.model is not None:
+        states = np.flatnonzero(_find_choices(spec, spec.model).any(axis=0)).tolist()
     for s, n in itertools.product(states, range(spec.n_nodes)):
         cells = enumerate(zip(spec.table[:, s, n], node_row_ids[:, s, n], strict=True))
         for (choice, node_row), run in itertools.groupby(cells, lambda cell: cell[1]):
             times = [t for t, _ in run]
-            span = spec.time_labels.format_range(times[0], times[-1])
             yield [
                 spec.states[s],
                 f"{n}",
-                span,
+                spec.policy.time_labels.format_range(times[0], times[-1]),
                 _describe_choice(spec, choice),
-                _describe_next_nodes(spec, node_row),
+                _describe_next_nodes(spec, node_row) if spec.has_nodes else "",
             ]
 
 
 def _describe_next_nodes(spec: PolicySpec, node_row: int) -> str:
     """Describe the next nodes of a node row by the next state."""
-    if spec.node_rows is None:
-        return ""
     next_nodes = spec.node_rows[node_row]
     clauses = [
         f"{x} if {format_ranges(np.flatnonzero(next_nodes == x), spec.states)}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,60 +18,66 @@ from mmdp.core.policies import MemoryPolicy, Policy, TreePolicy, require_markov
 from mmdp.core.policies.tree import DecisionNode, Feature, Leaf
 from mmdp.core.solution import SCOPE_NAMES, Bound, Solution
 from mmdp.core.solve import evaluate
-from mmdp.core.text import (
-    TimeLabels,
-    format_bound,
-    format_number,
-    format_with_unit,
-    pluralize,
-    shorten,
-)
-from mmdp.insight.draw.axes import UNLABELED_TIMES
+from mmdp.core.text import format_bound, format_number, format_with_unit, pluralize, shorten
 
 if TYPE_CHECKING:
     from mmdp.core.model import MMDP
-    from mmdp.insight.measures import NearOptimalActions
 
 Ints = npt.NDArray[np.int64]
-NEAR_OPTIMAL_TOLERANCE = 0.01  # share of the value at stake that a free choice may lose
 ActionShares = tuple[tuple[int, float], ...]  # action ids, each with its probability
 
 
-@dataclass(frozen=True)
+def make_empty() -> Ints:
+    """Make a table of nodes without entries."""
+    return np.zeros((0, 0), np.int64)
+
+
+@dataclass(frozen=True, eq=False)
 class PolicySpec:
     """Actions by (time, state, node) with labels and provenance, ready to export.
 
     ``table`` (T, S, N) has indices into ``choices``; T is 1 if the horizon is infinite, N is 1
     without memory. ``node_row_ids`` (T, S, N) has indices into ``node_rows`` (W, S'): the node
     after the transition to s'. ``initial_nodes`` (S,) is the node that an episode begins in.
-
-    A tree has its ``features``, those of the time too. If ``allowed`` (S, A) excludes the action of
-    the leaf, the first allowed action of ``fallback`` is taken.
+    ``tree`` is that of a decision tree whose leaves have the actions of the table in every state.
     """
 
-    states: list[str]
-    actions: list[str]
-    uses_time: bool
+    source: Policy | Solution
+    policy: Any
+    model: MMDP | None
+    objective: Objective
+    provenance_lines: list[str]
     choices: list[ActionShares]
     table: Ints
-    provenance_lines: list[str]
-    is_randomized: bool = False
-    node_row_ids: Ints | None = None
-    node_rows: Ints | None = None
-    initial_nodes: Ints | None = None
+    node_row_ids: Ints = field(default_factory=make_empty)
+    node_rows: Ints = field(default_factory=make_empty)
+    initial_nodes: Ints = field(default_factory=make_empty)
     tree: DecisionNode | None = None
-    features: tuple[Feature, ...] = ()
-    allowed: npt.NDArray[np.bool_] | None = None
-    fallback: tuple[int, ...] = ()
-    tree_text: str = ""
-    time_labels: TimeLabels = UNLABELED_TIMES
-    model_name: str = ""  # of the models
-    initial_state: int = 0  # a state that episodes begin in, if the models say it
-    draw_svg: Callable[[], str] | None = None  # a picture, SVG
-    find_near_optimal: Callable[[], NearOptimalActions] | None = (
-        None  # what other actions cost in the models
-    )
-    has_choice: npt.NDArray[np.bool_] | None = None  # (T, S) where actions differ in the models
+
+    @property
+    def states(self) -> list[str]:
+        """Labels of the states."""
+        return self.policy.state_names  # type: ignore[no-any-return]
+
+    @property
+    def actions(self) -> list[str]:
+        """Labels of the actions."""
+        return self.policy.action_names  # type: ignore[no-any-return]
+
+    @property
+    def uses_time(self) -> bool:
+        """Whether a decision is asked by the time too."""
+        return self.policy.horizon < math.inf  # type: ignore[no-any-return]
+
+    @property
+    def is_randomized(self) -> bool:
+        """Whether decisions are shares of actions."""
+        return not (self.has_nodes or self.policy.is_deterministic)
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether the policy has nodes of memory."""
+        return self.node_rows.size > 0
 
     @property
     def n_nodes(self) -> int:
@@ -79,43 +85,39 @@ class PolicySpec:
         return self.table.shape[2]
 
     @property
+    def features(self) -> tuple[Feature, ...]:
+        """Features of the tree."""
+        return () if self.tree is None else self.policy.features
+
+    @property
     def argument_names(self) -> list[str]:
         """Arguments of a decision: ``time`` if used, ``state``, ``node`` if there is memory."""
-        node = ["node"] if self.node_rows is not None else []
-        return [*(["time"] if self.uses_time else []), "state", *node]
-
-    def to_nested_lists(self, table: npt.NDArray[np.generic]) -> list[object]:
-        """Convert a table (T, S, N) to nested lists without the unused axes."""
-        dropped_axes = (0,) * (not self.uses_time) + (2,) * (self.node_rows is None)
-        lists: list[object] = table.squeeze(axis=dropped_axes).tolist()
-        return lists
+        return ["time"] * self.uses_time + ["state"] + ["node"] * self.has_nodes
 
     @functools.cached_property
     def features_used(self) -> list[int]:
-        """Indices of the state features that the tree splits on."""
-        return sorted(x for x in _find_used_features(self.tree) if not self.features[x].is_time)
+        """Indices of the features that the tree splits on."""
+        return sorted(find_used_features(self.tree))
 
-    @property
-    def tree_uses_time(self) -> bool:
-        """Whether the tree has a split on the time."""
-        return any(self.features[x].is_time for x in _find_used_features(self.tree))
+    def to_nested_lists(self, table: npt.NDArray[np.generic]) -> list[object]:
+        """Convert a table (T, S, N) to nested lists without the unused axes."""
+        dropped_axes = (0,) * (not self.uses_time) + (2,) * (not self.has_nodes)
+        lists: list[object] = table.squeeze(axis=dropped_axes).tolist()
+        return lists
 
-    @property
-    def needs_mask(self) -> bool:
-        """Whether some state does not allow the action of its leaf."""
-        return self.allowed is not None and not self.allowed.all()
-
-    def get_allowed_action(self, state: int, leaf_action: int) -> int:
-        """Get the action taken in a state whose leaf has this action."""
-        assert self.allowed is not None
-        return next(a for a in (leaf_action, *self.fallback) if self.allowed[state, a])
+    def iter_cells(self) -> Iterator[tuple[list[int | str], ActionShares, list[int]]]:
+        """Yield each cell: arguments, action shares, node row id if there is memory."""
+        for (t, s, n), choice_id in np.ndenumerate(self.table):
+            position: dict[str, int | str] = {"time": t, "state": self.states[s], "node": n}
+            node_row = [int(self.node_row_ids[t, s, n])] if self.has_nodes else []
+            yield [position[x] for x in self.argument_names], self.choices[choice_id], node_row
 
 
-def _find_used_features(tree: DecisionNode | None) -> set[int]:
+def find_used_features(tree: DecisionNode | None) -> set[int]:
     """Find the indices of the features that a subtree splits on."""
     if tree is None or isinstance(tree, Leaf):
         return set()
-    return {tree.feature} | _find_used_features(tree.if_true) | _find_used_features(tree.if_false)
+    return {tree.feature} | find_used_features(tree.if_true) | find_used_features(tree.if_false)
 
 
 def make_spec(
@@ -128,103 +130,40 @@ def make_spec(
         require_markov(source, "an exported file holds", requirement="a table of actions")
     if model is not None:
         policy.check(model)
-    states, actions = policy.state_names, policy.action_names
-    _check_labels("state", states)
-    _check_labels("action", actions)
-    fields: dict[str, Any] = {
-        "states": states,
-        "actions": actions,
-        "uses_time": policy.horizon < math.inf,
-        "provenance_lines": _describe_provenance(source, policy, model, bound),
-        "choices": [((a, 1.0),) for a in range(len(actions))],
-        "time_labels": policy.time_labels,
-    }
-    if model is not None:
-        fields["model_name"] = model.name
-        fields["initial_state"] = int(model.problem.initial_joint().sum(axis=1).argmax())
-        n_times = int(policy.horizon) if fields["uses_time"] else 1
-        fields["has_choice"] = model.mask_visits(np.ones((n_times, len(states)))) > 0
-        fields["find_near_optimal"] = lambda: _find_near_optimal(
-            source, model, _find_objective(source, bound)
-        )
+    _check_labels("state", policy.state_names)
+    _check_labels("action", policy.action_names)
+    objective = source.objective or (Mean() if bound is None else bound.objective)
+    lines = _describe_provenance(source, policy, model, bound, objective)
+    make = functools.partial(PolicySpec, source, policy, model, objective, lines)
+    choices: list[ActionShares] = [((a, 1.0),) for a in range(policy.n_actions)]
     if isinstance(policy, MemoryPolicy):
-        node_rows, node_row_ids = np.unique(
-            policy.node_transitions.reshape(-1, len(states)).astype(np.int64),
-            axis=0,
-            return_inverse=True,
-        )
-        table = policy.actions.astype(np.int64)
-        initial_nodes = policy.initial_nodes.astype(np.int64)
-        if model is not None:
-            fields["draw_svg"] = lambda: policy.to_flow_chart(model).to_svg()
-        return PolicySpec(
-            **fields,
-            table=table,
-            node_row_ids=node_row_ids.reshape(table.shape),
-            node_rows=node_rows,
-            initial_nodes=initial_nodes,
-        )
-    table = policy.table if fields["uses_time"] else policy.table[None]
-    if not policy.is_deterministic:
-        choice_rows, choice_ids = np.unique(
-            table.reshape(-1, len(actions)), axis=0, return_inverse=True
-        )
-        fields["choices"] = [
-            tuple((int(a), float(r[a])) for a in np.flatnonzero(r)) for r in choice_rows
-        ]
-        return PolicySpec(
-            **fields, table=choice_ids.reshape(*table.shape[:2], 1), is_randomized=True
-        )
-    spec = PolicySpec(**fields, table=table.astype(np.int64)[:, :, None])
-    return _add_tree(spec, policy, model) if isinstance(policy, TreePolicy) else spec
+        node_rows, node_row_ids = find_unique_rows(policy.node_transitions.astype(np.int64))
+        table, initial_nodes = policy.actions.astype(np.int64), policy.initial_nodes
+        return make(choices, table, node_row_ids, node_rows, initial_nodes.astype(np.int64))
+    table = policy.table if policy.horizon < math.inf else policy.table[None]
+    if policy.is_deterministic:
+        tree = policy.tree if isinstance(policy, TreePolicy) and _is_exact(policy) else None
+        return make(choices, table.astype(np.int64)[:, :, None], tree=tree)
+    rows, choice_ids = find_unique_rows(table)
+    shares = [tuple((int(a), float(row[a])) for a in np.flatnonzero(row)) for row in rows]
+    return make(shares, choice_ids[:, :, None])
 
 
-def _find_objective(source: Policy | Solution, bound: Bound | None) -> Objective:
-    """Find the objective of a policy, solution or bound; the mean if unknown."""
-    return source.objective or (Mean() if bound is None else bound.objective)
+def find_unique_rows(table: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
+    """Find the different rows of an array along its last axis, and the index of each row."""
+    rows, ids = np.unique(table.reshape(-1, table.shape[-1]), axis=0, return_inverse=True)
+    return rows, ids.reshape(table.shape[:-1])
 
 
-def _find_near_optimal(
-    source: Policy | Solution, model: MMDP, objective: Objective
-) -> NearOptimalActions:
-    """Find the near-optimal actions of a policy within 1% of the value at stake."""
-    from mmdp.insight.measures import near_optimal_actions
+def _is_exact(policy: TreePolicy) -> bool:
+    """Return whether the leaves alone make the table, by thresholds that code can hold.
 
-    return near_optimal_actions(model, source, NEAR_OPTIMAL_TOLERANCE, objective=objective)
-
-
-def _add_tree(spec: PolicySpec, policy: TreePolicy, model: MMDP | None) -> PolicySpec:
-    """Add the tree to a specification if tree, mask and fallback reproduce the table.
-
-    The mask excludes what the table avoids; the models, if given, must exclude it too.
+    If a state does not allow the action of its leaf, its table has another.
     """
-    actions = spec.table[:, :, 0]
-    leaf_actions = np.broadcast_to(policy.leaf_actions, actions.shape)
-    s = np.broadcast_to(np.arange(actions.shape[1]), actions.shape)
-    allowed = np.ones((len(spec.states), len(spec.actions)), dtype=bool)
-    other = actions != leaf_actions
-    allowed[s[other], leaf_actions[other]] = False
-    for rank, a in enumerate(
-        policy.fallback_actions
-    ):  # what ranks before the action taken is not allowed
-        allowed[np.ix_(s[other & (actions == a)], policy.fallback_actions[:rank])] = False
-    features = [policy.features[x] for x in _find_used_features(policy.tree)]
-    is_finite = all(
-        math.isfinite(x) for f in features if f.is_ordered for x in map(float, f.levels)
-    )
-    is_reproduced = allowed[s, actions].all() and (
-        model is None or not (model.allowed & ~allowed).any()
-    )
-    if not (is_reproduced and is_finite):
-        return spec
-    return replace(
-        spec,
-        tree=policy.tree,
-        features=policy.features,
-        allowed=allowed,
-        fallback=policy.fallback_actions,
-        tree_text=policy.describe(),
-    )
+    levels = [policy.features[i].levels for i in find_used_features(policy.tree)]
+    numbers = [float(x) for row in levels for x in row if not isinstance(x, str)]
+    leaf_actions = np.broadcast_to(policy.leaf_actions, np.atleast_2d(policy.table).shape)
+    return all(map(math.isfinite, numbers)) and bool((leaf_actions == policy.table).all())
 
 
 def _check_labels(axis: str, labels: Sequence[str]) -> None:
@@ -235,22 +174,22 @@ def _check_labels(axis: str, labels: Sequence[str]) -> None:
 
 
 def _describe_provenance(
-    source: Policy | Solution, policy: Policy, model: MMDP | None, bound: Bound | None
+    source: Policy | Solution,
+    policy: Policy,
+    model: MMDP | None,
+    bound: Bound | None,
+    objective: Objective,
 ) -> list[str]:
     """Describe policy, models, value and bound in sentences of one line each."""
-    is_finite = policy.horizon < math.inf
+    times_text = ", at all times"
+    if policy.horizon < math.inf:
+        last = int(policy.horizon) - 1
+        has_labels = bool(policy.time_labels.labels)
+        labels_text = f" ({policy.time_labels.describe_range(0, last)})" * has_labels
+        times_text = f"; times count from 0 to {last}{labels_text}"
     size_text = f"{pluralize(policy.n_states, 'state')} and {pluralize(policy.n_actions, 'action')}"
-    last_time = int(policy.horizon) - 1 if is_finite else 0
-    times_text = (
-        f" ({policy.time_labels.describe_range(0, last_time)})" if policy.time_labels.labels else ""
-    )
-    horizon_text = (
-        f"; times count from 0 to {last_time}{times_text}" if is_finite else ", at all times"
-    )
-    inputs_text = f"Decisions depend on {policy.policy_class.decision_inputs}"
-    lines = [f"{inputs_text}: {size_text}{horizon_text}."]
-    objective, value = _find_objective(source, bound), None
-    unit = None if model is None else model.unit
+    lines = [f"Decisions depend on {policy.policy_class.decision_inputs}: {size_text}{times_text}."]
+    value, unit = None, None if model is None else model.unit
     if isinstance(source, Solution):
         lines.append(f"Computed by {source.method} for {pluralize(len(source.returns), 'model')}.")
         value, bound = source.value, source.certificate or bound
