@@ -4,25 +4,33 @@
     python -m benchmarks.studies exact [--seconds 60]
     python -m benchmarks.studies polish [--seconds 5]
     python -m benchmarks.studies coverage [--logs 100]
+    python -m benchmarks.studies limits [--seconds 3] [--states 200,2000,10000,100000]
 
 ``bounds``: the bound of every method within a limit, the seconds it took, its gap to CADP's value,
 and how far it lies above the best single method, as a share of that method's gap. ``exact``: what
 is proven optimal within the time. ``polish``: what leaving local optima adds to CADP.
 ``coverage``: how often a 90% range over models fitted to a short log has the true return, for the
-policy computed from the log (needs Gymnasium).
+policy computed from the log (needs Gymnasium). ``limits``: the CPU seconds that solves take beyond
+their limit, by method, horizon and number of states; limits count CPU seconds here, so that other
+processes do not matter.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 
 import mmdp
+from mmdp.core.methods import METHODS
 from mmdp.insight.paper.cases import CASES, SEED
 
 Array = npt.NDArray[np.float64]
@@ -112,6 +120,49 @@ def study_polishing(seconds: float) -> None:
     models |= {f"garnet {seed}": (mmdp.domains.garnet(seed=seed).train, 25) for seed in range(20)}
     rows = ((name, *map("{:.6g}".format, polish(*x, seconds))) for name, x in models.items())
     print_table(("case", "CADP", "gain"), rows)
+
+
+# ------------------------------------------------------------------ time limits
+OBJECTIVES = ("mean", "cvar:0.5")
+
+
+def study_limits(limit: float, sizes: list[int]) -> None:
+    heads = ("states", "horizon", "method", "class", "objective", "taken", "status")
+    clock = SimpleNamespace(perf_counter=time.process_time)
+    with mock.patch("mmdp.core.timing.time", clock):
+        print_table(heads, (row for n in sizes for row in list_solves(n, limit)))
+
+
+def list_policy_classes(n_states: int) -> dict[str, Any]:
+    return {
+        "": None,
+        "stationary": mmdp.policies.Stationary(),
+        "monotone": mmdp.policies.Monotone(),
+        "tree": mmdp.policies.Tree(max_leaves=4, features={"state": range(n_states)}),
+        "memory": mmdp.policies.Memory(2),
+    }
+
+
+def list_solves(n_states: int, limit: float) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each method, horizon, policy class and objective that goes together."""
+    small, model = (
+        mmdp.domains.garnet(n_models=3, n_states=n, n_actions=2, branching=3, discount=0.99).train
+        for n in (20, n_states)
+    )
+    small_classes, classes = map(list_policy_classes, (20, n_states))
+    for horizon, method, name, objective in itertools.product(
+        (20, math.inf), METHODS, classes, OBJECTIVES
+    ):
+        small_options: Any = {"policy_class": small_classes[name], "objective": objective}
+        options = {**small_options, "policy_class": classes[name], "time_limit": limit}
+        try:
+            mmdp.solve(small, horizon, method, time_limit=0.1, **small_options)  # compiles
+            start = time.process_time()
+            status = mmdp.solve(model, horizon, method, **options).status.name
+        except mmdp.InputError:
+            continue
+        seconds = f"{time.process_time() - start:.2f} of {limit:g} s"
+        yield f"{n_states:,}", horizon, method, name, objective, seconds, status
 
 
 # ------------------------------------------------------------------ coverage
@@ -226,15 +277,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("study", choices=("bounds", "exact", "polish", "coverage"))
+    parser.add_argument("study", choices=("bounds", "exact", "polish", "coverage", "limits"))
     parser.add_argument("--seconds", help="time limits", metavar="S,...")
     parser.add_argument("--logs", type=int, default=20, metavar="N")
+    parser.add_argument("--states", default="200,2000,10000,100000", metavar="N,...")
     options = parser.parse_args(arguments)
+    sizes = [int(x) for x in options.states.split(",")]
     studies: dict[str, tuple[Callable[[list[float]], None], str]] = {
         "bounds": (study_bounds, "1,5,20,60"),
         "exact": (lambda limits: study_exact(limits[0]), "60"),
         "polish": (lambda limits: study_polishing(limits[0]), "5"),
         "coverage": (lambda _: study_coverage(options.logs), "0"),
+        "limits": (lambda limits: study_limits(limits[0], sizes), "3"),
     }
     run, default = studies[options.study]
     run([float(x) for x in (options.seconds or default).split(",")])

@@ -25,6 +25,7 @@ from mmdp.core.methods import METHODS, SolveContext
 from mmdp.core.methods.belief_grid import _GridRecursion
 from mmdp.core.methods.registry import supports
 from mmdp.core.objectives import Mean
+from mmdp.core.search.rows import MonotoneRows
 from mmdp.core.testing import make_random_model
 from mmdp.core.timing import TimeUp
 
@@ -201,3 +202,23 @@ def test_iterative_values_equal_linear_algebra(discount: float) -> None:
         np.testing.assert_allclose(values[m], np.linalg.solve(A, r), rtol=1e-10)
         expected_occupancy = np.linalg.solve(A.T, model.problem.get_initial(m))
         np.testing.assert_allclose(occupancy[m], expected_occupancy, rtol=1e-9, atol=1e-12)
+
+
+def test_memory_copies_longer_than_the_time_left_are_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mmdp.core.search.controllers.COPY_SECONDS", 1e9)
+    options: Any = {"policy_class": mmdp.policies.Memory(2), "backend": "numpy"}
+    assert mmdp.solve(MODEL, 5, **options).status is mmdp.Status.LOCAL_OPTIMUM
+    stopped = mmdp.solve(MODEL, 5, time_limit=1e6, **options)
+    assert stopped.status is mmdp.Status.TIME_LIMIT
+    assert stopped.value == pytest.approx(mmdp.solve(MODEL, 5, backend="numpy").value, rel=1e-12)
+
+
+def test_monotone_rows_of_many_states_take_little_memory() -> None:
+    n_states = 100_000
+    restriction = MonotoneRows([np.arange(n_states)], np.arange(2))
+    assert restriction.membership.data.nbytes <= 8 * n_states
+    G = np.zeros((n_states, 2))
+    G[: n_states // 2, 0] = G[n_states // 2 :, 1] = 1.0
+    assert restriction.choose_row(G, G, None).tolist() == G.argmax(axis=1).tolist()

@@ -40,10 +40,12 @@ from mmdp.core.search.space import (
     WeightedMean,
     offer_alternatives,
 )
+from mmdp.core.timing import TimeUp
 
 MIN_CANDIDATES, MAX_CANDIDATES = 4, 24  # candidates for a node
 TIME_BUDGET = 2.0  # seconds that the candidates for a node may take together, estimated by size
 SWEEPS_PER_ASCENT = 15  # of one ascent
+COPY_SECONDS = 8e-9  # per byte of node transitions, of all copies made for one candidate
 REL_TOL = 1e-6  # relative gain of a sweep at which the ascent of a candidate ends
 
 NodeArray = npt.NDArray[np.uint8]
@@ -83,9 +85,10 @@ class ControllerSpace(SearchSpace):
     def improve_forward(self, candidate: Controller, weights: Array) -> Controller:
         """Run one sweep whose forward pass improves the controller too."""
         prepared = self.context.prepared.replace(weights=weights)
-        improved, b = prepared.compute_node_weights(
-            candidate, prepared.compute_node_values(candidate, keep_values=True).values
-        )
+        values = prepared.compute_node_values(candidate, keep_values=True).values
+        self.context.check_time()
+        improved, b = prepared.compute_node_weights(candidate, values)
+        self.context.check_time()
         return prepared.compute_node_values(improved, b).controller
 
     def iter_changes(self, candidate: Controller, direction: AscentDirection) -> ChangeGenerator:
@@ -179,7 +182,11 @@ class _ControllerGrower:
         """Return the best controller with one more node; the incumbent if none is better."""
         context, objective = self.context, self.context.objective
         best, weights = incumbent, next(iter_risk_weights(context, objective, incumbent.returns))
+        n_transitions = context.horizon * context.problem.n_states**2 * n_nodes
+        candidate_seconds = COPY_SECONDS * n_transitions
         for i in range(count_candidates(context, n_nodes)):
+            if candidate_seconds > context.stopwatch.time_left:
+                raise TimeUp
             behavior = None if i % 2 else incumbent.policy
             posterior = sample_posterior(context, behavior, weights, self.rng)
             extended = incumbent.policy.add_node(solve_for_weights(context, posterior))

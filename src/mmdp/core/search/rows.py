@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import tee
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -40,13 +40,16 @@ from mmdp.core.search.space import (
 )
 from mmdp.core.search.stationary import StationarySpace
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
 Int64Array = npt.NDArray[np.int64]
 
 
 class RowRestriction:
     """Rows (S,) of actions that are open; the actions of a block of states change together."""
 
-    membership: Array  # (blocks, S) 1 if the state belongs to the block
+    membership: csr_matrix  # (blocks, S) 1 if the state belongs to the block
     block_order: Int64Array  # (blocks,) in which blocks are tried
 
     def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
@@ -67,8 +70,8 @@ class TiedRows(RowRestriction):
 
     def __init__(self, group_ids: Int64Array) -> None:
         self.group_ids, self.first_members = group_ids, np.unique(group_ids, return_index=True)[1]
-        self.membership = np.eye(len(self.first_members))[group_ids].T
-        self.block_order = np.arange(len(self.membership))
+        self.membership = _make_membership(group_ids)
+        self.block_order = np.arange(len(self.first_members))
 
     def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
         # products with -inf would spoil the sums
@@ -96,7 +99,7 @@ class MonotoneRows(RowRestriction):
     def __init__(self, chains: list[Int64Array], order: Int64Array) -> None:
         self.chains, self.order, self.rank = chains, order, np.argsort(order)
         self.block_order = np.concatenate(chains)
-        self.membership = np.eye(len(self.block_order))
+        self.membership = _make_membership(np.arange(len(self.block_order)))
         self.places = {s: (chain, i) for chain in chains for i, s in enumerate(chain.tolist())}
 
     def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
@@ -138,6 +141,14 @@ class MonotoneRows(RowRestriction):
         rows = np.repeat(row[None], len(actions), axis=0)
         rows[:, chain] = actions
         return rows[allowed[chain, actions].all(axis=1)]
+
+
+def _make_membership(block_ids: Int64Array) -> csr_matrix:
+    """Make the matrix (blocks, S) of the states of each block from the block (S,) of each state."""
+    from scipy.sparse import csr_matrix
+
+    n_states = len(block_ids)
+    return csr_matrix((np.ones(n_states), (block_ids, np.arange(n_states))))
 
 
 def make_restriction(policy_class: PolicyClass, model: MMDP) -> RowRestriction | None:
@@ -182,7 +193,12 @@ class RestrictedMarkovSpace(MarkovSpace):
         super().__init__(context, sweep_type)
         restriction = make_restriction(context.policy_class, context.model)
         assert restriction is not None
-        self.restriction, self.row_chooser = restriction, restriction.choose_row
+        self.restriction = restriction
+
+    def row_chooser(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
+        """Choose the best open row of a sweep, and check the time."""
+        self.context.check_time()
+        return self.restriction.choose_row(G, b, incumbent)
 
     def project(self, table: PolicyTable) -> PolicyTable:
         """Return a feasible table unchanged, and others as probabilities."""
@@ -209,7 +225,7 @@ class RestrictedMarkovSpace(MarkovSpace):
             actions[:] = row
             gains -= gains[states, actions][:, None]
         for block in np.argsort(-(restriction.membership @ visit_probs), kind="stable"):
-            members = np.flatnonzero(restriction.membership[block])
+            members = restriction.membership[[block]].indices
             max_gains = (gains[members] @ direction.risk_weights()).max(axis=1)
             if not direction.may_improve(max_gains.sum(keepdims=True)).any():
                 continue
