@@ -1,14 +1,13 @@
-"""Figures of the documentation that are no speed: bounds, proofs, polishing, coverage.
+"""Figures of the documentation that are no speed: bounds, proofs, coverage.
 
     python -m benchmarks.studies bounds [--seconds 1,5,20,60]
     python -m benchmarks.studies exact [--seconds 60]
-    python -m benchmarks.studies polish [--seconds 5]
     python -m benchmarks.studies coverage [--logs 100]
     python -m benchmarks.studies limits [--seconds 3] [--states 200,2000,10000,100000]
 
 ``bounds``: the bound of every method within a limit, the seconds it took, its gap to CADP's value,
 and how far it lies above the best single method, as a share of that method's gap. ``exact``: what
-is proven optimal within the time. ``polish``: what leaving local optima adds to CADP.
+is proven optimal within the time.
 ``coverage``: how often a 90% range over models fitted to a short log has the true return, for the
 policy computed from the log (needs Gymnasium). ``limits``: the CPU seconds that solves take beyond
 their limit, by method, horizon and number of states; limits count CPU seconds here, so that other
@@ -105,21 +104,6 @@ def study_exact(seconds: float) -> None:
         for name, x, T, n in cases
     )
     print_table(("instance", "exact", "milp", "milp, plain L and B"), rows)
-
-
-def study_polishing(seconds: float) -> None:
-    def polish(model: mmdp.MMDP, horizon: int, seconds: float) -> tuple[float, float]:
-        plain, polished = (
-            mmdp.solve(model, horizon, mmdp.methods.CADP(polish_time=x)).value for x in (0, seconds)
-        )
-        return plain, polished - plain
-
-    models = {
-        name: (case.load_models(SEED, None)[0], case.main_horizon) for name, case in CASES.items()
-    }
-    models |= {f"garnet {seed}": (mmdp.domains.garnet(seed=seed).train, 25) for seed in range(20)}
-    rows = ((name, *map("{:.6g}".format, polish(*x, seconds))) for name, x in models.items())
-    print_table(("case", "CADP", "gain"), rows)
 
 
 # ------------------------------------------------------------------ time limits
@@ -277,7 +261,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("study", choices=("bounds", "exact", "polish", "coverage", "limits"))
+    parser.add_argument("study", choices=("bounds", "exact", "coverage", "limits"))
     parser.add_argument("--seconds", help="time limits", metavar="S,...")
     parser.add_argument("--logs", type=int, default=20, metavar="N")
     parser.add_argument("--states", default="200,2000,10000,100000", metavar="N,...")
@@ -286,7 +270,6 @@ def main(arguments: list[str] | None = None) -> None:
     studies: dict[str, tuple[Callable[[list[float]], None], str]] = {
         "bounds": (study_bounds, "1,5,20,60"),
         "exact": (lambda limits: study_exact(limits[0]), "60"),
-        "polish": (lambda limits: study_polishing(limits[0]), "5"),
         "coverage": (lambda _: study_coverage(options.logs), "0"),
         "limits": (lambda limits: study_limits(limits[0], sizes), "3"),
     }

@@ -189,8 +189,6 @@ MEANINGS = {  # of values that their types do not give one
     "mmdp.fit.prior": "2.5",
     "posterior.Prior.pseudo_counts": "2.5",
     "posterior.Prior.absorbing": "[]",
-    "methods.CADP.polish_time": "inf",
-    "methods.Exact.polish_time": "inf",  # until the time limit
     "mmdp.solve.horizon": "inf",
     "mmdp.bound.horizon": "inf",
     "measures.risk_frontier.horizon": "inf",

@@ -778,7 +778,7 @@ class Audit:
 
 def solve_instance(x: Instance, method: str, certify: float | None) -> mmdp.Solution:
     methods: dict[str, Any] = {
-        "exact": mmdp.methods.Exact(polish_time=0.0),
+        "exact": mmdp.methods.Exact(),
         "cadp": mmdp.methods.CADP(n_init=3),
     }
     limit: dict[str, Any] = {} if certify else {"time_limit": 5.0}

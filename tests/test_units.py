@@ -46,7 +46,7 @@ CASES: list[Any] = [
     *(
         pytest.param(method, "mean", None, marks=pytest.mark.slow)
         for method in (
-            mmdp.methods.Exact(polish_time=0, max_nodes=3),
+            mmdp.methods.Exact(max_nodes=3),
             "milp",
         )
     ),

@@ -75,7 +75,7 @@ def test_exact_prunes_with_the_policy_that_is_kept(file: Path) -> None:
     model = make_small_model(4, n_models=6)
     best = mmdp.solve(model, 5, mmdp.methods.Exact())
     mmdp.solve(model, 5, mmdp.methods.Exact(), checkpoint=file)
-    poor = mmdp.methods.Exact(n_init=1, polish_time=0.0, max_nodes=1)
+    poor = mmdp.methods.Exact(n_init=1, max_nodes=1)
     assert mmdp.solve(model, 5, poor, checkpoint=file).value == pytest.approx(best.value, rel=1e-12)
 
 

@@ -285,10 +285,6 @@ def test_a_shard_is_not_solved_alone():
     [
         (lambda x: mmdp.solve(x, T, "qmdp"), "it needs all models in one process.*'cadp'"),
         (lambda x: mmdp.solve(x, T, objective="cvar:0.1"), "cvar:0.1 needs all models"),
-        (
-            lambda x: mmdp.solve(x, T, mmdp.methods.CADP(polish_time=1)),
-            "polish_time needs all models",
-        ),
         (lambda x: mmdp.bound(x, T), "bound best needs all models.*method='oracle'"),
         (lambda x: mmdp.save(x, "nothing.npz"), "a file needs all models"),
         (lambda x: x.take_shard(2, 2), r"part \(2, 2\): parts are numbered from 0 to 1"),

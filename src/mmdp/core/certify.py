@@ -219,9 +219,7 @@ class CertificateSearch:
         unrestricted_context.callback = None if self.callback is None else self._make_callback()
         n_init: int | Literal["auto"] = "auto" if unrestricted_context.best_policy is None else 1
         try:
-            result = Exact(rel_gap=OPTIMALITY_GAP, n_init=n_init, polish_time=0.0).run(
-                unrestricted_context
-            )
+            result = Exact(rel_gap=OPTIMALITY_GAP, n_init=n_init).run(unrestricted_context)
         except (InputError, TimeUp):  # too large for it, or for the time
             return None
         evaluation = solution.evaluation

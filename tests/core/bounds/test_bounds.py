@@ -500,7 +500,7 @@ def test_best_is_close_to_the_best_single_method() -> None:
         rng = np.random.default_rng(seed)
         M, S, A, T = (int(rng.integers(*x)) for x in ((2, 16), (2, 9), (2, 5), (3, 11)))
         model = make_random_model(seed, n_models=M, n_states=S, n_actions=A, horizon=0)
-        value = mmdp.solve(model, T, mmdp.methods.CADP(polish_time=1.0)).value
+        value = mmdp.solve(model, T, mmdp.methods.CADP()).value
         single = min(
             bound(model, T, name, time_limit=2).value
             for name in ("lp", "pairs", "dual", "pair-dual")

@@ -7,16 +7,13 @@ import pytest
 from hypothesis import given, settings
 
 import mmdp
-from mmdp.core import kernels
-from mmdp.core.methods.base import Progress, SolveContext
+from mmdp.core.methods.base import Progress
 from mmdp.core.methods.exact import Exact
 from mmdp.core.methods.milp import MILP
 from mmdp.core.objectives import as_objective
-from mmdp.core.search.polish import ascend_within_mask, polish
 from mmdp.core.solution import Status
 from mmdp.core.testing import (
     check_method,
-    compute_mean_returns,
     compute_returns,
     enumerate_policies,
     find_best_markov_value,
@@ -30,7 +27,7 @@ from tests.instances import HYPOTHESIS_SETTINGS, SEEDS, make_tiny_model, n_examp
 def test_exact_is_brute_force(seed: int) -> None:
     model, T = make_tiny_model(seed, 300)
     best_value = find_best_markov_value(model, T)
-    solution = mmdp.solve(model, T, Exact(n_init=1, polish_time=0), seed=0)
+    solution = mmdp.solve(model, T, Exact(n_init=1), seed=0)
     assert solution.status is Status.OPTIMAL
     assert solution.value == pytest.approx(best_value, rel=2e-8, abs=2e-8)
     assert solution.details["bound"] >= best_value
@@ -58,9 +55,9 @@ def test_a_limit_still_gives_a_valid_bound() -> None:
     full = mmdp.solve(model, 4, Exact(), seed=0)
     assert full.status is Status.OPTIMAL
     for options, kwargs in (
-        (Exact(max_nodes=1, polish_time=0), {}),
-        (Exact(polish_time=0), {"time_limit": 0.02}),
-        (Exact(polish_time=0), {"time_limit": 1e-9}),
+        (Exact(max_nodes=1), {}),
+        (Exact(), {"time_limit": 0.02}),
+        (Exact(), {"time_limit": 1e-9}),
     ):
         solution = mmdp.solve(model, 4, options, seed=0, **kwargs)
         assert solution.value <= full.value + 1e-9
@@ -82,43 +79,8 @@ def test_interrupting_gives_the_proven_gap() -> None:
     assert solution.status in (Status.INTERRUPTED, Status.OPTIMAL)
 
 
-def test_ascent_within_a_mask_never_falls() -> None:
-    for seed in range(30):
-        model, T = make_tiny_model(seed, 300)
-        rng = np.random.default_rng(seed)
-        mask = np.broadcast_to(model.allowed, (T, *model.allowed.shape)).copy()
-        init = enumerate_policies(model, T)[-1].astype(np.int32)
-        mask &= rng.random(mask.shape) < 0.6
-        np.put_along_axis(mask, init[:, :, None].astype(np.int64), True, axis=2)
-        context = SolveContext(model, T, kernels.get_backend("numpy"))
-        policy, value = ascend_within_mask(context, mask, init)
-        assert np.take_along_axis(mask, policy[:, :, None].astype(np.int64), 2).all()
-        assert value == pytest.approx(
-            float(compute_mean_returns(model, policy[None])[0]), rel=1e-9, abs=1e-9
-        )
-        assert value >= float(compute_mean_returns(model, init[None])[0]) - 1e-9
-
-
-def test_polish_is_never_worse_and_leaves_some_local_maxima() -> None:
-    n_improved = 0
-    for seed in range(60):
-        model = make_random_model(
-            seed, n_models=4, n_states=3, n_actions=3, horizon=0, discount=0.9
-        )
-        context = SolveContext(model, 3, kernels.get_backend("numpy"))
-        init = np.argmax(model.allowed, axis=1)[None].repeat(3, axis=0).astype(np.int32)
-        local_optimum = context.prepared.ascend([init], sweep_type="paper")[0]
-        polished, value = polish(context, local_optimum.policy, polish_time=5)
-        assert value >= local_optimum.value
-        assert value == pytest.approx(
-            float(compute_mean_returns(model, polished[None])[0]), rel=1e-9, abs=1e-9
-        )
-        n_improved += value > local_optimum.value + 1e-9
-    assert n_improved >= 3
-
-
 @pytest.mark.parametrize("scale", [1e-9, 1e-4, 1e6])
-@pytest.mark.parametrize("method", [Exact(n_init=1, polish_time=0), MILP()])
+@pytest.mark.parametrize("method", [Exact(n_init=1), MILP()])
 def test_optimal_means_optimal_at_any_scale(method: mmdp.methods.Method, scale: float) -> None:
     for seed in range(12):
         model, T = make_tiny_model(seed, 300)
@@ -139,40 +101,9 @@ def test_a_stop_before_the_search_leaves_a_bound(method: mmdp.methods.Method) ->
     assert solution.details["bound"] <= mmdp.solve(model, 4, "oracle").value + 1e-9
 
 
-def test_polish_keeps_the_time_limit() -> None:
-    model = mmdp.domains.garnet(seed=0).train
-    solution = mmdp.solve(model, 25, mmdp.methods.CADP(polish_time=600), time_limit=0.3)
-    assert solution.seconds < 60
-
-
-def test_cadp_polishes_on_request() -> None:
-    n_improved = 0
-    for seed in range(40):
-        model = make_random_model(
-            seed, n_models=4, n_states=3, n_actions=3, horizon=0, discount=0.9
-        )
-        unpolished = mmdp.solve(model, 4, mmdp.methods.CADP(init="random"), seed=seed)
-        solution = mmdp.solve(
-            model, 4, mmdp.methods.CADP(init="random", polish_time=1.0), seed=seed
-        )
-        assert solution.value == pytest.approx(
-            unpolished.value + solution.details["polish_gain"], abs=1e-9
-        )
-        assert solution.value == pytest.approx(float(compute_plain_mean(model, solution)), abs=1e-9)
-        assert solution.trace[-1] == pytest.approx(solution.value, abs=1e-9)
-        n_improved += solution.value > unpolished.value + 1e-9
-    assert n_improved >= 1
-
-
-def compute_plain_mean(model: mmdp.MMDP, solution: mmdp.Solution) -> float:
-    assert isinstance(solution.policy, mmdp.policies.MarkovPolicy)
-    return float(compute_mean_returns(model, solution.policy.table[None])[0])
-
-
 @pytest.mark.parametrize(
     ("make_method", "message"),
     [
-        (lambda: mmdp.methods.CADP(polish_time=-1), "polish_time=-1 is not a number >= 0"),
         (lambda: Exact(rel_gap=-1), "rel_gap must be a number of at least 0"),
         (lambda: Exact(n_init=0), "n_init"),
         (lambda: MILP(rel_gap=float("nan")), "rel_gap must be a number of at least 0"),
@@ -329,9 +260,7 @@ def make_hard_model(
 def test_exact_begins_with_the_best_of_cadp() -> None:
     for seed in range(8):
         model = make_hard_model(seed, 10, 8, concentration=0.1)
-        solution = mmdp.solve(
-            model, 8, Exact(polish_time=0, max_nodes=1, rel_gap=1.0), backend="numpy"
-        )
+        solution = mmdp.solve(model, 8, Exact(max_nodes=1, rel_gap=1.0), backend="numpy")
         cadp = mmdp.solve(model, 8, backend="numpy")
         assert solution.value >= cadp.value - 1e-12 * abs(cadp.value), seed
 

@@ -247,8 +247,6 @@ def test_refusals_name_the_supporting_methods() -> None:
         assert all(
             repr(name) in str(error.value) for name in methods_supporting(objective=objective_key)
         )
-    with pytest.raises(mmdp.InputError, match="polish_time is for the mean"):
-        mmdp.solve(model, 2, mmdp.methods.CADP(polish_time=1), objective="worst")
 
 
 @pytest.mark.parametrize("policy_class", ["markov", mmdp.policies.Tied([0, 0, 1])])

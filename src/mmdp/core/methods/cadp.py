@@ -23,7 +23,6 @@ from mmdp.core.search import controllers
 from mmdp.core.search.inits import InitCount, default_n_init, pad_init_names
 from mmdp.core.search.markov import MarkovSpace
 from mmdp.core.search.multistart import MultiStart
-from mmdp.core.search.polish import check_polish_time, polish
 from mmdp.core.search.randomized import solve_randomized
 from mmdp.core.search.restriction import add_unrestricted_value
 from mmdp.core.search.space import SearchSpace
@@ -41,8 +40,8 @@ class CADP(Method):
     A sweep computes the model weights b of the current policy forwards in time (Definition 4.1),
     then maximizes sum_m b q backwards in time (Algorithm 1, OptimizePolicy). The return never
     decreases (Theorem 5.1), and the result is a local optimum: no change of the action in a single
-    state and time improves it. The improving forward pass of ``"two-way"`` sweeps, multistart,
-    polishing and the other policy classes and objectives are not in the paper.
+    state and time improves it. The improving forward pass of ``"two-way"`` sweeps, multistart and
+    the other policy classes and objectives are not in the paper.
 
     Parameters
     ----------
@@ -70,10 +69,6 @@ class CADP(Method):
         policy too, with q kept from the backward pass. That takes fewer iterations and may end
         in another local optimum. q has T * S * A * M numbers: if they take over 2 GiB, the
         paper's sweeps are used. ``details["sweep_type"]`` says which were.
-    polish_time
-        Seconds to spend at the end on leaving the local optimum: force another action in one
-        state and time, run CADP around it, and release it. The result is never worse;
-        ``details["polish_gain"]`` is the gain, often 0.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
@@ -86,7 +81,6 @@ class CADP(Method):
     tol: NonNegativeFloat = 0.0
     max_iter: int = 1000
     sweep_type: SweepType = "two-way"
-    polish_time: float = 0.0
 
     name: ClassVar[str] = "cadp"
     title: ClassVar[str] = "coordinate ascent and dynamic programming"
@@ -103,20 +97,12 @@ class CADP(Method):
             raise InputError(f'sweep_type must be "paper" or "two-way", not {self.sweep_type!r}')
         if not self.tol >= 0:
             raise InputError(f"tol must be at least 0, not {self.tol}")
-        check_polish_time(self.polish_time)
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why CADP cannot solve the problem with these options; None if it can."""
         policy_class, objective = spec.policy_class, spec.objective
         if policy_class.uses_belief:
             return "its policies keep no belief"
-        if self.polish_time:
-            reason = spec.reason_if_risk() or spec.reason_if_coupled() or spec.reason_if_infinite()
-            return (
-                "polish_time is for the mean and single actions"
-                if reason
-                else spec.reason_if_sharded("polish_time")
-            )
         if not objective.is_mean:
             return spec.reason_if_sharded(f"objective {objective}")
         if policy_class.is_restricted or not policy_class.is_action_mask:
@@ -191,7 +177,7 @@ class CADP(Method):
         space: SearchSpace,
         solve_unrestricted: Callable[[], MethodResult] | None = None,
     ) -> MethodResult:
-        """Run the multistart search in a space; randomize or polish the result if asked."""
+        """Run the multistart search in a space; randomize the result if asked."""
         n_init, is_finite = (
             self.choose_n_init(context.problem),
             not context.policy_class.is_infinite_horizon,
@@ -205,17 +191,4 @@ class CADP(Method):
             return WSU().run(context).replace(status=Status.OPTIMAL, details=details)
         tol = self.tol * context.return_span
         result = MultiStart(space, self.init, n_init, tol, self.max_iter, solve_unrestricted).run()
-        if context.policy_class.randomized:
-            return solve_randomized(context, result)
-        return self._polish_result(context, result) if self.polish_time else result
-
-    def _polish_result(self, context: SolveContext, result: MethodResult) -> MethodResult:
-        """Polish a local optimum for ``polish_time`` seconds."""
-        old_value = context.compute_mean(result.required_returns)
-        policy, value = polish(context, result.policy, polish_time=self.polish_time)
-        details = {**result.details, "polish_gain": max(value - old_value, 0.0)}
-        if not value > old_value:
-            return result.replace(details=details)
-        trace = [*(result.trace or []), value]
-        returns = context.compute_returns(policy)
-        return result.replace(policy=policy, returns=returns, trace=trace, details=details)
+        return solve_randomized(context, result) if context.policy_class.randomized else result

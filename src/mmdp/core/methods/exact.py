@@ -23,6 +23,7 @@ from mmdp.core.bounds.portfolio import BoundPortfolio, to_fine_grid
 from mmdp.core.bounds.relaxation import LagrangianRelaxation, Mask
 from mmdp.core.bounds.request import BoundRequest
 from mmdp.core.errors import InputError
+from mmdp.core.evaluate import Evaluator
 from mmdp.core.kernels.problem import Array, ModelPairs
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.core.methods.branch_and_bound import BranchAndBound, split_node
@@ -30,7 +31,6 @@ from mmdp.core.methods.stationary_branch_and_bound import StationaryBranchAndBou
 from mmdp.core.search.context import Details, get_stop_status
 from mmdp.core.search.inits import InitCount
 from mmdp.core.search.markov import MarkovSpace
-from mmdp.core.search.polish import ascend_within_mask, check_polish_time, polish
 from mmdp.core.solution import Status
 from mmdp.core.timing import Progress, Stopwatch, solver_clock
 from mmdp.core.validate import check_int
@@ -60,9 +60,6 @@ class Exact(Method):
         zero, to a thousandth of the largest possible return).
     n_init
         Initial policies of CADP for the first incumbent, as in :class:`mmdp.methods.CADP`.
-    polish_time
-        Seconds to spend on leaving the local optimum of the first incumbent, as in
-        :class:`mmdp.methods.CADP`. None: a tenth of the time limit, or 3 without one.
     max_nodes
         Cap on the nodes of the tree.
 
@@ -76,7 +73,6 @@ class Exact(Method):
 
     rel_gap: NonNegativeFloat = 1e-8
     n_init: InitCount = "auto"
-    polish_time: float | None = None
     max_nodes: int = 100_000
 
     name: ClassVar[str] = "exact"
@@ -92,8 +88,6 @@ class Exact(Method):
         if self.n_init != "auto":
             check_int(self.n_init, "n_init")
         check_int(self.max_nodes, "max_nodes")
-        if self.polish_time is not None:
-            check_polish_time(self.polish_time)
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why the method cannot solve the problem; None if it can."""
@@ -167,15 +161,6 @@ class MarkovBranchAndBound(BranchAndBound):
         self.root_portfolio.compute_closed_forms()
         self.oracle_bound = self.root_portfolio.best_bound
 
-    def find_incumbent(self) -> None:
-        """Find the first incumbent by CADP, and polish it."""
-        super().find_incumbent()
-        polish_time = (
-            self._time_share(0.1) if self.options.polish_time is None else self.options.polish_time
-        )
-        if polish_time:
-            polish(self.context, self.context.best_policy, polish_time=polish_time)
-
     def search(self) -> None:
         """Search for a bound at the root, and branch once that becomes slow."""
         portfolio = self.root_portfolio
@@ -246,9 +231,7 @@ class MarkovBranchAndBound(BranchAndBound):
             -1.0,
         )
         if not can_split.any():
-            # one policy is left, and its value is known
-            actions = allowed.argmax(axis=2).astype(np.int32)
-            ascend_within_mask(self.context, allowed, actions)
+            self.ascend_within_node(allowed)  # one policy is left, and its value is known
             return
         t, s = np.unravel_index(int(score.argmax()), score.shape)
         for child in split_node(allowed, (int(t), int(s))):
@@ -256,13 +239,11 @@ class MarkovBranchAndBound(BranchAndBound):
 
     def ascend_within_node(self, mask: Mask) -> None:
         """Run CADP within the node, from the incumbent projected to it."""
-        incumbent = self.context.best_policy
-        actions = np.where(
-            np.take_along_axis(mask, incumbent[:, :, None].astype(np.int64), 2)[:, :, 0],
-            incumbent,
-            mask.argmax(axis=2),
-        ).astype(np.int32)
-        ascend_within_mask(self.context, mask, actions)
+        prepared = self.context.prepared.replace(allowed=mask)
+        init = Evaluator(prepared).project(self.context.best_policy)
+        optimum = prepared.ascend([init], sweep_type="paper")[0]
+        if optimum.value > self.value:
+            self.context.record(optimum.policy, optimum.value)
 
     def _report_root_progress(self, progress: Progress) -> None:
         """Report progress at the root, once there is an incumbent."""
