@@ -489,3 +489,20 @@ def test_models_that_a_device_cannot_hold_are_refused_with_their_size(monkeypatc
     assert_same_ascents(
         JaxBackend().prepare(x, T).ascend([None]), REFERENCE.prepare(x, T).ascend([None])
     )
+
+
+def test_transitions_stay_on_the_device_as_long_as_their_model() -> None:
+    model = mmdp.domains.garnet(n_models=3, n_states=4, n_actions=2, branching=2).train
+    backend = JaxBackend()
+    first, second = (backend.prepare(model.problem, 3) for _ in range(2))
+    first.backward("per_model")
+    assert second.device_arrays.transitions["p"] is first.device_arrays.transitions["p"]
+    other = model.replace(discount=0.5)  # the same tables
+    third = backend.prepare(other.problem, 3)
+    expected = kernels.get_backend("numpy").prepare(other.problem, 3).backward("per_model")
+    assert third.device_arrays.transitions is first.device_arrays.transitions
+    np.testing.assert_allclose(third.backward("per_model").first_values, expected.first_values)
+    n_kept = len(arrays.DeviceArrays._caches.items)
+    del model, other, first, second, third, expected
+    gc.collect()
+    assert len(arrays.DeviceArrays._caches.items) == n_kept - 1

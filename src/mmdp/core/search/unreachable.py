@@ -12,12 +12,14 @@ from dataclasses import replace
 import numpy as np
 
 from mmdp.core.evaluate import Mask
+from mmdp.core.kernels.array_cache import ArrayCache
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.problem import PolicyTable, Problem, at_time, find_row_entries
 from mmdp.core.search.context import MethodResult, SolveContext
 from mmdp.core.search.rows import make_restriction
 from mmdp.core.timing import TimeUp
 
+_cache = ArrayCache[Mask]()  # transitions that are possible in some model
 MAX_ROUNDS = 10  # at most, of a stationary policy: its actions depend on each other
 
 
@@ -52,7 +54,8 @@ def find_reachable_states(problem: Problem, policy: PolicyTable) -> Mask:
     """Find the states that some model reaches under the policy, (T, S), or (S,) if stationary."""
     x, storage, rows = problem, problem.storage, np.atleast_2d(policy)
     probs = storage.probs if isinstance(storage, ExogenousEvents) else x.p
-    is_possible = np.logical_or.reduce(x.all_gather((probs > 0).any(axis=-1)))  # in some model
+    is_possible_here = _cache.get_or_make(probs, None, lambda: (probs > 0).any(axis=-1))
+    is_possible = np.logical_or.reduce(x.all_gather(is_possible_here))  # in some model
 
     def find_next_states(t: int, is_reached: Mask) -> Mask:
         s, is_possible_now = np.flatnonzero(is_reached), at_time(is_possible, t)

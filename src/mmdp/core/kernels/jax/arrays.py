@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from mmdp.core import timing
 from mmdp.core.errors import MemoryLimitError, Remedy
+from mmdp.core.kernels.array_cache import ArrayCache
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.problem import IntArray, Problem
 from mmdp.core.kernels.rewards import EventRewards
@@ -175,12 +176,17 @@ class DevicePlacement(NamedTuple):
 
 # ------------------------------------------------------------------ what stays on the device
 class DeviceArrays:
-    """The arrays of a prepared problem on the device; transitions are copied once."""
+    """The arrays of a prepared problem on the device; transitions are copied once for a model."""
+
+    _caches = ArrayCache[tuple[dict[str, Any], dict[str, Any]]]()  # by probabilities, placement
 
     def __init__(self, placement: DevicePlacement, problem: Problem) -> None:
         self.placement, self.problem = placement, problem
-        self.transitions: dict[str, Traced] = {}  # fields of ProblemArrays
-        self.cached: dict[str, tuple[object, Traced]] = {}  # on the host, on the device
+        storage = problem.storage
+        probs = storage.probs if isinstance(storage, ExogenousEvents) else problem.p
+        self.transitions: dict[str, Traced]  # fields of ProblemArrays
+        self.cached: dict[str, tuple[object, Traced]]  # on the host, on the device
+        self.transitions, self.cached = self._caches.get_or_make(probs, placement, lambda: ({}, {}))
 
     def copy_cache(self) -> DeviceArrays:
         """Return a copy for a problem with other numbers; the transitions are shared."""
