@@ -29,14 +29,13 @@ ext_mu is nearly collinear with the coefficients.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
-from mmdp.data.domains._common import DATA_DIR, spawn_generators
+from mmdp.data.domains._common import DATA_DIR
 from mmdp.data.domains._population import (
     CAPACITY,
     DISCOUNT,
@@ -47,6 +46,7 @@ from mmdp.data.domains._population import (
     make_rewards,
     make_true_transitions,
 )
+from mmdp.data.sampling import spawn_generators
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -407,4 +407,4 @@ def sample_packed(n: int) -> dict[str, Array]:
 
 
 if __name__ == "__main__":
-    np.savez_compressed(Path(str(DATA_DIR)) / "population.npz", **sample_packed(N_SAMPLES))
+    np.savez_compressed(DATA_DIR / "population.npz", **sample_packed(N_SAMPLES))

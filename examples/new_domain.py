@@ -39,7 +39,7 @@ def make_domain(n_train: int = 50, n_test: int = 50, seed: int = 0) -> Domain:
     train, test = (
         make_models(rng.beta(2, 5, n)) for rng, n in zip(streams, (n_train, n_test), strict=True)
     )
-    return Domain("machine", train, test, make_models(np.array([0.3])), "a machine that wears", "")
+    return Domain(train, test, true_model=make_models(np.array([0.3])))
 
 
 # %% use

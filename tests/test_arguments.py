@@ -195,6 +195,7 @@ MEANINGS = {  # of values that their types do not give one
     "measures.value_by_leaves.horizon": "inf",
     "mmdp.study.horizons": "inf",
     "report.write.time_limit": "inf",
+    "domains.inventory.demands": "[]",  # no demand was logged: the prior
     "mmdp.fit.absorbing": "[]",
     "mmdp.fit.time_labels": "None",
     "report.write.notes": "[]",
@@ -693,16 +694,12 @@ CALLS: dict[str, Callable[[], Call]] = {
     **{
         f"domains.{name}": functools.partial(make_call, getattr(domains, name), n_train=1, n_test=1)
         for name in (
-            "cart_pole",
-            "harvest",
             "hiv",
             "inventory",
-            "mountain_car",
             "perishable",
             "population",
             "population_small",
             "riverswim",
-            "substitutes",
         )
     },
     "domains.garnet": lambda: make_call(

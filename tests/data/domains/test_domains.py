@@ -25,10 +25,6 @@ SMALL_SIZES: dict[str, dict[str, int]] = {
     "hiv": {"n_train": 6, "n_test": 4},
     "garnet": {"n_models": 6, "n_test": 4, "n_states": 8},
     "perishable": {"n_train": 6, "n_test": 4},
-    "harvest": {"n_train": 6, "n_test": 4},
-    "mountain_car": {"n_train": 6, "n_test": 4, "n_points": 9},
-    "cart_pole": {"n_train": 6, "n_test": 4, "n_points": 3},
-    "substitutes": {"n_train": 6, "n_test": 4},
 }
 MIN_P_VALUE = 1e-3  # p-value under which two samples are called different; seeds are fixed
 
@@ -111,28 +107,13 @@ def test_domains_have_names_and_labels(name: str) -> None:
     [
         (lambda: domains.riverswim(n_train=0), "n_train must be a whole number"),
         (lambda: domains.riverswim(seed=-1), "seed must be a whole number"),
-        (
-            lambda: domains.riverswim(variant="x"),
-            "variant='x' is not supported; choose from paper, corrected",
-        ),
-        (lambda: domains.riverswim(log=[[0, 1, 0], [3, 1, 5]]), "from state 3 to 5 in step 1"),
-        (lambda: domains.riverswim(log=-1), "seed must be a whole number"),
-        (
-            lambda: domains.load_published("inventory"),
-            "name='inventory' is not supported; choose from riverswim, hiv",
-        ),
-        (lambda: domains.riverswim(log="mine"), 'give "published", a seed, or a table'),
-        (lambda: domains.riverswim(log=[[10, 1, 9.5]]), "a table of whole numbers"),
-        (lambda: domains.riverswim(log=np.empty((0, 3), int)), "a table of whole numbers"),
-        (lambda: domains.riverswim(log=[[10, 2, 3]]), "action 2 in step 0; .* from 0 to 1"),
-        (lambda: domains.population(variant="wrong"), "variant='wrong' is not supported"),
+        (lambda: domains.riverswim(variant="x"), "variant must be one of 'paper' or 'corrected'"),
+        (lambda: domains.load_published("inventory"), "name must be one of 'riverswim' or 'hiv'"),
+        (lambda: domains.population(variant="wrong"), "variant must be one of"),
         (lambda: domains.population(n_test=1001), "n_test=1001 is larger than the 1000 samples"),
         (lambda: domains.population_small(seed=-1), "seed must be a whole number"),
-        (
-            lambda: domains.inventory(preset="mine"),
-            "preset='mine' is not supported; choose from paper",
-        ),
-        (lambda: domains.inventory(demands=[3, -1]), "whole numbers >= 0"),
+        (lambda: domains.inventory(preset="mine"), "preset must be 'paper' or None, not 'mine'"),
+        (lambda: domains.inventory(demands=[3, -1]), "each a whole number of at least 0"),
         (lambda: domains.two_models(weight=1.0), "weight=1.0 is not between 0 and 1"),
         (lambda: domains.garnet(n_states=3, branching=4), "branching=4 is larger than n_states=3"),
         (lambda: domains.garnet(concentration=0), "concentration=0.* is not above 0"),
@@ -175,8 +156,11 @@ def test_riverswim_corrected_reward() -> None:
     np.testing.assert_allclose(corrected.rewards[:, 19, 1], 100 * p)
 
 
-def count_riverswim_moves(log: object) -> np.ndarray:
-    return _riverswim.count_moves(_riverswim.read_log(log))
+def test_logged_moves_are_those_of_the_published_log() -> None:
+    log = pd.read_csv(DATA_DIR / "riverswim_log.csv")
+    is_inside = (log["action"] == 1) & log["state"].between(1, 18)
+    moves = (log["next_state"] - log["state"])[is_inside]
+    assert tuple((moves == step).sum() for step in (-1, 0, 1)) == _riverswim.LOGGED_MOVES
 
 
 def test_riverswim_log_explains_the_published_models() -> None:
@@ -191,31 +175,7 @@ def test_riverswim_log_explains_the_published_models() -> None:
         return float(gammaln(alpha.sum()) - gammaln(alpha).sum() + (alpha - 1) @ mean_log_probs)
 
     best = max(itertools.product(range(8), repeat=3), key=compute_log_likelihood)
-    assert best == tuple(count_riverswim_moves("published"))
-
-
-def test_riverswim_simulated_log_is_short_and_seeded() -> None:
-    counts = np.array([count_riverswim_moves(seed) for seed in range(400)])
-    np.testing.assert_array_equal(counts[7], count_riverswim_moves(7))
-    assert counts.sum(axis=1).max() <= 15
-    # action 1 is taken half of the time, and most steps are near the left end
-    assert 1 < counts.sum(axis=1).mean() < 7.5
-    np.testing.assert_allclose(counts.sum(axis=0) / counts.sum(), (0.2, 0.3, 0.5), atol=0.05)
-    logged = domains.riverswim(4000, 1, log=7).train.parameters
-    expected = (1 + counts[7]) / (3 + counts[7].sum())
-    np.testing.assert_allclose([x.mean() for x in logged.values()], expected, atol=0.02)
-
-
-def test_riverswim_with_a_given_log() -> None:
-    """The published log as a table gives the default models; half of it gives others."""
-    rows = pd.read_csv(str(DATA_DIR / "riverswim_log.csv"))
-    default, from_table, from_array, from_half = (
-        domains.riverswim(3, 1, log=log).train.transitions
-        for log in ("published", rows.assign(note=1), rows.to_numpy(), rows.iloc[: len(rows) // 2])
-    )
-    np.testing.assert_array_equal(from_table, default)
-    np.testing.assert_array_equal(from_array, default)
-    assert not np.array_equal(from_half, default)
+    assert best == _riverswim.LOGGED_MOVES
 
 
 def test_riverswim_models_are_like_the_published() -> None:
@@ -278,7 +238,7 @@ def test_inventory_posterior_is_conjugate() -> None:
     weight = np.exp(log - log.max())
     mean = (weight @ grid) / weight.sum()
     sd = np.sqrt((weight @ (grid - mean) ** 2) / weight.sum())
-    shape, scale = _inventory.compute_posterior(np.array(demands))
+    shape, scale = _inventory.compute_posterior(demands)
     assert shape * scale == pytest.approx(mean, rel=1e-6)
     assert np.sqrt(shape) * scale == pytest.approx(sd, rel=1e-6)
     rates = domains.inventory(300, 1, demands=demands).train.parameters["rate"]

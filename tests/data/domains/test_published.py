@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import runpy
 
 import numpy as np
 import pytest
 
 import mmdp
-from mmdp.data.domains._common import DATA_DIR
 from mmdp.insight.paper.printed import read_misprints, read_paper_values
 
 # mean return over the test models, computed twice, independently of this package
@@ -50,16 +48,6 @@ def test_published_models_are_those_of_the_csv_files(paper_data, name):
         for array, expected in zip(model.problem.storage, loaded.problem.storage, strict=True):
             np.testing.assert_array_equal(array, expected)
         np.testing.assert_array_equal(model.pattern_rewards, loaded.pattern_rewards)
-
-
-@pytest.mark.parametrize("name", ["riverswim", "hiv"])
-def test_the_script_packs_these_files(paper_data, tmp_path, name):
-    pack = runpy.run_path(str(DATA_DIR / "make.py"))["pack"]
-    pack(paper_data / name, tmp_path / "again.npz")
-    repacked, packed = np.load(tmp_path / "again.npz"), np.load(DATA_DIR / f"{name}.npz")
-    assert repacked.files == packed.files
-    for key in packed.files:
-        np.testing.assert_array_equal(repacked[key], packed[key], key)
 
 
 def test_published_models_have_names_and_labels():

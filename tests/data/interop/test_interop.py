@@ -16,7 +16,6 @@ import pytest
 import mmdp
 from mmdp.core.testing import make_random_controller, make_random_model
 from mmdp.data import interop
-from mmdp.data.domains import _cart_pole, _mountain_car
 
 TRANSITIONS = [
     [[[0.9, 0.1, 0], [0.2, 0, 0.8]], [[0, 1, 0], [0.8, 0.2, 0]], [[0, 0, 1], [0, 0, 0]]],
@@ -216,6 +215,15 @@ def test_state_entered_both_ways_gets_a_terminal_copy() -> None:
         interop.from_gymnasium(object())
 
 
+def step_car(state: Any, action: Any, sample: Any) -> Any:
+    """MountainCar's equations."""
+    pull = sample["gravity"] * np.cos(3 * state["position"])
+    velocity = np.clip(state["velocity"] + sample["force"] * action["push"] - pull, -0.07, 0.07)
+    position = np.clip(state["position"] + velocity, -1.2, 0.6)
+    is_stopped = (position == -1.2) & (velocity < 0)
+    return {"position": position, "velocity": np.where(is_stopped, 0.0, velocity)}, -1.0
+
+
 def test_a_stepped_environment_equals_its_equations() -> None:
     pytest.importorskip("gymnasium", reason="gymnasium is not there")
     samples = {"force": np.array([0.0008, 0.0012]), "gravity": np.array([0.0021, 0.0029])}
@@ -226,7 +234,13 @@ def test_a_stepped_environment_equals_its_equations() -> None:
         samples=samples,
         is_terminal=lambda state: state["position"] >= 0.5,
     )
-    expected = _mountain_car.make_models(samples, 9)
+    expected = mmdp.from_step(
+        step_car,
+        states=axes,
+        actions={"push": [-1, 0, 1]},
+        samples=samples,
+        is_terminal=lambda state: state["position"] >= 0.5,
+    )
     np.testing.assert_allclose(model.transitions, expected.transitions, atol=1e-12)
     np.testing.assert_allclose(model.rewards, expected.rewards, atol=1e-12)
     assert model.name == "MountainCar-v0"
@@ -234,6 +248,21 @@ def test_a_stepped_environment_equals_its_equations() -> None:
     initial_positions = model.step_spec.list_initial_states(0)[0]["position"]
     assert initial_positions.mean() == pytest.approx(-0.5, abs=0.02)
     assert ((initial_positions > -0.6) & (initial_positions < -0.4)).all()
+
+
+def step_cart_pole(state: Any, push: Any, mass: float, length: float) -> Any:
+    """CartPole's equations, with half the length of the pole."""
+    angle, turning, total_mass = state["angle"], state["turning"], 1.0 + mass
+    swing = mass * length / total_mass
+    thrust = 10.0 * push / total_mass + swing * turning**2 * np.sin(angle)
+    inertia = length * (4 / 3 - mass * np.cos(angle) ** 2 / total_mass)
+    turning_change = (9.8 * np.sin(angle) - np.cos(angle) * thrust) / inertia
+    return {
+        "position": state["position"] + 0.02 * state["speed"],
+        "speed": state["speed"] + 0.02 * (thrust - swing * turning_change * np.cos(angle)),
+        "angle": angle + 0.02 * turning,
+        "turning": turning + 0.02 * turning_change,
+    }
 
 
 def test_derived_attributes_of_cart_pole_follow_the_sample() -> None:
@@ -248,12 +277,13 @@ def test_derived_attributes_of_cart_pole_follow_the_sample() -> None:
     )
     state = {name: np.array([0.1, -0.1]) for name in limits}
     for m in range(2):
-        domain_params = {"mass": samples["masspole"][m], "length": samples["length"][m]}
         env_params = {name: x[m] for name, x in samples.items()}
         next_state, _ = model.step_spec.step(
             state=state, action={"act": np.array([0, 1])}, sample=env_params
         )
-        expected, _ = _cart_pole.step(state, {"push": np.array([-1, 1])}, domain_params)
+        expected = step_cart_pole(
+            state, np.array([-1, 1]), samples["masspole"][m], samples["length"][m]
+        )
         for name in limits:
             np.testing.assert_allclose(next_state[name], expected[name], rtol=1e-12)
     assert (env.unwrapped.masspole, env.unwrapped.length) == (0.1, 0.5)  # as it was

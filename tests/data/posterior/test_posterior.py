@@ -17,7 +17,7 @@ import scipy.sparse
 import mmdp
 from mmdp.data import posterior
 from mmdp.data.domains._riverswim import N_STATES, TRUE_MOVE_PROBS
-from mmdp.data.posterior.dirichlet import sample_dirichlet_rows
+from mmdp.data.sampling import sample_dirichlet_rows
 
 LOG = pd.DataFrame(
     {
@@ -191,10 +191,11 @@ def test_tiny_concentrations_give_vertices_not_nan() -> None:
     np.testing.assert_allclose(samples.mean(axis=1), 1 / 3, atol=0.04)
 
 
-def test_samples_do_not_depend_on_the_block_size() -> None:
+def test_samples_do_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     alpha, indptr = np.arange(1.0, 13.0), np.array([0, 3, 3, 8, 12])
     one_block = sample_dirichlet_rows(alpha, indptr, 7, np.random.default_rng(3))
-    many_blocks = sample_dirichlet_rows(alpha, indptr, 7, np.random.default_rng(3), block_size=10)
+    monkeypatch.setattr("mmdp.data.sampling.BLOCK_SIZE", 10)
+    many_blocks = sample_dirichlet_rows(alpha, indptr, 7, np.random.default_rng(3))
     np.testing.assert_array_equal(one_block, many_blocks)
 
 

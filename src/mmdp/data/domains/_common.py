@@ -1,31 +1,38 @@
-"""Helpers of all benchmark domains: the class Domain, seeds and checks of options."""
+"""Helpers of all benchmark domains: the class Domain, and train and test models from one seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.validate import check_int, check_seed
+from mmdp.core.validate import check_int
+from mmdp.data.sampling import spawn_generators
 
-Array = npt.NDArray[np.float64]
-ParameterSamples = dict[str, Array]  # parameters by name, one entry per model
-Fields = Mapping[str, Array]  # values by name of a state, an action, an event or a sample
-DATA_DIR = resources.files("mmdp.data.domains") / "data"
-
+DATA_DIR = Path(__file__).parent / "data"
 CADP_PAPER = (
     "Su and Petrik, Solving Multi-Model MDPs by Coordinate Ascent and Dynamic Programming, UAI 2023"
 )
+DESCRIPTIONS = {
+    "riverswim": "swim against the current: 20 states, 2 actions, 100 train and 700 test models",
+    "population": "pest control: 51 states, 5 actions, 1000 train and 1000 test models",
+    "population_small": (
+        "pest control with fewer models: 51 states, 5 actions, 100 train and 100 test"
+    ),
+    "inventory": "order stock for uncertain demand: 21 states, 11 actions, 100 train and 200 test",
+    "hiv": "treatment as health declines: 4 states, 3 actions, 50 train and 50 test models",
+    "two_models": "the third theorem's example: 4 states, 2 actions, 2 deterministic models",
+    "garnet": "random sparse models around a common base, of any size",
+    "perishable": "order what perishes: 121 states, 11 actions, 100 train and 200 test",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Domain:
-    """A pair of training and test models with a name, description and citation.
+    """A pair of training and test models; ``name`` and ``citation`` are those of the models.
 
     It unpacks as ``train, test``. ``true_model`` is the model that the data was logged
     from, as a one-model MMDP, if the domain has one.
@@ -37,12 +44,24 @@ class Domain:
     ('two_models', True, True)
     """
 
-    name: str
     train: MMDP
     test: MMDP
-    true_model: MMDP | None
-    description: str
-    citation: str
+    true_model: MMDP | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the models."""
+        return self.train.name or "domain"
+
+    @property
+    def description(self) -> str:
+        """Description of a domain of the package in one line, empty for others."""
+        return DESCRIPTIONS.get(self.name, "")
+
+    @property
+    def citation(self) -> str:
+        """Publication that the models come from."""
+        return self.train.citation or ""
 
     def __iter__(self) -> Iterator[MMDP]:
         return iter((self.train, self.test))
@@ -60,32 +79,16 @@ class Domain:
         )
 
 
-def check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
-    """Check that a value is one of the choices, and return it."""
-    if value not in choices:
-        raise InputError(f"{name}={value!r} is not supported; choose from {', '.join(choices)}")
-    return value
-
-
-def spawn_generators(seed: int | np.integer | None, count: int) -> list[np.random.Generator]:
-    """Make independent random generators from one seed.
-
-    Train, test and log have separate streams, so that the size of one set does not change the
-    others.
-    """
-    check_seed(seed)
-    return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count)]
-
-
-def sample_parameters(
+def sample_domain(
+    sample_models: Callable[[np.random.Generator, int], MMDP],
     n_train: int,
     n_test: int,
     seed: int | None,
-    sampler: Callable[[np.random.Generator, int], ParameterSamples],
-) -> tuple[ParameterSamples, ParameterSamples]:
-    """Sample the parameters of the train and the test models, by ``sampler(rng, count)``."""
+    true_model: MMDP | None = None,
+) -> Domain:
+    """Sample train and test models by ``sample_models(rng, count)``, with a stream each."""
     counts = (
-        check_int(n, name, item_bytes=8) for n, name in ((n_train, "n_train"), (n_test, "n_test"))
+        check_int(n_train, "n_train", item_bytes=8),
+        check_int(n_test, "n_test", item_bytes=8),
     )
-    train, test = map(sampler, spawn_generators(seed, 2), counts)
-    return train, test
+    return Domain(*map(sample_models, spawn_generators(seed, 2), counts), true_model)

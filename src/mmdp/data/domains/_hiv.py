@@ -10,8 +10,8 @@ import numpy as np
 
 from mmdp.core.arguments import Seed, check_arguments
 from mmdp.core.model import MMDP
-from mmdp.core.validate import check_int
-from mmdp.data.domains._common import CADP_PAPER, Array, Domain, spawn_generators
+from mmdp.core.transitions import Array
+from mmdp.data.domains._common import CADP_PAPER, Domain, sample_domain
 
 ROW_COUNTS = ((1606, 452, 149, 20), (731, 512, 15), (2047, 682))
 RISK_MEDIANS, RISK_LOG_SD = (0.75, 0.509), 0.17
@@ -19,9 +19,6 @@ UTILITY_MEANS, UTILITY_SDS = (0.90, 0.80, 0.50), (0.085, 0.095, 0.045)
 BASE_COSTS, DRUG_COSTS, COST_VARIATION = (10000, 15000, 25000), (0, 3300, 10300), 0.25
 WILLINGNESS_TO_PAY = 50000.0
 INITIAL = (0.34555265223581244, 0.11398248497540195, 0.5404648627887856, 0.0)
-STATES = ("health A", "health B", "health C", "death")
-ACTIONS = ("treatment A", "treatment B", "treatment C")
-DESCRIPTION = "treatment as health declines: 4 states, 3 actions, 50 train and 50 test models"
 CITATION = (
     "Steimle, Kaufman and Denton, Multi-model Markov Decision Processes, IISE Transactions, "
     "2021; parameters adapted from Chen et al. 2017, rewards from Bala and Mauskopf 2006; as in "
@@ -47,14 +44,11 @@ def hiv(n_train: int = 50, n_test: int = 50, seed: Seed = 0) -> Domain:
     >>> train.n_models, train.state_labels, train.action_labels[1]
     (50, ('health A', 'health B', 'health C', 'death'), 'treatment B')
     """
-    train_rng, test_rng = spawn_generators(seed, 2)
-    train = _make_models(sample_parameters(check_int(n_train, "n_train", item_bytes=8), train_rng))
-    test = _make_models(sample_parameters(check_int(n_test, "n_test", item_bytes=8), test_rng))
-    return Domain("hiv", train, test, None, DESCRIPTION, CITATION)
+    return sample_domain(_sample_models, n_train, n_test, seed)
 
 
-def sample_parameters(n_models: int, rng: np.random.Generator) -> dict[str, Array]:
-    """Sample the parameters of n models, each an array (n,) by name."""
+def _sample_models(rng: np.random.Generator, n_models: int) -> MMDP:
+    """Sample the parameters of n models, each an array (n,) by name, and make the models."""
     samples: dict[str, Array] = {}
     for s, counts in enumerate(ROW_COUNTS):
         row = rng.dirichlet(counts, size=n_models)
@@ -68,12 +62,11 @@ def sample_parameters(n_models: int, rng: np.random.Generator) -> dict[str, Arra
     for s, base_cost in enumerate(BASE_COSTS):
         for a, drug_cost in enumerate(DRUG_COSTS):
             samples[f"c_{s}_{a}"] = rng.gamma(shape, (base_cost + drug_cost) / shape, n_models)
-    return samples
+    return _make_models(samples, n_models)
 
 
-def _make_models(samples: dict[str, Array]) -> MMDP:
+def _make_models(samples: dict[str, Array], n_models: int) -> MMDP:
     """Make one model for each sample of the parameters."""
-    n_models = len(samples["rr_1"])
     transitions = np.zeros((n_models, 4, 3, 4))
     benefit = np.zeros((n_models, 4, 3))
     transitions[:, 3, :, 3] = 1.0
@@ -89,8 +82,8 @@ def _make_models(samples: dict[str, Array]) -> MMDP:
         np.einsum("msan,mna->msa", transitions, benefit),
         initial=INITIAL,
         discount=0.9,
-        states=STATES,
-        actions=ACTIONS,
+        states=("health A", "health B", "health C", "death"),
+        actions=("treatment A", "treatment B", "treatment C"),
         parameters=samples,
         name="hiv",
         citation=CITATION,

@@ -8,28 +8,23 @@ sum y the posterior is Gamma(4 + y, scale 6 / (1 + 6 n)).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.arguments import Seed, check_arguments
-from mmdp.core.errors import InputError
+from mmdp.core.arguments import NonNegativeInt, Seed, check_arguments
 from mmdp.core.model import MMDP
+from mmdp.core.transitions import Array
 from mmdp.core.validate import check_int
-from mmdp.data.domains._common import (
-    CADP_PAPER,
-    Array,
-    Domain,
-    check_choice,
-    spawn_generators,
-)
+from mmdp.data.domains._common import CADP_PAPER, Domain, sample_domain
+from mmdp.data.sampling import spawn_generators
 
 CAPACITY, MAX_ORDER, MAX_DEMAND = 20, 10, 30
 PRICE, UNIT_COST, ORDER_COST, HOLDING_COST = 4.99, 2.49, 0.49, 0.05
 TRUE_RATE = 10.0
 PRIOR_SHAPE, PRIOR_SCALE = 4.0, 6.0
-PAPER_SHAPE, PAPER_SCALE = 48.0, 6.0 / 37.0
-DESCRIPTION = "order stock for uncertain demand: 21 states, 11 actions, 100 train and 200 test"
+PAPER_DEMANDS = (7, 7, 7, 7, 8, 8)  # posterior Gamma(48, scale 6/37)
 CITATION = (
     "Ho, Petrik and Wiesemann, Partial Policy Iteration for L1-Robust Markov Decision "
     "Processes, Journal of Machine Learning Research, 2021; as in "
@@ -42,9 +37,8 @@ def inventory(
     n_test: int = 200,
     seed: Seed = 0,
     *,
-    preset: str | None = None,
-    demands: int | Sequence[int] = 6,
-    log_seed: Seed = None,
+    preset: Literal["paper"] | None = None,
+    demands: NonNegativeInt | Sequence[NonNegativeInt] = 6,
 ) -> Domain:
     """Generate models of inventory control (INV): stock 0..20, orders 0..10, discount 0.95.
 
@@ -58,7 +52,7 @@ def inventory(
     n_train, n_test
         Numbers of models.
     seed
-        Seed of the models, and of the log if ``log_seed`` is not given.
+        Seed of the models and of the log.
     preset
         ``"paper"`` samples the rates from Gamma(48, scale 6/37). The paper's models were not
         published; this posterior is calibrated to its table (323 with standard deviation 47
@@ -66,8 +60,6 @@ def inventory(
     demands
         Without a preset: the number of demands to log from the true model (rate 10), or the
         observed demands themselves.
-    log_seed
-        Seed of the logged demands.
 
     ``train.parameters["rate"]`` holds the (M,) demand rates.
 
@@ -76,42 +68,24 @@ def inventory(
     >>> train.n_models, test.n_models, train.action_labels[3], train.state_labels[20]
     (100, 200, 'order 3', 'stock 20')
     """
-    train_rng, test_rng, log_rng = spawn_generators(seed, 3)
-    if log_seed is not None:
-        (log_rng,) = spawn_generators(log_seed, 1)
-    if preset is None:
-        shape, scale = compute_posterior(read_demands(demands, log_rng))
-    else:
-        check_choice(preset, "preset", ("paper",))
-        shape, scale = PAPER_SHAPE, PAPER_SCALE
-    train = make_models(train_rng.gamma(shape, scale, check_int(n_train, "n_train", item_bytes=8)))
-    test = make_models(test_rng.gamma(shape, scale, check_int(n_test, "n_test", item_bytes=8)))
-    return Domain(
-        "inventory", train, test, make_models(np.array([TRUE_RATE])), DESCRIPTION, CITATION
-    )
-
-
-def read_demands(demands: int | Sequence[int], rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Read observed demands, or simulate that many from the true model."""
     if isinstance(demands, (int, np.integer)):
-        count = check_int(demands, "demands", 0, item_bytes=8)
-        return rng.choice(MAX_DEMAND + 1, size=count, p=compute_demand_probs([TRUE_RATE])[0])
-    array = np.asarray(demands)
-    if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
-        raise InputError(
-            "demands is neither a count nor a list of whole numbers >= 0; give one of these"
-        )
-    return array.astype(np.int64)
+        log_rng, n_demands = spawn_generators(seed, 3)[2], check_int(demands, "demands", 0, 8)
+        demands = log_rng.choice(MAX_DEMAND + 1, n_demands, p=compute_demand_probs([TRUE_RATE])[0])
+    shape, scale = compute_posterior(demands if preset is None else PAPER_DEMANDS)
+
+    def sample_models(rng: np.random.Generator, n_models: int) -> MMDP:
+        return make_models(rng.gamma(shape, scale, n_models))
+
+    return sample_domain(sample_models, n_train, n_test, seed, make_models(np.array([TRUE_RATE])))
 
 
-def compute_posterior(demands: npt.NDArray[np.int64]) -> tuple[float, float]:
+def compute_posterior(demands: Sequence[int]) -> tuple[float, float]:
     """Compute shape and scale of the Gamma posterior of the demand rate.
 
-    >>> compute_posterior(np.array([7, 7, 7, 7, 8, 8]))  # the paper preset: 48 and 6/37
+    >>> compute_posterior(PAPER_DEMANDS)
     (48.0, 0.16216216216216217)
     """
-    shape = PRIOR_SHAPE + float(demands.sum())
-    return shape, PRIOR_SCALE / (1.0 + PRIOR_SCALE * len(demands))
+    return PRIOR_SHAPE + sum(demands), PRIOR_SCALE / (1.0 + PRIOR_SCALE * len(demands))
 
 
 def compute_demand_probs(rates: npt.ArrayLike) -> Array:
@@ -126,30 +100,23 @@ def compute_demand_probs(rates: npt.ArrayLike) -> Array:
 
 def make_models(rates: Array) -> MMDP:
     """Make one model for each of the demand rates (M,)."""
-    stock = np.arange(CAPACITY + 1)
-    order_quantity = np.minimum(np.arange(MAX_ORDER + 1), (CAPACITY - stock)[:, None])
-    stock_after_order = stock[:, None] + order_quantity
-    remaining_stock = np.arange(CAPACITY + 1)
-    # the demand that leaves this stock; for 0 any larger one too
-    demand = stock_after_order[:, :, None] - remaining_stock
+    stock, order, remaining = np.ogrid[: CAPACITY + 1, : MAX_ORDER + 1, : CAPACITY + 1]
+    ordered = np.minimum(order, CAPACITY - stock)
+    sold = stock + ordered - remaining  # the demand, or a smaller number if nothing is left
     demand_probs = compute_demand_probs(rates)
     tail_probs = np.cumsum(demand_probs[:, ::-1], axis=1)[:, ::-1]
-    clipped_demand = np.clip(demand, 0, MAX_DEMAND)
-    transitions = np.where(
-        remaining_stock == 0, tail_probs[:, clipped_demand], demand_probs[:, clipped_demand]
-    )
-    transitions *= demand >= 0
-    margin = PRICE * demand - UNIT_COST * order_quantity[:, :, None]
-    next_rewards = (
-        margin - ORDER_COST * (order_quantity > 0)[:, :, None] - HOLDING_COST * remaining_stock
-    )
-    next_rewards = np.where(demand >= 0, next_rewards, 0.0)
+    demand = np.clip(sold, 0, MAX_DEMAND)
+    transitions = np.where(remaining == 0, tail_probs[:, demand], demand_probs[:, demand])
+    transitions *= sold >= 0
+    margin = PRICE * sold - UNIT_COST * ordered
+    next_rewards = margin - ORDER_COST * (ordered > 0) - HOLDING_COST * remaining
+    next_rewards = np.where(sold >= 0, next_rewards, 0.0)
     return MMDP(
         transitions,
         next_rewards=np.broadcast_to(next_rewards, transitions.shape),
         initial=np.eye(CAPACITY + 1)[0],
         discount=0.95,
-        states=[f"stock {s}" for s in stock],
+        states=[f"stock {s}" for s in range(CAPACITY + 1)],
         actions=[f"order {a}" for a in range(MAX_ORDER + 1)],
         parameters={"rate": rates},
         name="inventory",

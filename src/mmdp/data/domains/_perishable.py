@@ -7,23 +7,21 @@ rounded to 0..100.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 import numpy as np
 
 from mmdp.core.arguments import Seed, check_arguments
 from mmdp.core.model import MMDP
+from mmdp.core.transitions import Array
 from mmdp.core.validate import check_int
-from mmdp.data.domains._common import (
-    Array,
-    Domain,
-    Fields,
-    ParameterSamples,
-    check_choice,
-    sample_parameters,
-)
+from mmdp.data.domains._common import Domain, sample_domain
+
+Fields = Mapping[str, Array]  # values by name of a state, an action, an event or samples
 
 MAX_UNITS, N_DEMANDS = 10, 101  # units of each age or order; demands from 0 on
 ORDER_COST, SHORTAGE_COST, WASTE_COST, HOLDING_COST = 3.0, 5.0, 7.0, 1.0  # cost per unit
-DESCRIPTION = "order what perishes: 121 states, 11 actions, 100 train and 200 test"
 CITATION = (
     "De Moor, Gijsbrechts and Boute, Reward shaping to improve the performance of deep "
     "reinforcement learning in perishable inventory management, European Journal of Operational "
@@ -39,7 +37,7 @@ def perishable(
     *,
     life: int = 2,
     lead_time: int = 1,
-    issue: str = "fifo",
+    issue: Literal["fifo", "lifo"] = "fifo",
 ) -> Domain:
     """Generate models of perishable stock with a ``life`` and a ``lead_time`` in periods.
 
@@ -54,19 +52,16 @@ def perishable(
     >>> train.n_states, train.state_labels[13], train.storage
     (121, 'age1=1, age2=2', 'events')
     """
-    check_choice(issue, "issue", ("fifo", "lifo"))
     check_int(life, "life", item_bytes=8)
     check_int(lead_time, "lead_time", item_bytes=8)
 
-    def sample(rng: np.random.Generator, n_models: int) -> ParameterSamples:
-        return {"mean": rng.uniform(3, 5, n_models), "variation": rng.uniform(0.4, 0.6, n_models)}
+    def sample_models(rng: np.random.Generator, n_models: int) -> MMDP:
+        means, variations = rng.uniform(3, 5, n_models), rng.uniform(0.4, 0.6, n_models)
+        return _make_models({"mean": means, "variation": variations}, life, lead_time, issue)
 
     nominal = {"mean": np.array([4.0]), "variation": np.array([0.5])}
-    train, test, true_model = (
-        make_models(x, life, lead_time, issue)
-        for x in (*sample_parameters(n_train, n_test, seed, sample), nominal)
-    )
-    return Domain("perishable", train, test, true_model, DESCRIPTION, CITATION)
+    true_model = _make_models(nominal, life, lead_time, issue)
+    return sample_domain(sample_models, n_train, n_test, seed, true_model)
 
 
 def demand_probs(sample: Fields) -> Array:
@@ -78,7 +73,7 @@ def demand_probs(sample: Fields) -> Array:
     return np.diff(cdf, prepend=0.0, append=1.0)
 
 
-def make_models(samples: ParameterSamples, life: int, lead_time: int, issue: str) -> MMDP:
+def _make_models(samples: Fields, life: int, lead_time: int, issue: str) -> MMDP:
     """Make one model for each sample of the mean and the variation of demand."""
     from mmdp.data.functions import from_step
 

@@ -11,26 +11,20 @@ them to ``data/population.npz``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from scipy.special import ndtr
 
-from mmdp.core.arguments import Seed, check_arguments
+from mmdp.core.arguments import PositiveInt, Seed, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.validate import check_int
-from mmdp.data.domains._common import (
-    CADP_PAPER,
-    DATA_DIR,
-    Array,
-    Domain,
-    check_choice,
-    spawn_generators,
-)
+from mmdp.core.transitions import Array
+from mmdp.data.domains._common import CADP_PAPER, DATA_DIR, Domain
+from mmdp.data.sampling import spawn_generators
+
+Variant = Literal["paper", "corrected"]
 
 CAPACITY = 50
 N_STATES, N_ACTIONS = CAPACITY + 1, 5
@@ -42,9 +36,6 @@ LOG_START = 10
 N_SAMPLES = 1000  # kept for each of the two sets
 MIN_PROB = 1e-12
 MAX_Z_SCORE = 9.0  # Phi(-9) is 1e-19; ndtr is slow on what lies further out
-MODELS_PER_BLOCK = 100  # these fit the cache, and BLAS starts no threads for so little work
-DESCRIPTION = "pest control: 51 states, 5 actions, 1000 train and 1000 test models"
-SMALL_DESCRIPTION = "pest control with fewer models: 51 states, 5 actions, 100 train and 100 test"
 CITATION = (
     "Petrik and Russel, Beyond Confidence Regions: Tight Bayesian Ambiguity Sets for Robust "
     "MDPs, NeurIPS 2019; as in "
@@ -53,7 +44,11 @@ CITATION = (
 
 @check_arguments
 def population(
-    n_train: int = N_SAMPLES, n_test: int = N_SAMPLES, seed: Seed = 0, *, variant: str = "paper"
+    n_train: PositiveInt = N_SAMPLES,
+    n_test: PositiveInt = N_SAMPLES,
+    seed: Seed = 0,
+    *,
+    variant: Variant = "paper",
 ) -> Domain:
     """Generate models of pest control (POP): population 0..50, 5 actions, discount 0.9.
 
@@ -84,29 +79,16 @@ def population(
     >>> train.n_states, train.action_labels[2], sorted(train.parameters)
     (51, 'control 2', ['mu', 'mu0', 'mu1', 'mu2'])
     """
-    check_choice(variant, "variant", ("paper", "corrected"))
-    initial_state = 9 if variant == "paper" else LOG_START
-    train, test = (
-        _make_model(
-            make_exponential_transitions(compute_growth_rates(parameters, variant)),
-            initial_state,
-            parameters,
-        )
-        for parameters in _load_samples({"n_train": n_train, "n_test": n_test}, seed)
-    )
-    return Domain(
-        "population",
-        train,
-        test,
-        _make_model(make_true_transitions()[None], initial_state, {}),
-        DESCRIPTION,
-        CITATION,
-    )
+    return _make_domain("population", n_train, n_test, seed, variant)
 
 
 @check_arguments
 def population_small(
-    n_train: int = 100, n_test: int = 100, seed: Seed = 0, *, variant: str = "paper"
+    n_train: PositiveInt = 100,
+    n_test: PositiveInt = 100,
+    seed: Seed = 0,
+    *,
+    variant: Variant = "paper",
 ) -> Domain:
     """Generate the small version (POPS) of :func:`population`: 100 train and 100 test models.
 
@@ -114,21 +96,41 @@ def population_small(
     >>> mmdp.domains.population_small(seed=0)
     Domain(population_small: 100 train and 100 test models, 51 states, 5 actions)
     """
-    name, large_domain = "population_small", population(n_train, n_test, seed, variant=variant)
-    models = {
-        x: getattr(large_domain, x).replace(name=name) for x in ("train", "test", "true_model")
-    }
-    return replace(large_domain, name=name, description=SMALL_DESCRIPTION, **models)
+    return _make_domain("population_small", n_train, n_test, seed, variant)
+
+
+def _make_domain(
+    name: str, n_train: int, n_test: int, seed: int | None, variant: Variant
+) -> Domain:
+    """Make the train and test models, and the true one, under this name."""
+
+    def make_model(transitions: Array, parameters: dict[str, Array]) -> MMDP:
+        return MMDP(
+            transitions,
+            make_rewards(),
+            initial=np.eye(N_STATES)[9 if variant == "paper" else LOG_START],
+            discount=DISCOUNT,
+            states=range(N_STATES),
+            actions=("no control", *(f"control {a}" for a in range(1, N_ACTIONS))),
+            parameters=parameters,
+            name=name,
+            citation=CITATION,
+        )
+
+    train, test = (
+        make_model(make_exponential_transitions(compute_growth_rates(x, variant)), x)
+        for x in _load_samples({"n_train": n_train, "n_test": n_test}, seed)
+    )
+    return Domain(train, test, make_model(make_true_transitions()[None], {}))
 
 
 def _load_samples(counts: dict[str, int], seed: int | None) -> Iterator[dict[str, Array]]:
     """Load samples of ``mu, mu0, mu1, mu2`` for the train and the test set."""
     (rng,) = spawn_generators(seed, 1)
     order = np.arange(2 * N_SAMPLES) if seed == 0 else rng.permutation(2 * N_SAMPLES)
-    with (DATA_DIR / "population.npz").open("rb") as file, np.load(file) as arrays:
-        samples = dict(arrays)
+    samples = np.load(DATA_DIR / "population.npz")
     for (argument, n), ids in zip(counts.items(), np.split(order, 2), strict=True):
-        if check_int(n, argument) > N_SAMPLES:
+        if n > N_SAMPLES:
             raise InputError(
                 f"{argument}={n} is larger than the {N_SAMPLES} samples of each set; give fewer"
             )
@@ -168,44 +170,23 @@ def make_exponential_transitions(rates: Array) -> Array:
     """Compute the exact transitions (M, S, A, S') of exponential growth with rates (S, A, M).
 
     P(n <= k) = P(g s < k + 1/2) = Phi(((k + 1/2) / s - rate) / sd) for k = 0..49; the atom of
-    g at zero is inside k = 0. One state and some models at a time: the work arrays stay in the
-    cache, and the result is laid out models last, as :class:`mmdp.MMDP` stores it.
+    g at zero is inside k = 0. The result is laid out models last, as :class:`mmdp.MMDP` stores it.
     """
-    n_states, n_actions, n_models = rates.shape
-    supply = np.ascontiguousarray(make_supply_matrix().T)
-    result = np.empty((n_states, n_actions, n_states, n_models))
-    result[0] = supply[:, :1]
-    _prune_rows(result[0])
-    scaled_rates = rates / GROWTH_SD[:, None]
-    blocks = [
-        (s, slice(m, m + MODELS_PER_BLOCK))
-        for s in range(1, n_states)
-        for m in range(0, n_models, MODELS_PER_BLOCK)
-    ]
-
-    def fill_block(block: tuple[int, slice]) -> None:
-        """Compute the transitions of one state in some models."""
-        s, models = block
-        thresholds = (np.arange(n_states - 1) + 0.5) / (s * GROWTH_SD[:, None])
-        cdf = thresholds[:, :, None] - scaled_rates[s, :, None, models]
-        np.clip(cdf, -MAX_Z_SCORE, MAX_Z_SCORE, out=cdf)
-        ndtr(cdf, out=cdf)
-        growth_probs = np.empty((n_actions, n_states, cdf.shape[2]))
-        growth_probs[:, 0], growth_probs[:, -1] = cdf[:, 0], 1.0 - cdf[:, -1]
-        np.subtract(cdf[:, 1:], cdf[:, :-1], out=growth_probs[:, 1:-1])
-        rows = supply @ growth_probs
-        _prune_rows(rows)
-        result[s, :, :, models] = rows
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(fill_block, blocks))
+    supply = make_supply_matrix().T
+    result = np.empty((N_STATES, N_ACTIONS, N_STATES, rates.shape[2]))
+    for s, state_rates in enumerate(rates):
+        thresholds = (np.arange(CAPACITY) + 0.5) / max(s, 1e-9)
+        z_scores = (thresholds[:, None] - state_rates[:, None, :]) / GROWTH_SD[:, None, None]
+        cdf = ndtr(np.clip(z_scores, -MAX_Z_SCORE, MAX_Z_SCORE))
+        rows = supply @ np.diff(cdf, axis=1, prepend=0.0, append=1.0)
+        result[s] = _prune_rows(rows, axis=1)
     return np.moveaxis(result, -1, 0)
 
 
-def _prune_rows(rows: Array) -> None:
-    """Set probabilities below 1e-12 to 0 and normalize the rows (axis 1), in place."""
-    rows[rows < MIN_PROB] = 0.0
-    rows /= rows.sum(axis=1, keepdims=True)
+def _prune_rows(rows: Array, axis: int) -> Array:
+    """Set probabilities below 1e-12 to 0 and normalize the rows along an axis."""
+    rows = np.where(rows < MIN_PROB, 0.0, rows)
+    return rows / rows.sum(axis=axis, keepdims=True)
 
 
 def make_true_transitions() -> Array:
@@ -229,27 +210,9 @@ def make_true_transitions() -> Array:
         inner_cdf[s] = np.where(x > 0, phi, 0.0)
     inner_cdf[0] = 1.0  # an empty population stays empty, a full one full
     cdf = np.concatenate([inner_cdf, np.ones((N_STATES, N_ACTIONS, 1))], axis=2)
-    transitions = np.diff(cdf, axis=2, prepend=0.0) @ make_supply_matrix()
-    transitions[transitions < MIN_PROB] = 0.0
-    transitions /= transitions.sum(axis=2, keepdims=True)
-    return transitions
+    return _prune_rows(np.diff(cdf, axis=2, prepend=0.0) @ make_supply_matrix(), axis=2)
 
 
 def make_rewards() -> Array:
     """Compute the rewards (S, A), 1000 - s^2 - cost[a]."""
     return 1000.0 - np.arange(N_STATES)[:, None] ** 2.0 - COSTS
-
-
-def _make_model(transitions: Array, initial_state: int, parameters: dict[str, Array]) -> MMDP:
-    """Make the models from their transitions (M, S, A, S'), with labels and rewards."""
-    return MMDP(
-        transitions,
-        make_rewards(),
-        initial=np.eye(N_STATES)[initial_state],
-        discount=DISCOUNT,
-        states=range(N_STATES),
-        actions=("no control", *(f"control {a}" for a in range(1, N_ACTIONS))),
-        parameters=parameters,
-        name="population",
-        citation=CITATION,
-    )

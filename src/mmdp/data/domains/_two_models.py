@@ -9,7 +9,6 @@ from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.data.domains._common import CADP_PAPER, Domain
 
-DESCRIPTION = "the third theorem's example: 4 states, 2 actions, 2 deterministic models"
 CITATION = f"{CADP_PAPER}, appendix, proof of the theorem on sublinear regret"
 
 
@@ -54,4 +53,4 @@ def two_models(weight: float = 0.5, *, discount: float = 1.0) -> Domain:
         name="two_models",
         citation=CITATION,
     )
-    return Domain("two_models", model, model, None, DESCRIPTION, CITATION)
+    return Domain(model, model)

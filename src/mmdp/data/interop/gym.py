@@ -15,10 +15,9 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes
 from mmdp.core.transitions import MAX_DENSE_BYTES, SparseTransitions
 from mmdp.core.validate import check_int
-from mmdp.data.domains._common import spawn_generators
 from mmdp.data.interop._env_table import SettableEnv, make_env_models
 from mmdp.data.interop._one_model import check_model_index
-from mmdp.data.posterior.dirichlet import sample_dirichlet_rows
+from mmdp.data.sampling import sample_dirichlet_rows, spawn_generators
 
 if TYPE_CHECKING:
     import gymnasium
@@ -149,7 +148,7 @@ def from_gymnasium(
     The environment is reset, set to a state and stepped for every state, action and model: about 20
     microseconds each, so 41 x 41 states of MountainCar with 3 actions and 20 models take two
     seconds. The same equations written as a step function take less than a tenth of that
-    (:func:`mmdp.domains.mountain_car`). With Gymnasium installed::
+    (see the page "From your function to a decision"). With Gymnasium installed::
 
         model = mmdp.interop.from_gymnasium(
             "MountainCar-v0", samples={"force": [0.0008, 0.001, 0.0012]},

@@ -12,10 +12,10 @@ from mmdp.core.model import MMDP, Evidence
 from mmdp.core.policies.planner import Planner
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
-from mmdp.data.domains._common import spawn_generators
 from mmdp.data.posterior.dirichlet import ModelBatch, sample_models
 from mmdp.data.posterior.prior import DirichletRows, Prior, TransitionCounts
 from mmdp.data.posterior.rewards import RewardPosterior
+from mmdp.data.sampling import spawn_generators
 from mmdp.data.schema import ColumnLabels, Fields, IntArray, TableSource
 
 QUANTILES = (0.05, 0.95)

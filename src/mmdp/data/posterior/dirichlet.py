@@ -23,12 +23,10 @@ import pandas as pd
 from mmdp.core.arguments import Seed, StateText, check_arguments
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.problem import Shard
-from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP, Evidence
 from mmdp.core.text import choose_verb_form, did_you_mean, pluralize
-from mmdp.core.transitions import Array, SparseTransitions
+from mmdp.core.transitions import SparseTransitions
 from mmdp.core.validate import check_int
-from mmdp.data.domains._common import spawn_generators
 from mmdp.data.io.folders import TABLE_FILES, is_read_with, replace_folder
 from mmdp.data.io.writing import Writer, check_writable, format_csv
 from mmdp.data.posterior.log import read_log
@@ -40,6 +38,7 @@ from mmdp.data.posterior.prior import (
     check_fit_size,
 )
 from mmdp.data.posterior.rewards import RewardPosterior, RewardSpec
+from mmdp.data.sampling import sample_dirichlet_rows, spawn_generators
 from mmdp.data.schema import Fields, IntArray, ValuesByLabel
 
 SpecT = TypeVar("SpecT", Prior, RewardSpec)
@@ -349,62 +348,6 @@ def sample_models(
         shard=batch.shard,
         **fields,
     )
-
-
-def sample_dirichlet_rows(
-    alpha: Array,
-    indptr: IntArray,
-    n_samples: int,
-    rng: np.random.Generator,
-    *,
-    block_size: int = 1_000_000,
-    kept: slice = slice(None),
-) -> Array:
-    """Sample Dirichlet(alpha) rows, the entries indptr[i]:indptr[i + 1], n_samples times.
-
-    About ``block_size`` numbers are sampled at a time, so that no second large array is needed.
-    ``kept``: the slice of samples to return.
-    Returns: (nnz, number kept).
-
-    >>> rng = np.random.default_rng(0)
-    >>> p = sample_dirichlet_rows(np.array([2.0, 1.0, 5.0]), np.array([0, 2, 3]), 1000, rng)
-    >>> p[2].min(), bool(abs(p[0].mean() - 2 / 3) < 0.03)
-    (np.float64(1.0), True)
-    """
-    n_kept = len(range(n_samples)[kept])
-    check_memory(
-        8 * len(alpha) * n_kept,
-        f"{n_kept:,} models of {len(alpha):,} transitions",
-        ["sample fewer models"],
-    )
-    values = np.empty((len(alpha), n_kept))
-    rows = np.flatnonzero(np.diff(indptr))
-    rows_per_block = max(1, block_size // max(1, n_samples * int(np.diff(indptr).max(initial=1))))
-    for start in range(0, len(rows), rows_per_block):
-        block_rows = rows[start : start + rows_per_block]
-        low, high = int(indptr[block_rows[0]]), int(indptr[block_rows[-1] + 1])
-        is_complete = values.shape[1] == n_samples
-        samples = values[low:high] if is_complete else np.empty((high - low, n_samples))
-        row_lengths = np.diff(indptr)[block_rows]
-        rng.standard_gamma(np.broadcast_to(alpha[low:high, None], samples.shape), out=samples)
-        sums = np.add.reduceat(samples, indptr[block_rows] - low, axis=0)
-        if (sums <= 0).any():
-            _sample_vertex(samples, sums, alpha[low:high], indptr[block_rows] - low, rng)
-        samples /= np.repeat(sums, row_lengths, axis=0)
-        if not is_complete:
-            values[low:high] = samples[:, kept]
-    return values
-
-
-def _sample_vertex(
-    samples: Array, sums: Array, alpha: Array, starts: IntArray, rng: np.random.Generator
-) -> None:
-    """Replace rows whose gamma variates all underflow by a vertex, sampled by alpha."""
-    ends = np.append(starts[1:], len(alpha))
-    for row, m in np.argwhere(sums <= 0):
-        row_alpha = alpha[starts[row] : ends[row]]
-        samples[starts[row] + rng.choice(len(row_alpha), p=row_alpha / row_alpha.sum()), m] = 1.0
-        sums[row, m] = 1.0
 
 
 # ---------------------------------------------------------------------- warnings

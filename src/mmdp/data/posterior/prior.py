@@ -14,14 +14,11 @@ from mmdp.core.errors import InputError, MemoryLimitError, Remedy
 from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.transitions import MAX_DENSE_BYTES, Array, as_float_array
 from mmdp.core.validate import align_to_labels
-from mmdp.data.domains._common import check_choice
 from mmdp.data.posterior.log import TransitionLog
 from mmdp.data.schema import ColumnLabels, Fields, IntArray, Mask, TableSource
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 UnseenRule = Literal["prior", "error", "absorb", "forbid"]
-UNSEEN_RULES = ("prior", "error", "absorb", "forbid")
-PSEUDO_COUNT_RULES = ("pooled", "symmetric")
 JEFFREYS_COUNT = 0.5  # the pseudo-count of Jeffreys' prior
 
 
@@ -174,14 +171,6 @@ class Prior:
     def __post_init__(self) -> None:
         if isinstance(self.absorbing, str):
             raise InputError(f"absorbing={self.absorbing!r} is text; give a list of states")
-        check_choice(self.unseen, "unseen", UNSEEN_RULES)
-        if isinstance(self.support, str):
-            check_choice(self.support, "support", ("all", "seen"))
-        if isinstance(self.pseudo_counts, str) and self.pseudo_counts not in PSEUDO_COUNT_RULES:
-            raise InputError(
-                f'prior must be "pooled", "symmetric" or an array (S, A, S\'), not '
-                f"{self.pseudo_counts!r}"
-            )
         if not (np.isfinite(self.concentration) and self.concentration > 0):
             raise InputError(f"concentration must be a positive number, not {self.concentration!r}")
 
