@@ -267,14 +267,13 @@ def test_a_switching_model_reads_back_the_same(tmp_path: Path) -> None:
     assert loaded.fingerprint() == model.fingerprint()
 
 
-def test_an_observation_may_show_the_state_and_be_rewarded(tmp_path: Path) -> None:
-    """The state is not marked as seen, but an observation always tells it; another is a coin."""
+def test_an_observation_may_be_rewarded(tmp_path: Path) -> None:
     p = np.random.default_rng(2).dirichlet(np.ones(2), size=(2, 2, 2))  # (a, m, x, x')
     text = format_pomdpx(
         format_table("mn", "m", ("- -", "identity"))
         + format_table("xn", "a m x", ("- - - -", format_array(p))),
         format_state_variable("m", False)
-        + format_state_variable("x", False)
+        + format_state_variable("x")
         + "<ObsVar vname='z'><NumValues>3</NumValues></ObsVar>"
         "<ObsVar vname='coin'><ValueEnum>head tail</ValueEnum></ObsVar>",
         format_table("m", "null", ("-", "uniform")) + format_table("x", "null", ("1", "1")),
@@ -316,7 +315,7 @@ OBSERVATION_VARIABLE = "<ObsVar vname='z'><ValueEnum>k l</ValueEnum></ObsVar>"
                 MODEL_VARIABLE + STATE_VARIABLE,
                 INITIAL_TABLES,
             ),
-            "variable 'm' is hidden and changes with 'a'; in an MMDP only the model",
+            "'mn' depends on 'a'; in an MMDP a hidden variable changes by itself",
         ),
         (
             format_pomdpx(
@@ -325,7 +324,7 @@ OBSERVATION_VARIABLE = "<ObsVar vname='z'><ValueEnum>k l</ValueEnum></ObsVar>"
                 MODEL_VARIABLE + STATE_VARIABLE,
                 INITIAL_TABLES,
             ),
-            "variable 'm' is hidden and changes with 'x'",
+            "'mn' depends on 'x'",
         ),
         (
             format_pomdpx(
@@ -334,7 +333,7 @@ OBSERVATION_VARIABLE = "<ObsVar vname='z'><ValueEnum>k l</ValueEnum></ObsVar>"
                 MODEL_VARIABLE + STATE_VARIABLE,
                 INITIAL_TABLES,
             ),
-            "state 'x' depends on the hidden 'm' after its change ('mn')",
+            "'xn' depends on 'mn'",
         ),
         (
             format_pomdpx(
@@ -343,7 +342,7 @@ OBSERVATION_VARIABLE = "<ObsVar vname='z'><ValueEnum>k l</ValueEnum></ObsVar>"
                 INITIAL_TABLES,
                 format_table("z", "mn", ("- -", ".8 .2 .2 .8")),
             ),
-            "state 'm' changes and is observed with errors (by 'z')",
+            "'z' depends on 'mn'; in an MMDP",
         ),
         (
             format_pomdpx(
@@ -352,7 +351,7 @@ OBSERVATION_VARIABLE = "<ObsVar vname='z'><ValueEnum>k l</ValueEnum></ObsVar>"
                 INITIAL_TABLES,
                 format_table("z", "mn", ("- -", ".8 .2 .2 .8")),
             ),
-            "the observation 'z' depends on the hidden 'm'",
+            "'z' depends on 'mn'; in an MMDP",
         ),
         (
             format_pomdpx(
@@ -361,7 +360,7 @@ OBSERVATION_VARIABLE = "<ObsVar vname='z'><ValueEnum>k l</ValueEnum></ObsVar>"
                 INITIAL_TABLES,
                 format_table("z", "xn", ("- -", ".8 .2 .2 .8")),
             ),
-            "state 'x' changes and is observed with errors (by 'z')",
+            "states that are observed at every step",
         ),
         (
             format_pomdpx(
@@ -370,7 +369,7 @@ OBSERVATION_VARIABLE = "<ObsVar vname='z'><ValueEnum>k l</ValueEnum></ObsVar>"
                 INITIAL_TABLES,
                 format_table("z", "xn", ("* -", "uniform")),
             ),
-            "no state is observed",
+            '(<StateVar> with fullyObs="true"); add them',
         ),
     ],
 )
@@ -388,22 +387,38 @@ BAD_FILES = [
     ("</Description>", "", "line 56: not well-formed XML (mismatched tag)"),
     ("<Discount>  0.95", "<Discount>  high", "line 6: <Discount> is 'high', not a number"),
     ("<Discount>  0.95", "<Discount>  1.5", "discount must be"),
-    ("Discount>", "discount>", "line 3: <pomdpx> has no element 'Discount'"),
+    ("Discount>", "discount>", "line 3: <pomdpx> has 0 elements 'Discount'"),
     ("pomdpx", "pomdp", "line 3: the root is <pomdp>; give a file"),
     ("ActionVar", "Actionvar", "line 14: unknown element 'Actionvar' (did you mean 'ActionVar'?)"),
-    ('vname="do"', "", "line 14: <ActionVar> needs vname, a name without spaces"),
-    ('vname="do"', 'vname="birds_0"', "line 14: the name 'birds_0' is given twice"),
-    ('vnamePrev="birds_0"', 'vnamePrev="birds_1"', "line 9: vnamePrev and vnameCurr are both"),
-    ('"true"', '"yes"', "line 9: fullyObs is 'yes'; write true or false"),
-    ("wait burn graze<", "wait burn wait<", "line 14: value 'wait' is given twice"),
-    ("wait burn graze<", "<", "line 14: <ValueEnum> is empty"),
-    ("wait burn graze<", "wait * graze<", "line 14: '*' and '-' stand for all values"),
-    ("<NumValues> 2 ", "<NumValues> 2.5 ", "line 12: <NumValues> is 2.5; give a whole number"),
-    ("<NumValues> 2 ", "<NumValues> 9999999 ", "give a whole number from 1 to 1,000,000"),
+    ('vname="do"', "", "line 14: vname of <ActionVar> is ''; give a name without spaces"),
+    ('vname="do"', 'vname="birds_0"', "line 14: vname of <ActionVar> is 'birds_0'; give a name"),
+    (
+        'vnamePrev="birds_0"',
+        'vnamePrev="birds_1"',
+        "line 9: vnameCurr of <StateVar> is 'birds_1'; give a name",
+    ),
+    ('"true"', '"yes"', "line 8: an MMDP has actions (<ActionVar>) and states that are observed"),
+    (
+        "wait burn graze<",
+        "wait burn wait<",
+        "line 14: <ValueEnum> needs at least one name, none twice",
+    ),
+    ("wait burn graze<", "<", "line 14: <ValueEnum> needs at least one name"),
+    (
+        "wait burn graze<",
+        "wait * graze<",
+        "line 14: <ValueEnum> needs at least one name, none twice and none of",
+    ),
+    ("<NumValues> 2 ", "<NumValues> 2.5 ", "line 12: <NumValues> '2.5' is not a whole number"),
+    ("<NumValues> 2 ", "<NumValues> 9999999 ", "is not a whole number from 1 to 1,000,000"),
     ("<Var> birds_0 ", "<Var> birds_1 ", "line 20: <Var> is 'birds_1' (did you mean 'birds_0'?)"),
-    ("<Var> birds_0 ", "<Var> theory_0 ", "line 20: 'theory_0' is given twice"),
+    (
+        "<Var> birds_0 ",
+        "<Var> theory_0 ",
+        "line 20: <Var> is 'theory_0'; <InitialStateBelief> has one function of each",
+    ),
     ("<Parent> null ", "<Parent> do ", "line 20: <Parent> names 'do', which 'birds_0' in"),
-    ("<Parent>do theory_0<", "<Parent>do do<", "line 24: <Parent> names a variable twice"),
+    ("<Parent>do theory_0<", "<Parent>do do<", "line 24: <Parent> names 'do', which 'theory_1' in"),
     ('type = "TBL"', "type='DD'", "line 24: type 'DD' is not read; write a table (TBL)"),
     (
         "<Instance>*  wait - -",
@@ -428,7 +443,7 @@ BAD_FILES = [
     (
         "* - -</Instance><ProbTable>identity",
         "* * -</Instance><ProbTable>identity",
-        "line 25: identity needs two '-'",
+        "line 25: 1 numbers for <ProbTable>; expected 2",
     ),
     (
         "<ProbTable>0 0 1<",
@@ -437,7 +452,7 @@ BAD_FILES = [
     ),
     ("<Var>money", "<Var>honey", "line 52: <Var> is 'honey' (did you mean 'money'?)"),
     ("ValueTable>-3", "ValueTable>-3 1", "line 53: 2 numbers for <ValueTable>; expected 1"),
-    ("ObsFunction", "Obs", "line 3: <pomdpx> has no element 'ObsFunction'"),
+    ("ObsFunction", "Obs", "line 3: <pomdpx> has 0 elements 'ObsFunction'"),
     ("<Func><Var>money", "<Fun><Var>money", "not well-formed XML"),
     ('encoding="ISO-8859-1"', 'encoding="klingon"', "(unknown encoding: klingon); save it as"),
     (UNTIDY_FILE, "", "line 1: not well-formed XML (no element found)"),

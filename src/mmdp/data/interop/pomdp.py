@@ -34,17 +34,9 @@ from mmdp.data.io.writing import PathLike, write_atomic
 
 BYTES_PER_LINE = 90
 _NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_RESERVED_NAMES = {
-    "T",
-    "O",
-    "R",
-    "discount",
-    "values",
-    "states",
-    "actions",
-    "observations",
-    "start",
-} | {"uniform", "identity", "reset", "include", "exclude", "reward", "cost", "null", "nothing"}
+_RESERVED_NAMES = {"T", "O", "R", "discount", "values", "states", "actions", "observations"}
+_RESERVED_NAMES |= {"start", "include", "exclude", "uniform", "identity", "reset", "reward", "cost"}
+_RESERVED_NAMES |= {"null", "nothing"}
 
 
 @check_arguments
@@ -53,9 +45,10 @@ def save_pomdp(model: MMDP, path: PathLike) -> None:
 
     States, actions and models have their labels if those are plain names (letters, digits,
     ``_`` and ``-``), otherwise they are ``s0``, ``a0``, ``m0`` and so on and the labels are in
-    comments. :func:`mmdp.load` reads both formats; from ``.pomdpx`` it gives the model back. An
-    action that is not allowed repeats the lowest allowed one of its state. Models
-    of weight 0 are left out, unless models change.
+    comments. :func:`mmdp.load` reads both formats, but no ``.pomdp`` file of models that change and
+    begin in several states; from ``.pomdpx`` it gives the model back. An action that is
+    not allowed repeats the lowest allowed one of its state. Models of weight 0 are left out, unless
+    models change.
 
     >>> import tempfile, pathlib, mmdp, mmdp.interop
     >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[1.0], [0.0]], initial=[1, 0])
@@ -71,16 +64,8 @@ def save_pomdp(model: MMDP, path: PathLike) -> None:
     check_stationary(model, "the POMDP formats")
     if model.terminal.any():
         raise InputError("the POMDP formats have no terminal values; use replace(terminal=None)")
-    n_model_pairs = (
-        int(np.count_nonzero(model.model_transitions)) if model.is_switching else model.n_models
-    )
-    size = (
-        2
-        * BYTES_PER_LINE
-        * int(np.count_nonzero(model.problem.p))
-        * n_model_pairs
-        // model.n_models
-    )
+    n_next_models = np.count_nonzero(model.model_transitions) / model.n_models
+    size = int(2 * BYTES_PER_LINE * np.count_nonzero(model.problem.p) * n_next_models)
     if size > MAX_DENSE_BYTES:
         raise MemoryLimitError(
             f"{target}: the file would take about {format_bytes(size)}; use fewer models "
@@ -94,22 +79,14 @@ def save_pomdp(model: MMDP, path: PathLike) -> None:
     write_atomic(target, write_lines)
 
 
-def _format_number(value: float) -> str:
-    """Format a number with all digits, no exponent and a decimal point, for every parser."""
-    return np.format_float_positional(value, trim="0")
+def _format_numbers(*values: float) -> str:
+    """Format numbers with all digits, no exponent and a decimal point, for every parser."""
+    return " ".join(np.format_float_positional(value, trim="0") for value in values)
 
 
 def _find_kept_models(model: MMDP) -> list[int]:
     """Find the models that can occur: by weight, or all if they switch."""
     return np.flatnonzero((model.weights > 0) | model.is_switching).tolist()
-
-
-def _list_next_models(model: MMDP, m: int) -> list[tuple[int, float]]:
-    """List the models that may follow model m, with their probabilities."""
-    if model.problem.model_transitions is None:
-        return [(m, 1.0)]
-    row = model.problem.model_transitions[m]
-    return [(n, float(row[n])) for n in np.flatnonzero(row).tolist()]
 
 
 def _format_names(model: MMDP, axis: str) -> list[str]:
@@ -125,9 +102,8 @@ def _iter_comments(model: MMDP) -> Iterator[str]:
     """Yield labels, one per line, without breaks and dashes that would end a comment."""
     yield "written by mmdp: the hidden state is (model, state), the observation is the state"
     for axis in ("state", "action", "model"):
-        for name, label in zip(
-            _format_names(model, axis), getattr(model, f"{axis}_labels"), strict=True
-        ):
+        labels = getattr(model, f"{axis}_labels")
+        for name, label in zip(_format_names(model, axis), labels, strict=True):
             if model.has_labels[axis] and name != label:
                 text = " ".join(label.split()).replace("--", "- -")
                 yield f"{name} is {axis} {text}"
@@ -136,85 +112,75 @@ def _iter_comments(model: MMDP) -> Iterator[str]:
 # ---------------------------------------------------------------------- .pomdp
 def _iter_pomdp_lines(model: MMDP) -> Iterator[str]:
     """Yield the lines of a .pomdp file."""
-    model_ids, n_states, observation_names = (
-        _find_kept_models(model),
-        model.n_states,
-        _format_names(model, "state"),
+    initial_joint, model_ids = model.problem.initial_joint(), _find_kept_models(model)
+    actions, observations = _format_names(model, "action"), _format_names(model, "state")
+    beliefs = {f"m{m}_s{s}": p for m in model_ids for s, p in enumerate(initial_joint[:, m])}
+    first_states = {name: p for name, p in beliefs.items() if p > 0}
+    has_start_state, chain = (
+        len(np.unique(np.nonzero(initial_joint)[0])) > 1,
+        model.model_transitions,
     )
-    initial_joint = model.problem.initial_joint()
-    initial_states = np.flatnonzero(initial_joint.any(axis=1))
-    has_start_state = len(initial_states) > 1
     if has_start_state and not model.discount:
         raise InputError(
             "a .pomdp file has a step before the first decision if episodes begin in several "
             "states, and at discount 0 nothing counts after it; write .pomdpx"
         )
-    names = [f"m{m}_s{s}" for m in model_ids for s in range(n_states)] + ["start"] * has_start_state
+    if has_start_state:
+        beliefs = dict.fromkeys(beliefs, 0.0) | {"start": 1.0}
     for comment in _iter_comments(model):
         yield f"# {comment}"
-    yield f"discount: {_format_number(model.discount)}"
+    yield f"discount: {_format_numbers(model.discount)}"
     yield "values: reward"
-    yield f"states: {' '.join(names)}"
-    yield f"actions: {' '.join(_format_names(model, 'action'))}"
-    yield f"observations: {' '.join(observation_names + ['nothing'] * has_start_state)}"
-    belief = [
-        0.0 if has_start_state else initial_joint[s, m] for m in model_ids for s in range(n_states)
-    ]
-    yield f"start: {' '.join(map(_format_number, belief + [1.0] * has_start_state))}"
+    yield f"states: {' '.join(beliefs)}"
+    yield f"actions: {' '.join(actions)}"
+    yield f"observations: {' '.join(observations + ['nothing'] * has_start_state)}"
+    yield f"start: {_format_numbers(*beliefs.values())}"
     if has_start_state:
-        for m in model_ids:
-            for s in initial_states:
-                yield f"T: * : start : m{m}_s{s} {_format_number(initial_joint[s, m])}"
+        for name, p in first_states.items():
+            yield f"T: * : start : {name} {_format_numbers(p)}"
         yield "O: * : start : nothing 1.0"
     for m in model_ids:
-        yield from _iter_pomdp_model_lines(model, m)
-
-
-def _iter_pomdp_model_lines(model: MMDP, m: int) -> Iterator[str]:
-    """Yield the transitions, observations and rewards of a model for a .pomdp file."""
-    entries = list_transitions(model, m, fill_forbidden=True)
-    action_names, observation_names = _format_names(model, "action"), _format_names(model, "state")
-    next_models = _list_next_models(model, m)
-    for s, a, n, p in zip(
-        entries.state, entries.action, entries.next_state, entries.probability, strict=True
-    ):
-        for k, model_prob in next_models:
-            yield f"T: {action_names[a]} : m{m}_s{s} : m{k}_s{n} {_format_number(p * model_prob)}"
-    for s in range(model.n_states):
-        yield f"O: * : m{m}_s{s} : {observation_names[s]} 1.0"
-    for s, a, n, r in zip(
-        entries.state, entries.action, entries.next_state, entries.reward, strict=True
-    ):
-        for k, _ in next_models if r != 0 else []:
-            yield f"R: {action_names[a]} : m{m}_s{s} : m{k}_s{n} : * {_format_number(r)}"
+        for s, observation in enumerate(observations):
+            yield f"O: * : m{m}_s{s} : {observation} 1.0"
+        next_models = np.flatnonzero(chain[m]).tolist()
+        for s, a, n, p, r in zip(*list_transitions(model, m, fill_forbidden=True), strict=True):
+            for k in next_models:
+                step = f"{actions[a]} : m{m}_s{s} : m{k}_s{n}"
+                yield f"T: {step} {_format_numbers(p * chain[m, k])}"
+                if r != 0:
+                    yield f"R: {step} : * {_format_numbers(r)}"
 
 
 # ---------------------------------------------------------------------- .pomdpx
 def _iter_pomdpx_lines(model: MMDP) -> Iterator[str]:
     """Yield the lines of a .pomdpx file."""
     model_ids = _find_kept_models(model)
+    models, states, actions = (_format_names(model, x) for x in ("model", "state", "action"))
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield '<pomdpx version="1.0" id="mmdp">'
     for comment in _iter_comments(model):
         yield f"<!-- {escape(comment).rstrip('-')} -->"
-    yield f"<Discount>{_format_number(model.discount)}</Discount>"
+    yield f"<Discount>{_format_numbers(model.discount)}</Discount>"
     yield "<Variable>"
-    models, states = _format_names(model, "model"), _format_names(model, "state")
-    yield from _iter_state_variable("model", False, [models[m] for m in model_ids])
-    yield from _iter_state_variable("state", True, states)
-    yield from _iter_variable_values("ObsVar", "seen", states)
-    yield from _iter_variable_values("ActionVar", "action", _format_names(model, "action"))
+    kept_models = [models[m] for m in model_ids]
+    for tag, names, values in (
+        ("StateVar", 'vnamePrev="model_0" vnameCurr="model_1" fullyObs="false"', kept_models),
+        ("StateVar", 'vnamePrev="state_0" vnameCurr="state_1" fullyObs="true"', states),
+        ("ObsVar", 'vname="seen"', states),
+        ("ActionVar", 'vname="action"', actions),
+    ):
+        yield f"<{tag} {names}><ValueEnum>{' '.join(values)}</ValueEnum></{tag}>"
     yield '<RewardVar vname="reward"/>'
     yield "</Variable>"
     yield "<InitialStateBelief>"
-    weights = " ".join(_format_number(model.weights[m]) for m in model_ids)
-    yield from _iter_conditional("model_0", "null", [("-", weights)])
-    rows = [" ".join(map(_format_number, row)) for row in model.problem.initial.T]
+    yield from _iter_table("model_0", "null", [("-", _format_numbers(*model.weights[model_ids]))])
+    rows = [_format_numbers(*row) for row in model.problem.initial.T]
     if len(rows) == 1:
-        yield from _iter_conditional("state_0", "null", [("-", rows[0])])
+        yield from _iter_table("state_0", "null", [("-", rows[0])])
     else:
-        initial_entries = [(f"{models[m]} -", rows[m]) for m in model_ids]
-        yield from _iter_conditional("state_0", "model_0", initial_entries)
+        yield from _iter_table(
+            "state_0", "model_0", [(f"{models[m]} -", rows[m]) for m in model_ids]
+        )
     yield "</InitialStateBelief>"
     yield from _iter_pomdpx_dynamics(model, model_ids)
     yield "</pomdpx>"
@@ -222,50 +188,30 @@ def _iter_pomdpx_lines(model: MMDP) -> Iterator[str]:
 
 def _iter_pomdpx_dynamics(model: MMDP, model_ids: list[int]) -> Iterator[str]:
     """Yield the transition, observation and reward functions of a .pomdpx file."""
-    entries_by_model = {m: list_transitions(model, m, fill_forbidden=True) for m in model_ids}
-    models, states, action_names = (
-        _format_names(model, axis) for axis in ("model", "state", "action")
-    )
+    models, states, actions = (_format_names(model, x) for x in ("model", "state", "action"))
+    chain = model.problem.model_transitions
     transitions = [
-        (f"{action_names[a]} {models[m]} {states[s]} {states[n]}", p, r)
-        for m, entries in entries_by_model.items()
-        for s, a, n, p, r in zip(*entries, strict=True)
+        (f"{actions[a]} {models[m]} {states[s]} {states[n]}", p, r)
+        for m in model_ids
+        for s, a, n, p, r in zip(*list_transitions(model, m, fill_forbidden=True), strict=True)
     ]
     yield "<StateTransitionFunction>"
-    model_chain = "identity"
-    if model.problem.model_transitions is not None:
-        model_chain = " ".join(map(_format_number, model.problem.model_transitions.ravel()))
-    yield from _iter_conditional("model_1", "action model_0", [("* - -", model_chain)])
-    yield from _iter_conditional(
-        "state_1",
-        "action model_0 state_0",
-        [(instance, _format_number(p)) for instance, p, _ in transitions],
-    )
+    chain_text = "identity" if chain is None else _format_numbers(*chain.ravel())
+    yield from _iter_table("model_1", "action model_0", [("* - -", chain_text)])
+    probs = [(instance, _format_numbers(p)) for instance, p, _ in transitions]
+    yield from _iter_table("state_1", "action model_0 state_0", probs)
     yield "</StateTransitionFunction>"
     yield "<ObsFunction>"
-    observation_entries = [(f"* {s} {s}", "1.0") for s in states]
-    yield from _iter_conditional("seen", "action state_1", observation_entries)
+    yield from _iter_table("seen", "action state_1", [(f"* {s} {s}", "1.0") for s in states])
     yield "</ObsFunction>"
     yield "<RewardFunction>"
-    rewards = [(instance, _format_number(r)) for instance, _, r in transitions if r != 0]
+    rewards = [(instance, _format_numbers(r)) for instance, _, r in transitions if r != 0]
     parents = "action model_0 state_0 state_1"
-    yield from _iter_conditional("reward", parents, rewards, tag="Func", value_tag="ValueTable")
+    yield from _iter_table("reward", parents, rewards, tag="Func", value_tag="ValueTable")
     yield "</RewardFunction>"
 
 
-def _iter_state_variable(name: str, is_observed: bool, values: list[str]) -> Iterator[str]:
-    """Yield the declaration of a state variable in a .pomdpx file."""
-    observed_text = "true" if is_observed else "false"
-    yield f'<StateVar vnamePrev="{name}_0" vnameCurr="{name}_1" fullyObs="{observed_text}">'
-    yield f"<ValueEnum>{' '.join(values)}</ValueEnum></StateVar>"
-
-
-def _iter_variable_values(tag: str, name: str, values: list[str]) -> Iterator[str]:
-    """Yield the declaration of a variable with its values in a .pomdpx file."""
-    yield f'<{tag} vname="{name}"><ValueEnum>{" ".join(values)}</ValueEnum></{tag}>'
-
-
-def _iter_conditional(
+def _iter_table(
     name: str,
     parents: str,
     entries: list[tuple[str, str]],

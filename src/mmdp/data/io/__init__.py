@@ -44,12 +44,7 @@ Files of other tools:
   before anything is seen: a start that is spread over several observations becomes one state,
   ``start``.
 - ``.transitions`` (multiple-environment MDPs): lines ``s a s' p``, a blank line between
-  environments, with ``.rewards`` of the same name next to it: ``s a s' r`` or ``s a r``. Models of
-  recommender systems (ReCA), marked by a ``.summary`` next to them, begin with the mean of their
-  environments, which is left out; their rewards ``item r`` are earned if the user takes the item
-  that was recommended. Without a summary, two words in a line of rewards, or a first block that is
-  the mean of the others, are refused: ``compat="reca"`` says that it is such a model,
-  ``compat="memdp"`` that every block is an environment and ``s r`` the reward of a state.
+  environments, with ``.rewards`` of the same name next to it: ``s a s' r``, ``s a r`` or ``s r``.
 
 A file that is not an MMDP (a hidden part that changes with the action or the state, a state
 observed with errors) is refused.

@@ -1,99 +1,63 @@
-"""Models of POMDP files: a hidden model and an observed state."""
+"""What the readers of POMDP files share: words to tables, and tables to the arguments of MMDP."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from mmdp.core.errors import InputError, MemoryLimitError, Remedy
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, clip_rounding, normalize
-from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes
 from mmdp.core.transitions import MAX_DENSE_BYTES, Array
-from mmdp.data.io.tables import COLUMN_ORDER, EncodedTransitions, LoadOptions, build_model
-from mmdp.data.schema import ColumnLabels, Fields, TableSource
+from mmdp.data.schema import Fields
+
+MAX_NAMES = 1_000_000  # of states, actions or observations
+Names = dict[str, int]  # the position of each name
 
 
-@dataclass(frozen=True)
-class HiddenModel:
-    """Transitions and rewards (M, S, A, S'), weights (M,), initial distribution and labels.
+def make_model_fields(
+    p: Array, r: Array, labels: Mapping[str, Sequence[str]], **fields: object
+) -> Fields:
+    """Make the arguments of MMDP from transitions and rewards (M, S, A, S'), labels and others.
 
-    ``model_transitions`` (M, M) is the chain by which the model switches, None if it never does.
+    Rewards that do not depend on the next state are given by state and action. Labels that only
+    repeat the ids (0, 1, ... or s0, s1, ...) are left out.
     """
-
-    p: Array
-    r: Array
-    weights: Array
-    initial: Array  # (S,) or (M, S)
-    discount: float
-    labels: Mapping[str, Sequence[str]]
-    model_transitions: Array | None = None
-
-    def to_mmdp(self, overrides: Fields, source: TableSource, options: LoadOptions) -> MMDP:
-        """Convert to a checked MMDP; ``overrides`` replace fields of the file."""
-        index = np.nonzero(self.p)
-        cells = (*index, self.p[index], self.r[index])
-        columns = dict(zip(COLUMN_ORDER[1:], cells, strict=True))
-        axes: dict[str, ColumnLabels] = {}
-        for axis, size in zip(("model", "state", "action"), self.p.shape, strict=False):
-            labels = self.labels.get(axis, ())
-            has_labels = not _are_default_labels(axis, labels)
-            axes[axis] = ColumnLabels(axis, size, tuple(labels) if has_labels else None)
-        fields = {
-            "weights": self.weights,
-            "initial": self.initial,
-            "discount": self.discount,
-            "model_transitions": self.model_transitions,
-        }
-        return build_model(
-            EncodedTransitions(columns, axes),
-            {**fields, **overrides},
-            source,
-            options,
-        )
+    is_possible = p > 0
+    lowest = np.where(is_possible, r, np.inf).min(axis=-1)
+    has_one_reward = lowest == np.where(is_possible, r, -np.inf).max(axis=-1)
+    if has_one_reward.all():
+        rewards = {"rewards": lowest}
+    else:
+        rewards = {"next_rewards": np.where(is_possible, r, 0.0)}
+    kept_labels = {name: x for name, x in labels.items() if not _repeat_ids(name[0], x)}
+    return {"transitions": p, **rewards, **kept_labels, **fields}
 
 
-def _are_default_labels(axis: str, labels: Sequence[str]) -> bool:
+def _repeat_ids(letter: str, labels: Sequence[str]) -> bool:
     """Return whether labels only repeat the ids: 0, 1, ... or s0, s1, ..."""
-    return all(label in (str(i), f"{axis[0]}{i}", f"s{i}") for i, label in enumerate(labels))
-
-
-def fail_unsupported_switching(problem: str) -> NoReturn:
-    """Raise the error of a hidden part that does not switch like a model."""
-    raise InputError(
-        f"{problem}; in an MMDP only the model is hidden, and it switches by a Markov chain that "
-        "does not depend on the action and the state"
-    )
-
-
-def split_belief(belief: Array) -> tuple[Array, Array]:
-    """Split a joint belief (M, S) into model weights (M,) and initial distributions (M, S)."""
-    weights = belief.sum(axis=1)
-    uniform = np.full_like(belief, 1.0 / belief.shape[1])
-    initial = np.divide(belief, weights[:, None], out=uniform, where=weights[:, None] > 0)
-    return weights, initial
+    return all(label in (str(i), f"{letter}{i}", f"s{i}") for i, label in enumerate(labels))
 
 
 def check_distributions(
-    table: Array, options: LoadOptions, axis_labels: Sequence[Sequence[str]], subject: str
+    table: Array, is_normalized: bool, axis_names: Sequence[Iterable[str]], subject: str
 ) -> Array:
-    """Check distributions along the last axis, and normalize them if the options say so.
+    """Check distributions along the last axis; divide them by their sums if ``is_normalized``.
 
-    ``axis_labels`` name the values of the other axes in messages.
+    ``axis_names`` name the values of the other axes in messages.
     """
     table = normalize(table)
-    sums = table.sum(axis=-1)
-    if options.normalize:
-        return np.divide(table, sums[..., None], out=table.copy(), where=sums[..., None] > 0)
-    bad_rows = np.argwhere(np.abs(sums - 1.0) > SUM_TOLERANCE)
+    sums = table.sum(axis=-1, keepdims=True)
+    if is_normalized:
+        return np.divide(table, sums, out=table.copy(), where=sums > 0)
+    bad_rows = np.argwhere(np.abs(sums[..., 0] - 1.0) > SUM_TOLERANCE)
     if len(bad_rows):
-        row_text = " ".join(x[i] for x, i in zip(axis_labels, bad_rows[0], strict=True))
+        names = [list(x)[i] for x, i in zip(axis_names, bad_rows[0], strict=True)]
         raise InputError(
-            f"{subject}{f' for {row_text}' if row_text else ''}: probabilities sum to "
-            f"{sums[tuple(bad_rows[0])]:.10g}, not 1",
+            f"{' '.join([subject, *['for'] * bool(names), *names])}: probabilities sum to "
+            f"{sums[tuple(bad_rows[0])].item():.10g}, not 1",
             ["correct them", Remedy("normalize", True)],
         )
     return table
@@ -101,14 +65,27 @@ def check_distributions(
 
 def check_table_size(*sizes: int) -> None:
     """Refuse a table that would exceed the memory limit, before it is allocated."""
-    n_bytes = 8
-    for length in sizes:
-        n_bytes *= length
+    n_bytes = 8 * math.prod(sizes)
     if n_bytes > MAX_DENSE_BYTES // 4:
         raise MemoryLimitError(
             f"a table of {' x '.join(map(str, sizes))} would take {format_bytes(n_bytes)}; read "
             "such a model from .csv, .parquet or .npz"
         )
+
+
+# ---------------------------------------------------------------------- words
+def parse_names(words: Sequence[str], subject: str) -> Names:
+    """Parse different names; returns the position of each."""
+    if not words or len(set(words)) < len(words) or not {"*", "-"}.isdisjoint(words):
+        raise InputError(f"{subject} needs at least one name, none twice and none of '*' and '-'")
+    return {word: i for i, word in enumerate(words)}
+
+
+def parse_count(text: str, subject: str) -> int:
+    """Parse the number of values of a variable."""
+    if not (text.isdecimal() and 1 <= int(text[:9]) <= MAX_NAMES):
+        raise InputError(f"{subject} {text!r} is not a whole number from 1 to {MAX_NAMES:,}")
+    return int(text)
 
 
 def parse_float(text: str, subject: str) -> float:
@@ -122,15 +99,21 @@ def parse_float(text: str, subject: str) -> float:
     return number
 
 
-def parse_float_array(
-    words: Sequence[str], subject: str, shape: Sequence[int], min_value: float = -np.inf
-) -> Array:
-    """Parse words as an array of a shape; numbers below ``min_value`` are refused."""
-    n_expected = int(np.prod(shape))
+def parse_numbers(words: Sequence[str], subject: str, shape: Sequence[int]) -> Array:
+    """Parse words as an array of a shape."""
+    n_expected = math.prod(shape)
     if len(words) != n_expected:
         raise InputError(f"{len(words)} numbers for {subject}; expected {n_expected}")
-    values = np.array([parse_float(word, subject) for word in words]).reshape(shape)
-    values = clip_rounding(values) if min_value == 0 else values
-    if values.min(initial=min_value) < min_value:
+    return np.array([parse_float(word, subject) for word in words]).reshape(shape)
+
+
+def parse_probabilities(words: Sequence[str], subject: str, shape: Sequence[int]) -> Array:
+    """Parse words as probabilities of a shape, or one of the words uniform and identity."""
+    if words == ["uniform"] and shape:
+        return np.full(shape, 1.0 / shape[-1])
+    if words == ["identity"] and len(shape) == 2 and shape[0] == shape[1]:
+        return np.eye(shape[0])
+    values = clip_rounding(parse_numbers(words, subject, shape))
+    if values.min(initial=0.0) < 0:
         raise InputError(f"negative probability {values.min():g}; it must be from 0 to 1")
     return values

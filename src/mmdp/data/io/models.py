@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from mmdp.core.arguments import StateText, Unchecked, check_arguments
 from mmdp.core.errors import InputError, Remedy
@@ -42,7 +43,8 @@ from mmdp.data.io.tables import (
 from mmdp.data.io.writing import PathLike, as_path, write_atomic
 from mmdp.data.schema import Fields, TableSource, ValuesByLabel
 
-SPLIT_STEMS = {"train": "training", "test": "test", "true": "true"}
+Split = Literal["train", "test", "true"]
+SPLIT_STEMS: dict[Split, str] = {"train": "training", "test": "test", "true": "true"}
 TABLE_READERS: dict[str, Callable[[Path, LoadOptions], ModelTable]] = {
     ".csv": read_csv_table,
     ".parquet": read_parquet_table,
@@ -56,9 +58,9 @@ MODEL_SUFFIXES = (*TABLE_READERS, ".npz", *POMDP_LOADERS)
 def load(
     path: PathLike,
     *,
-    split: str = "train",
+    split: Split = "train",
     shard: tuple[int, int] | None = None,
-    compat: Unchecked[Compatibility | None] = None,
+    compat: Compatibility | None = None,
     duplicates: Duplicates = "error",
     normalize: bool = False,
     missing_actions: MissingActions = "error",
@@ -88,11 +90,9 @@ def load(
         ``(i, n)``: shard i of n of the models, for one of n processes (see
         :mod:`mmdp.distributed`). Of a folder of shards only the files of these models are read.
     compat
-        Read as the code published with the paper does (``"cadp"``), or with this layout of a
-        ``.transitions`` file that is ambiguous (``"memdp"``, ``"reca"``; see :mod:`mmdp.io`).
-        With ``"cadp"`` the last duplicate wins, any positive row is normalized, an action missing
-        in some model contributes 0 there, a state without actions contributes 0, and extra columns
-        are ignored.
+        Read as the code published with the paper does (``"cadp"``): the last duplicate wins, any
+        positive row is normalized, an action missing in some model contributes 0 there, a state
+        without actions contributes 0, and extra columns are ignored.
     duplicates
         Of two rows for the same transition the ``"last"`` one wins, or their probabilities
         ``"sum"``; by default they are an error. The reward of a sum is the mean weighted by
@@ -139,20 +139,17 @@ def load(
     )
     target = as_path(path)
     files = _find_files(target, split)
-    fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
+    fields: Fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
     overrides = {key: value for key, value in fields.items() if value is not None}
     file, suffix = files[0], files[0].suffix.lower()
-    if options.layout != "auto" and suffix != ".transitions":
-        raise InputError(
-            f"{file}: compat={options.layout!r} is for .transitions files; leave it out"
-        )
     if len(files) > 1:
         model = load_shards(files, shard, lambda file: _load_table(file, options, {}, sidecars))
     elif suffix == ".npz":
         model = load_npz(file)
     elif suffix in POMDP_LOADERS:
-        model = POMDP_LOADERS[suffix](file, options).to_mmdp(overrides, TableSource(file), options)
-        overrides = {}
+        fields = POMDP_LOADERS[suffix](file, options) | overrides
+        with TableSource(file).prefix_errors():
+            model, overrides = MMDP(**fields, storage=storage), {}
     else:
         model, overrides = _load_table(file, options, overrides, sidecars), {}
         model = model.with_evidence(read_evidence(file.parent, model) if sidecars else None)
@@ -177,10 +174,8 @@ def _load_table(file: Path, options: LoadOptions, overrides: Fields, sidecars: b
     return build_model(encoded, {**fields, **overrides}, table.source, options)
 
 
-def _find_files(path: Path, split: str) -> list[Path]:
+def _find_files(path: Path, split: Split) -> list[Path]:
     """Find the file with the transitions, or the files of a folder of shards."""
-    if split not in SPLIT_STEMS:
-        raise InputError(f"split must be 'train', 'test' or 'true', not {split!r}")
     if path.is_dir():
         stem = SPLIT_STEMS[split]
         names = [f"{stem}.csv", f"{stem}.parquet"] + (["model.npz"] if split == "train" else [])
@@ -213,7 +208,9 @@ def _find_files(path: Path, split: str) -> list[Path]:
 
 
 @check_arguments
-def save(model: Unchecked[MMDP], path: PathLike, *, split: str = "train") -> None:
+def save(
+    model: Unchecked[MMDP], path: PathLike, *, split: Literal["train", "test"] = "train"
+) -> None:
     """Write a model to a file or folder that :func:`load` reads.
 
     ``.npz`` keeps every array as it is in memory and is the fastest; ``.parquet`` is one tidy
@@ -239,8 +236,6 @@ def save(model: Unchecked[MMDP], path: PathLike, *, split: str = "train") -> Non
             f"save() writes an MMDP, not {type(model).__name__}; write policies and solutions with "
             "save_policy()"
         )
-    if split not in ("train", "test"):
-        raise InputError(f"split must be 'train' or 'test', not {split!r}")
     check_not_sharded(model.problem, "a file")
     target = Path(path)
     if target.suffix.lower() == ".csv":

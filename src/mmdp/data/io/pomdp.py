@@ -14,9 +14,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -24,34 +23,28 @@ from mmdp.core.errors import InputError
 from mmdp.core.text import did_you_mean
 from mmdp.core.transitions import Array
 from mmdp.data.io.hidden_model import (
-    HiddenModel,
+    Names,
     check_distributions,
     check_table_size,
-    fail_unsupported_switching,
+    make_model_fields,
+    parse_count,
     parse_float,
-    parse_float_array,
-    split_belief,
+    parse_names,
+    parse_numbers,
+    parse_probabilities,
 )
 from mmdp.data.io.reading import check_file_type
 from mmdp.data.io.tables import LoadOptions
-from mmdp.data.schema import IntArray, TableSource
+from mmdp.data.schema import Fields, IntArray, TableSource
 
 T = TypeVar("T")
 Index = tuple[int | slice, ...]
 NAME_KEYS = ("states", "actions", "observations")
-HEADER_KEYS = ("discount", "values", *NAME_KEYS)
-KEYWORDS = (*HEADER_KEYS, "start", "T", "O", "R")
-MAX_NAMES = 1_000_000  # of states, actions or observations
+HEADER_KEYS = ("discount", "values", *NAME_KEYS, "start")
+STATEMENT_START = re.compile(
+    rf"^[ \t]*({'|'.join(HEADER_KEYS)}|start\s+(?:include|exclude)|[TOR])\s*:", re.MULTILINE
+)
 PROB_TOLERANCE = 1e-8  # probabilities this close to 1 are 1
-
-
-class NameList(list[str]):
-    """Names in order, with their positions."""
-
-    @cached_property
-    def positions(self) -> dict[str, int]:
-        """Position of each name."""
-        return {name: i for i, name in enumerate(self)}
 
 
 class Statement(NamedTuple):
@@ -69,55 +62,30 @@ class Statement(NamedTuple):
         return self.segments[0]
 
 
-def load_pomdp(path: Path, options: LoadOptions) -> HiddenModel:
-    """Read the model of a .pomdp file, not yet checked as an MMDP."""
+def load_pomdp(path: Path, options: LoadOptions) -> Fields:
+    """Read the arguments of MMDP from a .pomdp file."""
     check_file_type(path, "text", "a POMDP file")
     file = _PomdpFile(path, options)
     with file.source.prefix_errors():
-        return _make_hidden_model(file)
+        return _make_fields(file)
 
 
-# ---------------------------------------------------------------------- statements
-def _parse_statements(path: Path) -> Iterator[Statement]:
-    """Split a file into statements, which begin with a keyword and a colon."""
+def _iter_statements(path: Path) -> Iterator[Statement]:
+    """Split a file into statements, which begin a line with a keyword and a colon."""
     text = path.read_text(encoding="utf-8-sig", errors="replace")
-    words = [
-        (word, line_number)
-        for line_number, line in enumerate(text.splitlines(), 1)
-        for word in re.findall(r":|[^\s:]+", line.partition("#")[0])
-    ]
-    starts = [i for i in range(len(words)) if _is_statement_start(words, i)]
-    if not starts or starts[0] != 0:
-        first_word = words[0] if words else ("", 1)
+    text = re.sub("#.*", "", "\n".join(text.splitlines()))
+    first_text, *parts = STATEMENT_START.split(text)
+    line = 1 + first_text.count("\n")
+    if first_text.strip() or not parts:
+        first_word = next(iter(first_text.split()), "")
         raise InputError(
-            f"{path}, line {first_word[1]}: the file begins with "
-            f"{did_you_mean(first_word[0], KEYWORDS)}; expected one of {', '.join(HEADER_KEYS)} "
-            "and a colon"
+            f"{path}: the file begins with {did_you_mean(first_word, HEADER_KEYS)}; expected one "
+            f"of {', '.join(HEADER_KEYS)} and a colon"
         )
-    for i, j in zip(starts, [*starts[1:], len(words)], strict=True):
-        colon = next(k for k in range(i, j) if words[k][0] == ":")
-        segments: list[list[str]] = [[]]
-        for word, _ in words[colon + 1 : j]:
-            if word == ":":
-                segments.append([])
-            else:
-                segments[-1].append(word)
-        yield Statement(" ".join(word for word, _ in words[i:colon]), segments, words[i][1])
-
-
-def _is_statement_start(words: Sequence[tuple[str, int]], i: int) -> bool:
-    """Return whether a statement begins at word i."""
-    words_before = [word for word, _ in words[max(i - 2, 0) : i]]
-    words_after = [word for word, _ in words[i + 1 : i + 3]]
-    if words[i][0] not in KEYWORDS:
-        return False
-    if words_before[1:] == [":"] and words_before[0] not in (*HEADER_KEYS, "include", "exclude"):
-        return False  # a name inside T, O or R
-    return words_after[:1] == [":"] or (
-        words[i][0] == "start"
-        and words_after[1:] == [":"]
-        and words_after[0] in ("include", "exclude")
-    )
+    for key, content in zip(parts[::2], parts[1::2], strict=True):
+        segments = [segment.split() for segment in content.split(":")]
+        yield Statement(" ".join(key.split()), segments, line)
+        line += (key + content).count("\n")
 
 
 # ---------------------------------------------------------------------- the file
@@ -130,9 +98,9 @@ class _PomdpFile:
     def __init__(self, path: Path, options: LoadOptions) -> None:
         self.source, self.options = TableSource(path), options
         self.statements: dict[str, list[Statement]] = defaultdict(list)
-        for statement in _parse_statements(path):
+        for statement in _iter_statements(path):
             self.statements[statement.key.split()[0]].append(statement)
-        for key in (*HEADER_KEYS, "start"):
+        for key in HEADER_KEYS:
             lines = [statement.line for statement in self.statements[key]]
             if len(lines) > 1:
                 raise InputError(f"{path}, line {lines[1]}: {key} is given twice; keep one")
@@ -143,7 +111,7 @@ class _PomdpFile:
         )
         has_costs = any(self._parse_all("values", _parse_has_costs))
         self.states, self.actions, self.observations = (
-            self._parse_all(key, _parse_names)[0] for key in NAME_KEYS
+            self._parse_all(key, _parse_axis)[0] for key in NAME_KEYS
         )
         n_states = len(self.states)
         uniform = np.full(n_states, 1.0 / n_states)
@@ -165,16 +133,10 @@ class _PomdpFile:
     def _parse_belief(self, statement: Statement) -> Array:
         """Parse the initial belief (X,): probabilities, a state, ``uniform``, include, exclude."""
         key, words, n_states = statement.key, statement.words, len(self.states)
-        is_state = len(words) == 1 and (words[0] in self.states.positions or words[0].isdigit())
-        if key == "start" and words == ["uniform"]:
-            return np.full(n_states, 1.0 / n_states)
-        if key == "start" and len(words) == n_states and not is_state:
-            belief = parse_float_array(words, "start:", (n_states,), min_value=0.0)
-            return check_distributions(belief, self.options, (), "start")
-        if key == "start" and len(words) != 1:
-            raise InputError(
-                f"{len(words)} words after start:; expected {n_states} numbers or one state"
-            )
+        is_state = len(words) == 1 and (words[0] in self.states or words[0].isdecimal())
+        if key == "start" and not is_state:
+            belief = parse_probabilities(words, "start:", (n_states,))
+            return check_distributions(belief, self.options.normalize, (), "start")
         belief = np.zeros(n_states)
         for word in words:
             belief[_parse_index(word, self.states)] = 1.0
@@ -183,7 +145,7 @@ class _PomdpFile:
             raise InputError(f"{key}: leaves no state to start in; include one")
         return belief / belief.sum()
 
-    def _parse_table(self, key: str, last_axis: NameList) -> Array:
+    def _parse_table(self, key: str, last_axis: Names) -> Array:
         """Parse the transitions (A, X, X') (T) or the observations (A, X', Z) (O)."""
         axes = [self.actions, self.states, last_axis]
         with self.source.prefix_errors():
@@ -192,38 +154,31 @@ class _PomdpFile:
 
         def apply_statement(statement: Statement) -> None:
             index, words = _parse_indices(statement, axes)
-            rest_shape = array.shape[len(index) :]
-            if words == ["uniform"] and rest_shape:
-                array[index] = 1.0 / len(last_axis)
-            elif words == ["identity"] and len(index) == 1 and key == "T":
-                array[index] = np.eye(len(last_axis))
-            elif words == ["reset"] and len(index) == 2 and key == "T":
+            if words == ["reset"] and len(index) == 2 and key == "T":
                 array[index] = self.belief
             else:
-                array[index] = parse_float_array(words, f"{key}:", rest_shape, min_value=0.0)
+                array[index] = parse_probabilities(words, f"{key}:", array.shape[len(index) :])
 
         self._parse_all(key, apply_statement)
         with self.source.prefix_errors():
-            return check_distributions(array, self.options, axes[:2], key)
+            return check_distributions(array, self.options.normalize, axes[:2], key)
 
     def _apply_reward(self, statement: Statement) -> None:
         """Write one statement R: into the rewards (A, X, X')."""
-        index, words = _parse_indices(
-            statement, [self.actions, self.states, self.states, self.observations]
-        )
+        axes = [self.actions, self.states, self.states, self.observations]
+        index, words = _parse_indices(statement, axes)
         if len(index) == 1:
             raise InputError("R: has an action only; give a state too")
+        values = parse_numbers(words, "R:", [len(x) for x in axes[len(index) :]])
         next_states = np.arange(len(self.states))
-        shape = (len(self.states), len(self.observations))[len(index) - 2 :]
-        values = parse_float_array(words, "R:", shape)
         if len(index) > 2:
             next_states = next_states[index[2]].reshape(-1)
         if len(index) == 4 and index[3] != slice(None):
             next_states = next_states[self.observed[next_states] == index[3]]
-        if len(index) == 2:
-            values = values[next_states, self.observed]
         elif len(index) == 3:
             values = values[self.observed[next_states]]
+        elif len(index) == 2:
+            values = values[next_states, self.observed]
         self.r[(*index[:2], next_states)] = values
 
     def _find_observations(self, probs: Array) -> IntArray:
@@ -234,8 +189,8 @@ class _PomdpFile:
         if len(noisy_cells):
             a, x = noisy_cells[0]
             self.source.fail(
-                f"state {self.states[x]!r} is observed with errors, or not after every action (see "
-                f"action {self.actions[a]!r}); in an MMDP the state is observed exactly"
+                f"state {[*self.states][x]!r} is observed with errors, or not after every action "
+                f"(see action {[*self.actions][a]!r}); in an MMDP the state is observed exactly"
             )
         return observed
 
@@ -247,109 +202,82 @@ def _parse_has_costs(statement: Statement) -> bool:
     return statement.words == ["cost"]
 
 
-def _parse_names(statement: Statement) -> NameList:
+def _parse_axis(statement: Statement) -> Names:
     """Parse names, or a number of names."""
-    key, words = statement.key, statement.words
-    if len(words) == 1 and words[0].isdigit():
-        if not 1 <= len(words[0]) <= 7 or not 1 <= int(words[0]) <= MAX_NAMES:
-            raise InputError(f"{key}: {words[0]} is not a number from 1 to {MAX_NAMES:,}")
-        return NameList(map(str, range(int(words[0]))))
-    if not words or len(set(words)) < len(words):
-        raise InputError(f"{key}: has no names or a name twice; give a number or different names")
-    return NameList(words)
+    words, subject = statement.words, f"{statement.key}:"
+    if len(words) == 1 and words[0].isdecimal():
+        words = [str(i) for i in range(parse_count(words[0], subject))]
+    return parse_names(words, subject)
 
 
-def _parse_index(word: str, names: NameList) -> int | slice:
+def _parse_index(word: str, names: Names) -> int | slice:
     """Parse a name, a number or ``*`` as an index."""
     if word == "*":
         return slice(None)
-    if word in names.positions:
-        return names.positions[word]
-    if word.isdigit() and len(word) < 8 and int(word) < len(names):
+    if word in names:
+        return names[word]
+    if word.isdecimal() and len(word) < 8 and int(word) < len(names):
         return int(word)
     raise InputError(f"{did_you_mean(word, names)} is not declared")
 
 
-def _parse_indices(statement: Statement, axes: Sequence[NameList]) -> tuple[Index, list[str]]:
+def _parse_indices(statement: Statement, axes: Sequence[Names]) -> tuple[Index, list[str]]:
     """Parse the indices of a statement; returns them and the words after them."""
-    *leading, (*last_segment,) = statement.segments
-    if len(statement.segments) > len(axes):
+    *leading, last_segment = statement.segments
+    if len(statement.segments) > len(axes) or not last_segment or {*map(len, leading)} - {1}:
         raise InputError(
-            f"{statement.key}: has {len(statement.segments)} parts; at most {len(axes)}"
+            f"{statement.key}: needs one name between two colons, and at most {len(axes)} names"
         )
-    if not last_segment or any(len(segment) != 1 for segment in leading):
-        raise InputError(f"{statement.key}: has no name or several between two colons; give one")
     words = [*(segment[0] for segment in leading), last_segment[0]]
-    index = tuple(
-        _parse_index(word, axis_names) for word, axis_names in zip(words, axes, strict=False)
-    )
+    index = tuple(_parse_index(word, names) for word, names in zip(words, axes, strict=False))
     return index, last_segment[1:]
 
 
 # ---------------------------------------------------------------------- hidden states to models
-def _make_hidden_model(file: _PomdpFile) -> HiddenModel:
-    """Convert a hidden process to a hidden model and an observed state."""
+def _make_fields(file: _PomdpFile) -> Fields:
+    """Convert a hidden process to the arguments of MMDP."""
     fork = _find_fork(file)
     next_belief = file.belief if fork is None else file.p[0, fork]
-    members, switching_reason = _find_members(file, fork, next_belief)
+    members, reason = _find_members(file, fork, next_belief)
+    if reason and fork is not None:
+        _fail_switching(reason)
     states = np.flatnonzero((members >= 0).any(axis=0))
     members = members[:, states]
     check_table_size(len(members), len(states) + 1, len(file.actions), len(states) + 1)
-    model_transitions = None
-    if switching_reason is None:
-        p, r = _split_by_model(file.p, members), _split_by_model(file.r, members)
+    labels, chain = [[*file.observations][s] for s in states], None
+    if reason:
+        p, r, chain = _factor_switching(file, members, reason)
+    else:
+        p, r = (_split_by_model(table, members) for table in (file.p, file.r))
         m, s = np.nonzero(members < 0)
         p[m, s, :, s] = 1.0  # a state that a model never reaches stays where it is
-    else:
-        p, r, model_transitions = _factor_switching(file, members, switching_reason)
-        if fork is not None:
-            return _make_forked_switching(
-                file, fork, members, (p, r, model_transitions), switching_reason
-            )
-    joint_belief = np.where(members >= 0, next_belief[members], 0.0)  # (M, S)
-    (weights, state_probs), initial = split_belief(joint_belief), joint_belief.sum(axis=0)
-    labels = [file.observations[s] for s in states]
+    belief = np.where(members >= 0, next_belief[members], 0.0)  # (M, S)
+    weights, initial = belief.sum(axis=1), belief.sum(axis=0)
     if fork is not None or np.count_nonzero(initial) > 1:
         if fork is None:
-            start_p, start_r = _average_first_step(state_probs, p, r)
+            start_p, start_r = _average_first_step(belief, weights, p, r)
             labels.append("start" if "start" not in labels else "the start")
         else:
-            start_p = _split_row_by_model(file.p[:, fork], members) / weights[:, None, None]
-            start_r = _split_row_by_model(file.r[:, fork], members)
-            labels.append(file.observations[file.observed[fork]])
+            start_p, start_r = _split_fork(file, fork, members, weights)
+            labels.append([*file.observations][file.observed[fork]])
         p, r = _append_start_state(p, start_p), _append_start_state(r, start_r)
         initial = np.append(np.zeros(len(states)), 1.0)
-    axis_labels = {"state": labels, "action": file.actions}
-    return HiddenModel(p, r, weights, initial, file.discount, axis_labels, model_transitions)
+    return make_model_fields(
+        p,
+        r,
+        {"states": labels, "actions": [*file.actions]},
+        weights=weights,
+        initial=initial,
+        discount=file.discount,
+        model_transitions=chain,
+    )
 
 
-def _make_forked_switching(
-    file: _PomdpFile,
-    fork: int,
-    members: IntArray,
-    tables: tuple[Array, Array, Array],
-    reason: str,
-) -> HiddenModel:
-    """Make switching models with one more model, the last, that holds in the first state only."""
-    p, r, chain = tables
-    joint = _split_row_by_model(file.p[:, fork], members)
-    fork_r = _split_row_by_model(file.r[:, fork], members)
-    model_probs, fork_p = joint[:, 0].sum(axis=1), joint.sum(axis=0)  # (M,), (A, S')
-    if not np.allclose(joint, model_probs[:, None, None] * fork_p, rtol=0, atol=PROB_TOLERANCE):
-        fail_unsupported_switching(reason)
-    M = len(p)
-    fork_r = np.einsum("m,man->an", model_probs, fork_r)
-    p, r = np.concatenate([p, p[:1]]), np.concatenate([r, r[:1]])
-    p = _append_start_state(p, np.repeat(fork_p[None], M + 1, axis=0))
-    r = _append_start_state(r, np.repeat(fork_r[None], M + 1, axis=0))
-    model_transitions = np.vstack([np.pad(chain, ((0, 0), (0, 1))), np.append(model_probs, 0.0)])
-    states = [file.observations[z] for z in file.observed[members[0]]]
-    labels = {
-        "state": [*states, file.observations[file.observed[fork]]],
-        "action": file.actions,
-    }
-    return HiddenModel(
-        p, r, np.eye(M + 1)[M], np.eye(p.shape[1])[-1], file.discount, labels, model_transitions
+def _fail_switching(problem: str) -> NoReturn:
+    """Raise the error of a hidden part that does not switch like a model."""
+    raise InputError(
+        f"{problem}; in an MMDP only the model is hidden, and it switches by a Markov chain that "
+        "does not depend on the action and the state"
     )
 
 
@@ -357,28 +285,24 @@ def _factor_switching(
     file: _PomdpFile, members: IntArray, reason: str
 ) -> tuple[Array, Array, Array]:
     """Factor the process into p, r (M, S, A, S') and the chain of models (M, M')."""
-    joint = file.p[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
-    joint_r = file.r[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
+    joint, joint_r = (
+        table[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
+        for table in (file.p, file.r)
+    )
     p, chain = joint.sum(axis=3), joint.sum(axis=4).mean(axis=(1, 2))
     factored = p[:, :, :, None] * chain[:, None, None, :, None]
     if not np.allclose(joint, factored, rtol=0, atol=PROB_TOLERANCE):
-        fail_unsupported_switching(reason)
+        _fail_switching(reason)
     return p, np.einsum("mn,msanz->msaz", chain, joint_r), chain
 
 
-def _average_first_step(state_probs: Array, p: Array, r: Array) -> tuple[Array, Array]:
-    """Average the first step over an initial state (M, S) that is not observed.
-
-    Returns: (M, A, S') probabilities, (M, A, S') rewards.
-    """
+def _average_first_step(belief: Array, weights: Array, p: Array, r: Array) -> tuple[Array, Array]:
+    """Average p and r (M, A, S') of the first step over an initial state that is not observed."""
+    uniform = np.full_like(belief, 1.0 / belief.shape[1])
+    state_probs = np.divide(belief, weights[:, None], out=uniform, where=weights[:, None] > 0)
     start_p = np.einsum("ms,msan->man", state_probs, p)
     start_r = np.einsum("ms,msan,msan->man", state_probs, p, r)
     return start_p, np.divide(start_r, start_p, out=np.zeros_like(start_p), where=start_p > 0)
-
-
-def _split_row_by_model(row: Array, members: IntArray) -> Array:
-    """Split a row (A, X') by model, as (M, A, S')."""
-    return np.where(members >= 0, row[:, members], 0.0).swapaxes(0, 1)
 
 
 def _find_fork(file: _PomdpFile) -> int | None:
@@ -388,9 +312,23 @@ def _find_fork(file: _PomdpFile) -> int | None:
     return x if is_unique and not file.p[:, :, x].any() else None
 
 
-def _find_members(
-    file: _PomdpFile, fork: int | None, next_belief: Array
-) -> tuple[IntArray, str | None]:
+def _split_fork(
+    file: _PomdpFile, fork: int, members: IntArray, weights: Array
+) -> tuple[Array, Array]:
+    """Split p and r of a first step that selects the model, as (M, A, S')."""
+    joint, r = (
+        np.where(members >= 0, table[:, fork, members], 0.0).swapaxes(0, 1)
+        for table in (file.p, file.r)
+    )
+    if np.abs(joint.sum(axis=2) - weights[:, None]).max() > PROB_TOLERANCE:
+        raise InputError(
+            f"the model depends on the action in {[*file.states][fork]!r}; in an MMDP it does not "
+            "depend on actions"
+        )
+    return joint / weights[:, None, None], r
+
+
+def _find_members(file: _PomdpFile, fork: int | None, next_belief: Array) -> tuple[IntArray, str]:
     """Find the hidden state (M, Z) that is observed as z in model m; -1 if there is none.
 
     Closed components of the process are joined into models: first those that are reached from the
@@ -400,69 +338,47 @@ def _find_members(
     from scipy.sparse import csr_array  # slow to import
     from scipy.sparse.csgraph import connected_components
 
-    adjacency = file.p.sum(axis=0)
+    adjacency, observed = file.p.sum(axis=0), file.observed.copy()
     if fork is not None:
-        adjacency[fork] = 0.0
+        adjacency[fork], observed[fork] = 0.0, -1
     n_components, component = connected_components(csr_array(adjacency), directed=False)
-    models: list[IntArray] = []
     is_reached = [bool(next_belief[component == k].any()) for k in range(n_components)]
+    models: list[IntArray] = []
     for k in sorted(range(n_components), key=lambda k: not is_reached[k]):
-        component_states = np.flatnonzero(component == k)
-        if fork is not None and fork in component_states:
-            continue
-        component_obs = file.observed[component_states]
-        duplicate_obs = next((z for z in component_obs if (component_obs == z).sum() > 1), None)
-        if duplicate_obs is not None and is_reached[k]:
-            x, y = component_states[component_obs == duplicate_obs][:2]
+        x = np.flatnonzero((component == k) & (observed >= 0))
+        z = observed[x]
+        twins = [i for i, count in enumerate((z == z[:, None]).sum(axis=1)) if count > 1]
+        if twins and is_reached[k]:
             reason = (
-                f"states {file.states[x]!r} and {file.states[y]!r} are both observed as "
-                f"{file.observations[duplicate_obs]!r} and connected, so a hidden part changes"
+                f"state {[*file.states][x[twins[0]]]!r} and others that are observed as "
+                f"{[*file.observations][z[twins[0]]]!r} are connected, so a hidden part changes"
             )
-            return _rank_members(file, fork, reason), reason
-        matching_model = next((model for model in models if (model[component_obs] < 0).all()), None)
-        if matching_model is None and is_reached[k]:
-            models.append(matching_model := np.full(len(file.observations), -1))
-        if matching_model is not None and duplicate_obs is None:
-            matching_model[component_obs] = component_states
-    members = np.array(models)
-    if fork is not None:
-        _check_fork(file, members, fork)
-    return members, None
+            return _rank_members(observed, reason), reason
+        model = next((model for model in models if (model[z] < 0).all()), None)
+        if model is None and is_reached[k]:
+            models.append(model := np.full(len(file.observations), -1))
+        if model is not None and not twins:
+            model[z] = x
+    return np.array(models), ""
 
 
-def _rank_members(file: _PomdpFile, fork: int | None, reason: str) -> IntArray:
+def _rank_members(observed: IntArray, reason: str) -> IntArray:
     """Find the m-th hidden state (M, Z) that is observed as z, equally many for every z."""
-    observations = (
-        file.observed
-        if fork is None
-        else np.where(np.arange(len(file.observed)) == fork, -1, file.observed)
-    )
-    counts = np.bincount(observations[observations >= 0])
+    counts = np.bincount(observed[observed >= 0])
     if len({*counts.tolist()} - {0}) > 1:
-        fail_unsupported_switching(reason)
+        _fail_switching(reason)
     members = np.full((counts.max(), len(counts)), -1)
     for z in np.flatnonzero(counts):
-        members[:, z] = np.flatnonzero(observations == z)
+        members[:, z] = np.flatnonzero(observed == z)
     return members
-
-
-def _check_fork(file: _PomdpFile, members: IntArray, fork: int) -> None:
-    """Refuse a first step whose action changes the probabilities of the models."""
-    model_probs = _split_row_by_model(file.p[:, fork], members).sum(axis=2)
-    if np.ptp(model_probs, axis=1).max() > PROB_TOLERANCE:
-        raise InputError(
-            f"the model depends on the action in {file.states[fork]!r}; in an MMDP it does not "
-            "depend on actions"
-        )
 
 
 def _split_by_model(table: Array, members: IntArray) -> Array:
     """Split a table (A, X, X') by model, as (M, S, A, S')."""
     is_member = members >= 0
     values = table[:, members[:, :, None], members[:, None, :]]
-    return np.where(is_member[:, :, None] & is_member[:, None, :], values, 0.0).transpose(
-        1, 2, 0, 3
-    )
+    values = np.where(is_member[:, :, None] & is_member[:, None, :], values, 0.0)
+    return values.transpose(1, 2, 0, 3)
 
 
 def _append_start_state(table: Array, start_rows: Array) -> Array:

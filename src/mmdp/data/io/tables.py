@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_type_hints
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -59,8 +59,7 @@ MissingActions = Literal["error", "zero"]
 DeadEnds = Literal["error", "absorb"]
 IdGaps = Literal["error", "relabel"]
 ExtraColumns = Literal["error", "ignore"]
-MemdpLayout = Literal["auto", "memdp", "reca"]  # of .transitions files
-Compatibility = Literal["cadp", "memdp", "reca"]  # files of other programs that differ from ours
+Compatibility = Literal["cadp"]
 
 CADP_OPTIONS: Fields = {  # as the code published with the paper
     "duplicates": "last",
@@ -71,6 +70,7 @@ CADP_OPTIONS: Fields = {  # as the code published with the paper
 }
 
 
+@check_arguments
 @dataclass(frozen=True)
 class LoadOptions:
     """Checked options of :func:`mmdp.load`."""
@@ -82,21 +82,11 @@ class LoadOptions:
     id_gaps: IdGaps = "error"
     extra_columns: ExtraColumns = "error"
     storage: StorageOption = "auto"
-    layout: MemdpLayout = "auto"
 
     @classmethod
     def from_arguments(cls, compat: Compatibility | None, **options: Any) -> LoadOptions:
         """Check options by name, with those of a compatibility mode."""
-        for name, value in options.items():
-            choices = get_args(get_type_hints(cls).get(name))
-            if choices and value not in choices:
-                choices_text = ", ".join(map(repr, choices))
-                raise InputError(f"{name} must be one of {choices_text}, not {value!r}")
-        if not (compat is None or (isinstance(compat, str) and compat in get_args(Compatibility))):
-            raise InputError(f"compat must be 'cadp', 'memdp', 'reca' or None, not {compat!r}")
-        if compat == "memdp" or compat == "reca":
-            return cls(**options, layout=compat)
-        return cls(**(options | CADP_OPTIONS if compat == "cadp" else options))
+        return cls(**(options | (CADP_OPTIONS if compat == "cadp" else {})))
 
 
 @dataclass
@@ -294,7 +284,7 @@ def from_frame(
     time_labels: Any = None,
     unit: str | None = None,
     quantity: str | None = None,
-    compat: Unchecked[Compatibility | None] = None,
+    compat: Compatibility | None = None,
     **load_options: Any,
 ) -> MMDP:
     """Build a model from a tidy table with one row per transition.
