@@ -368,7 +368,6 @@ CALLS: dict[str, Callable[[], Call]] = {
     "mmdp.MMDP.subset": lambda: make_call(MODEL.subset, models=[0]),
     "mmdp.MMDP.take_shard": lambda: make_call(MODEL.take_shard, index=0, n_shards=2),
     "mmdp.MMDP.update": lambda: make_call(MODEL.update, state=X, action="stay", next_state=Y),
-    "mmdp.MMDP.describe_index": lambda: make_call(MODEL.describe_index, model=0, state=0, action=0),
     "mmdp.from_step": lambda: make_call(
         mmdp.from_step, step=step, states={"level": range(2)}, actions={"use": [0.0, 1.0]}
     ),

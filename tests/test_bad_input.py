@@ -52,7 +52,7 @@ def test_negative_probability(tmp_path: Path) -> None:
     p = transitions()
     p[1, 0, 0] = [-0.5, 1.5]
     location = "model 1, state 0, action 0, next state 0"
-    refusal_message(lambda: mmdp.MMDP(p, np.ones((2, 1))), "negative", "-0.5", location)
+    refusal_message(lambda: mmdp.MMDP(p, np.ones((2, 1))), "probability -0.5", location)
     text = GOOD.replace("1,0,1,0,1,0", "1,0,0,0,-0.5,0\n1,0,1,0,1.5,0")
     file_refusal_message(tmp_path, text, "line 4: negative probability -0.5", "from 0 to 1")
 

@@ -100,7 +100,7 @@ def test_expected_reward_uses_each_models_probabilities():
 
 def test_ambiguous_rewards_are_refused():
     square = np.full((2, 2, 2, 2), 0.5)
-    with pytest.raises(mmdp.InputError, match="could be per time .* or per next state"):
+    with pytest.raises(mmdp.InputError, match="could be per time or per next state"):
         mmdp.MMDP(square, np.zeros((2, 2, 2, 2)))
 
 
@@ -136,9 +136,9 @@ def test_replace_and_subset():
     assert part.parameters["k"].tolist() == [3, 1]
     assert model.subset(slice(1, 3)).n_models == 2
     assert model.subset(np.array([True, False, True])).model_labels == ("x", "z")
-    with pytest.raises(mmdp.InputError, match="replace\\(\\) has no argument"):
+    with pytest.raises(mmdp.InputError, match="there is no argument"):
         model.replace(gamma=1)
-    with pytest.raises(mmdp.InputError, match="no model is called 'q'"):
+    with pytest.raises(mmdp.InputError, match="unknown model 'q'"):
         model.subset(["q"])
 
 
@@ -463,7 +463,7 @@ def test_only_what_can_be_wrong_is_checked_again(monkeypatch: Any) -> None:
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("checked again")
 
-    monkeypatch.setattr("mmdp.core.model.check_transition_rows", refused)
+    monkeypatch.setattr("mmdp.core.model.check_transitions", refused)
     assert len(make_copies(model)) == 8
     for change in ({"allowed": None}, {"rewards": R[0]}, {"allow_missing": True}):
         with pytest.raises(AssertionError, match="checked again"):

@@ -379,10 +379,10 @@ def test_a_subset_must_be_closed() -> None:
 @pytest.mark.parametrize(
     ("K", "message"),
     [
-        ([[0.5, 0.4], [0, 1]], "sum to 0.9, not 1, from model 'wet'; divide each row by its sum"),
-        ([[1.5, -0.5], [0, 1]], "is -0.5 from model 'wet' to model 'dry'; it must be a prob"),
-        ([[1, 0], [np.nan, 1]], "is nan from model 'dry' to model 'wet'; it must be a prob"),
-        ([[1, 0]], r"has shape \(1, 2\); expected \(models, models\) = \(2, 2\)"),
+        ([[0.5, 0.4], [0, 1]], "must sum to 1, not 0.9, model 'wet'; divide"),
+        ([[1.5, -0.5], [0, 1]], "is -0.5, model 'wet', model 'dry'; it must be a prob"),
+        ([[1, 0], [np.nan, 1]], "is nan, model 'dry', model 'wet'; it must be a prob"),
+        ([[1, 0]], r"has shape \(1, 2\); expected one number per model and model: \(2, 2\)"),
         ("no", "model_transitions"),
     ],
 )

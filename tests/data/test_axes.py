@@ -53,7 +53,7 @@ def test_every_shape_of_rewards_is_read_as_documented() -> None:
         model = mmdp.MMDP(P, next_rewards=rewards)
         expected = np.einsum("tmsan,tmsan->tmsa", P, np.broadcast_to(rewards, BY_NEXT.shape))
         np.testing.assert_allclose(model.rewards, expected, rtol=1e-12)
-    with pytest.raises(mmdp.InputError, match="per time .* or per next state .*next_rewards="):
+    with pytest.raises(mmdp.InputError, match="per time or per next state.*next_rewards="):
         mmdp.MMDP(P[0], R)
 
 

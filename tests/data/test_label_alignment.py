@@ -89,7 +89,7 @@ def test_default_indexes_are_ids_and_other_labels_an_error(case: str) -> None:
         make_model(**{field: named.rename({"well": "wel", "low": "lo"})})
     with pytest.raises(mmdp.InputError, match="twice"):
         make_model(**{field: pd.concat([named, named])})
-    if field not in ("initial", "weights"):
+    if field not in ("initial", "weights", "model_transitions"):
         with pytest.raises(
             mmdp.InputError, match=": no '(well|ill|dead|low|high)'; name every one"
         ):

@@ -45,6 +45,7 @@ from mmdp.core.kernels.problem import (
 from mmdp.core.kernels.rewards import (
     EventRewards,
     Rewards,
+    at_time,
     get_stored_array,
     map_rewards,
     mask_rewards,
@@ -79,19 +80,18 @@ from mmdp.core.validate import (
     LabelIndex,
     ModelFields,
     align_to_labels,
+    check_every_state_acts,
     check_field_names,
     check_index,
     check_labels,
     check_rewards,
-    check_transition_rows,
+    check_transitions,
     compute_expected_rewards,
     drop_redundant_rewards,
-    infer_allowed,
     is_list,
     parse_labels,
     parse_rewards,
     parse_time_labels,
-    zero_disallowed,
     zero_impossible_rewards,
 )
 
@@ -159,8 +159,7 @@ class MMDP:
         sequences over actions of ``(S, S')`` scipy sparse matrices, or one over times of such
         sequences; or a storage of your own (:class:`mmdp.core.kernels.storage.CustomStorage`).
     rewards
-        ``(S, A)``, ``(M, S, A)`` or ``(T, M, S, A)``; rewards per next state
-        ``(M, S, A, S')`` are recognised if no other reading fits.
+        ``(S, A)``, ``(M, S, A)`` or ``(T, M, S, A)``.
     next_rewards
         Rewards per next state, shaped like ``transitions``; give this or ``rewards``. Entries of
         probability 0 may be NaN.
@@ -246,8 +245,9 @@ class MMDP:
         unit: str | None = None,
         quantity: str | None = None,
     ) -> None:
-        if isinstance(transitions, CustomStorage):
-            sparse_transitions = _storage_to_sparse(transitions, None)
+        custom_storage = transitions if isinstance(transitions, CustomStorage) else None
+        if custom_storage is not None:
+            sparse_transitions = _storage_to_sparse(custom_storage, None)
         elif is_nested_sparse(transitions):
             sparse_transitions = entries_to_transitions(MatrixEntries(transitions), storage)
         else:
@@ -280,7 +280,6 @@ class MMDP:
         expected_rewards, pattern_rewards = parse_rewards(
             rewards, next_rewards, sparse_transitions, fields
         )
-        custom_storage = transitions if isinstance(transitions, CustomStorage) else None
         self.__setstate__(
             _check_data(
                 sparse_transitions, expected_rewards, pattern_rewards, fields, None, custom_storage
@@ -329,14 +328,10 @@ class MMDP:
             horizon,
         )
         sparse_transitions = entries_to_transitions(entries, storage)
-        rewards, expected_rewards, pattern_rewards = (
-            fields.pop("rewards", None),
-            None,
-            sparse_transitions.pattern_rewards,
-        )
+        rewards, pattern_rewards = fields.pop("rewards", None), sparse_transitions.pattern_rewards
         if pattern_rewards is not None and rewards is not None:
             raise InputError("give rewards per transition or per (state, action), not both")
-        parsed_fields = ModelFields.parse(check_field_names(fields), shape)
+        parsed_fields, expected_rewards = ModelFields.parse(fields, shape), None
         if pattern_rewards is None:
             expected_rewards, pattern_rewards = parse_rewards(
                 rewards, None, sparse_transitions, parsed_fields
@@ -375,7 +370,7 @@ class MMDP:
             horizon = len(rewards) if rewards is not None and len(rewards) > 1 else None
             transitions = _storage_to_sparse(transitions, horizon)
         check_pattern(transitions, rewards, next_rewards)
-        parsed_fields = ModelFields.parse(check_field_names(fields), transitions.shape, shard)
+        parsed_fields = ModelFields.parse(fields, transitions.shape, shard)
         return cls._from_data(
             _check_data(transitions, rewards, next_rewards, parsed_fields, shard, custom_storage)
         )
@@ -661,22 +656,14 @@ class MMDP:
         """
         import scipy.sparse
 
-        x = self._problem
-        checks = (
-            ("model", model, self.n_models),
-            ("action", action, self.n_actions),
-            ("time", time, self.horizon or 1),
-        )
-        for axis, value, size in checks:
-            if not 0 <= value < size:
-                raise InputError(f"{axis} {value} is outside 0..{size - 1}")
+        sizes = {"model": self.n_models, "action": self.n_actions, "time": self.horizon or 1}
+        for name, index in (("model", model), ("action", action), ("time", time)):
+            check_index(index, sizes[name], name)
         rows = np.arange(self.n_states) * self.n_actions + action
-        counts = x.indptr[rows + 1] - x.indptr[rows]
-        entries = np.concatenate([np.arange(x.indptr[i], x.indptr[i + 1]) for i in rows])
-        values = x.p[time if len(x.p) > 1 else 0, entries, model]
-        indptr = np.concatenate([[0], np.cumsum(counts)])
+        table = self._problem.storage.select_rows(rows)
         matrix = scipy.sparse.csr_array(
-            (values, x.indices[entries], indptr), shape=(self.n_states, self.n_states)
+            (at_time(table.p, time)[:, model], table.indices, table.indptr),
+            shape=(self.n_states, self.n_states),
         )
         matrix.eliminate_zeros()
         return matrix
@@ -691,8 +678,9 @@ class MMDP:
                     f"the dense array would take {format_bytes(size)}; "
                     "use model.transition_matrix(model, action) or model.problem"
                 )
+            table = self._problem.storage.to_table()
             full = np.zeros((shape[0], self.n_states * self.n_actions * self.n_states, shape[-1]))
-            full[:, self._to_sparse(self._data.storage.to_table())[0].flat_indices] = values
+            full[:, table.get_entry_rows() * self.n_states + table.indices] = values
             values = full
         result = np.moveaxis(values.reshape(shape), -1, 1)
         result.setflags(write=False)
@@ -727,32 +715,23 @@ class MMDP:
         >>> one.replace(discount=0.5).discount
         0.5
         """
-        known_names = {*ModelFields._fields, "rewards", "next_rewards", "shard"}
-        unknown_names = set(changes) - known_names
-        if unknown_names:
-            raise InputError(
-                f"replace() has no argument {sorted(unknown_names)}; "
-                f"it takes {', '.join(sorted(known_names))}"
-            )
+        check_field_names(changes, ["rewards", "next_rewards", "shard"])
         data, shard = self._data, changes.pop("shard", self._data.shard)
-        rewards = {
-            name: changes.pop(name) for name in ("rewards", "next_rewards") if name in changes
-        }
-        sparse_transitions, custom_storage = self._to_sparse(data.storage)
-        fields = data.fields.parse_changes(changes, sparse_transitions.shape, shard)
-        if not rewards and {"allowed", "allow_missing"}.isdisjoint(changes):
+        rewards, next_rewards = changes.pop("rewards", None), changes.pop("next_rewards", None)
+        shape = (data.rewards.shape[3], self.n_states, self.n_actions)
+        fields = ModelFields.parse(data.fields._asdict() | changes, shape, shard)
+        has_rewards = rewards is not None or next_rewards is not None
+        if not has_rewards and {"allowed", "allow_missing"}.isdisjoint(changes):
             _check_not_sharded_switching(fields, shard)
-            invalidating_names = {"terminal", "model_transitions"} & set(
-                changes
-            )  # no longer what was built
-            step_spec = None if invalidating_names else data.step_spec
+            is_as_built = {"terminal", "model_transitions"}.isdisjoint(changes)
+            step_spec = data.step_spec if is_as_built else None
             return MMDP._from_data(data._replace(fields=fields, shard=shard, step_spec=step_spec))
+        sparse_transitions, custom_storage = self._to_sparse(data.storage)
         expected_rewards: Rewards | None = data.rewards
         pattern_rewards = data.next_rewards
-        if rewards:
-            new_rewards = (rewards.get("rewards"), rewards.get("next_rewards"))
+        if has_rewards:
             expected_rewards, pattern_rewards = parse_rewards(
-                *new_rewards, sparse_transitions, fields
+                rewards, next_rewards, sparse_transitions, fields
             )
         new_data = _check_data(
             sparse_transitions, expected_rewards, pattern_rewards, fields, shard, custom_storage
@@ -761,26 +740,45 @@ class MMDP:
 
     def _replace_models(
         self,
-        transform: Callable[[Array], Array],
+        storage: Storage,
         rewards: Rewards,
         pattern_rewards: Array | None,
+        shard: Shard | None = None,
         **changes: object,
     ) -> MMDP:
-        """Make an MMDP of transformed models in the same storage, without checks.
-
-        ``transform``: see :meth:`mmdp.core.kernels.problem.Storage.map_models`.
-        """
+        """Make an MMDP of other models, which are not checked again."""
         shape = (rewards.shape[3], self.n_states, self.n_actions)
-        fields = self._data.fields.parse_changes(changes, shape)
+        fields = ModelFields.parse(self._data.fields._asdict() | changes, shape, shard)
+        _check_not_sharded_switching(fields, shard)
         return MMDP._from_data(
             ModelData(
-                self._data.storage.map_models(transform),
+                storage,
                 rewards,
                 pattern_rewards,
                 fields,
                 self.horizon,
+                shard,
                 evidence=self.evidence,
             )
+        )
+
+    def _select_models(
+        self, select: Callable[[Array], Array], shard: Shard | None = None, **changes: object
+    ) -> MMDP:
+        """Make an MMDP of some models; ``select`` takes them from an array (..., M)."""
+        x, pattern_rewards, initial = (
+            self._problem,
+            self._data.next_rewards,
+            self._data.fields.initial,
+        )
+        return self._replace_models(
+            x.storage.map_models(select),
+            map_rewards(x.r, select),
+            None if pattern_rewards is None else select(pattern_rewards),
+            shard,
+            initial=initial if x.has_common_initial else select(x.initial).T,
+            terminal=select(x.terminal).T,
+            **changes,
         )
 
     @check_arguments
@@ -796,41 +794,25 @@ class MMDP:
         >>> two.subset([1]).rewards.tolist()
         [[[3.0]]]
         """
-        model_indices = self._find_model_indices(models)
-        x, pattern_rewards = self._problem, self._data.next_rewards
-        total = x.weights[model_indices].sum()
+        ids, x = self._find_model_ids(models), self._problem
+        total, K = x.weights[ids].sum(), x.model_transitions
         if total <= 0:
             raise InputError(
                 "the chosen models have total weight 0; choose models of positive weight"
             )
-        if (
-            x.model_transitions is not None
-            and np.delete(x.model_transitions[model_indices], model_indices, axis=1).any()
-        ):
+        if K is not None and np.delete(K[ids], ids, axis=1).any():
             raise InputError(
                 "the chosen models switch to others; choose those too, or stop the switching with "
                 "replace(model_transitions=None)"
             )
-        labels, step_spec, initial = (
-            self._data.fields.models,
-            self.step_spec,
-            self._data.fields.initial,
-        )
-        return self._replace_models(
-            lambda p: x.gather_selected(p, model_indices),
-            map_rewards(x.r, lambda r: x.gather_selected(r, model_indices)),
-            None if pattern_rewards is None else x.gather_selected(pattern_rewards, model_indices),
-            weights=x.weights[model_indices] / total,
-            initial=initial
-            if x.has_common_initial
-            else x.gather_selected(x.initial, model_indices).T,
-            terminal=x.gather_selected(x.terminal, model_indices).T,
-            model_transitions=None
-            if x.model_transitions is None
-            else x.model_transitions[np.ix_(model_indices, model_indices)],
-            models=None if labels is None else [labels[i] for i in model_indices],
-            parameters={k: v[model_indices] for k, v in self.parameters.items()},
-        ).with_step_spec(None if step_spec is None else step_spec.select_models(model_indices))
+        labels, step_spec = self._data.fields.models, self.step_spec
+        return self._select_models(
+            lambda values: x.gather_selected(values, ids),
+            weights=x.weights[ids] / total,
+            model_transitions=None if K is None else K[np.ix_(ids, ids)],
+            models=None if labels is None else [labels[i] for i in ids],
+            parameters={name: values[ids] for name, values in self.parameters.items()},
+        ).with_step_spec(None if step_spec is None else step_spec.select_models(ids))
 
     @check_arguments
     def update(
@@ -939,32 +921,12 @@ class MMDP:
         >>> mmdp.MMDP([[[[1.0]]]] * 5, [[2.0]]).take_shard(0, 2)
         MMDP(5 models, 1 state, 1 action, discount 1; part 0 of 2; dense, 117 B)
         """
-        shard, data = Shard.parse((index, n_shards), self.n_models), self._data
+        shard = Shard.parse((index, n_shards), self.n_models)
         if shard is None:
             return self
-        fields = data.fields._replace(terminal=data.fields.terminal[shard.local_models])
-        if not self._problem.has_common_initial:
-            fields = fields._replace(initial=self.initial[shard.local_models])
-
-        def take_local(values: Array) -> Array:
-            return np.ascontiguousarray(values[..., shard.local_models])
-
-        pattern_rewards = None if data.next_rewards is None else take_local(data.next_rewards)
-        _check_not_sharded_switching(fields, shard)
-        storage, rewards = (
-            data.storage.map_models(take_local),
-            map_rewards(data.rewards, take_local),
-        )
-        return MMDP._from_data(
-            ModelData(
-                storage,
-                rewards,
-                pattern_rewards,
-                fields,
-                data.horizon,
-                shard,
-                evidence=data.evidence,
-            )
+        local_models = shard.local_models
+        return self._select_models(
+            lambda values: np.ascontiguousarray(values[..., local_models]), shard
         )
 
     @check_arguments
@@ -1005,19 +967,14 @@ class MMDP:
         separately, as in the published experiments; otherwise r(s,a) is averaged. The weights
         are those at the start, also if models switch.
         """
-        x, pattern_rewards, initial = (
-            self._problem,
-            self._data.next_rewards,
-            self._data.fields.initial,
-        )
+        x, mean = self._problem, self.mean_problem()
+        pattern_rewards, initial = self._data.next_rewards, self._data.fields.initial
         if pattern_rewards is not None:
-            sparse_transitions = self._to_sparse(x.storage.map_models(x.mean_probs))[0]
             pattern_rewards = drop_redundant_rewards(
-                x.mean_over_models(pattern_rewards)[..., None], sparse_transitions
+                x.mean_over_models(pattern_rewards)[..., None], self._to_sparse(mean.storage)[0]
             )
-        mean = self.mean_problem()
         return self._replace_models(
-            x.mean_probs,
+            mean.storage,
             mean.r,
             pattern_rewards,
             weights=None,
@@ -1097,46 +1054,23 @@ class MMDP:
             digest.update((x.model_transitions + 0).tobytes())
         return digest.hexdigest()
 
-    def _find_model_indices(self, models: npt.ArrayLike | slice) -> npt.NDArray[np.int64]:
-        """Convert model numbers, labels, a slice or a mask to model indices."""
-        if isinstance(models, slice):
-            indices = np.arange(self.n_models)[models]
-        else:
-            items = np.atleast_1d(models)
-            if items.dtype.kind in "US":
-                label_ids = self.label_index("model").find_ids(items.tolist())
-                if -1 in label_ids:
-                    raise InputError(f"no model is called {items[np.argmin(label_ids)].item()!r}")
-                items = label_ids
-            try:
-                indices = np.atleast_1d(np.arange(self.n_models)[items] if items.size else [])
-            except IndexError:
-                raise InputError(
-                    f"subset() takes model numbers from 0 to {self.n_models - 1}, labels, a slice "
-                    "or one boolean per model"
-                ) from None
-        if not len(indices):
+    def _find_model_ids(self, models: npt.ArrayLike | slice) -> npt.NDArray[np.int64]:
+        """Convert model numbers, labels, a slice or a mask to model ids."""
+        items = models if isinstance(models, slice) else np.atleast_1d(models)
+        if isinstance(items, np.ndarray) and items.dtype.kind in "US":
+            items = np.array(self.label_index("model").get_ids(items.tolist()))
+        try:
+            ids = np.atleast_1d(np.arange(self.n_models)[items])
+        except IndexError:
+            raise InputError(
+                f"subset() takes model numbers from 0 to {self.n_models - 1}, labels, a slice "
+                "or one boolean per model"
+            ) from None
+        if not len(ids):
             raise InputError("subset() needs at least one model")
-        return indices
+        return ids
 
     # ---------------------------------------------------------------- words
-    @check_arguments
-    def describe_index(
-        self,
-        model: NonNegativeInt,
-        state: NonNegativeInt,
-        action: NonNegativeInt,
-        time: NonNegativeInt | None = None,
-    ) -> str:
-        """Describe a model, state and action by label: ``model 3, state 'sick', action 'B'``."""
-        for name, i, size in (
-            ("model", model, self.n_models),
-            ("state", state, self.n_states),
-            ("action", action, self.n_actions),
-        ):
-            check_index(i, size, name)
-        return self._data.fields.describe_index(model, state, action, time)
-
     def _repr_html_(self) -> str:
         """Render sizes, labels and fields for notebooks."""
         rows = [
@@ -1196,28 +1130,19 @@ def _check_data(
     """Check transitions and rewards and bring them into the layout of the backends."""
     model_index = LabelIndex("model", len(fields.weights), fields.models)
     local_fields = fields._replace(models=model_index.select_shard(shard).labels)  # for messages
-    is_prechecked = (
-        custom_storage is not None and custom_storage.has_valid_rows
-    )  # then there is no pattern here
-    if is_prechecked and pattern_rewards is not None:
-        raise InputError("shared events take rewards by state and action, not by next state")
-    allowed = fields.allowed
-    if allowed is None:
-        allowed = (
-            np.ones(sparse_transitions.shape[1:], bool)
-            if is_prechecked
-            else infer_allowed(sparse_transitions)
+    sums = None
+    if custom_storage is not None and custom_storage.has_valid_rows:  # there is no pattern here
+        if pattern_rewards is not None:
+            raise InputError("shared events take rewards by state and action, not by next state")
+        allowed = fields.allowed
+        allowed = np.ones(sparse_transitions.shape[1:], bool) if allowed is None else allowed
+        check_every_state_acts(allowed, fields)
+    else:
+        allowed, sums = check_transitions(
+            sparse_transitions, local_fields, is_fixed=custom_storage is not None
         )
-    sparse_transitions = zero_disallowed(sparse_transitions, allowed, local_fields)
-    if not is_prechecked:
-        check_transition_rows(
-            sparse_transitions,
-            allowed,
-            fields.allow_missing,
-            local_fields,
-            is_fixed=custom_storage is not None,
-        )
-    pattern_rewards = zero_impossible_rewards(pattern_rewards, sparse_transitions)
+    if pattern_rewards is not None:
+        pattern_rewards = zero_impossible_rewards(pattern_rewards, sparse_transitions)
     if isinstance(expected_rewards, EventRewards) and not expected_rewards.matches(custom_storage):
         raise InputError(
             "the rewards by event belong to other events than those of the transitions"
@@ -1228,11 +1153,9 @@ def _check_data(
         expected_rewards = compute_expected_rewards(sparse_transitions, pattern_rewards)
         pattern_rewards = drop_redundant_rewards(pattern_rewards, sparse_transitions)
     expected_rewards = mask_rewards(expected_rewards, allowed)
-    if (
-        fields.allow_missing and not is_prechecked
-    ):  # where it is missing, the episode ends without a reward
-        sums = sparse_transitions.sum_rows(sparse_transitions.values)
-        missing = (sums == 0).reshape(len(sums), *allowed.shape, sparse_transitions.shape[0])
+    if fields.allow_missing and sums is not None:
+        # where it is missing, the episode ends without a reward
+        missing = (sums == 0).reshape(len(sums), *allowed.shape, -1)
         expected_rewards = np.where(missing, 0.0, expected_rewards)
     tables = (sparse_transitions.values, expected_rewards, pattern_rewards)
     horizons = {len(table) for table in tables if table is not None and len(table) > 1}

@@ -8,6 +8,7 @@ do not vary. The dense storage is the same layout with the full pattern.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -31,20 +32,14 @@ BLOCK_SIZE = 1 << 18  # numbers that are worked on together: they stay in a cach
 MAX_DENSE_BYTES = 2 * 1024**3  # bytes that an array larger than its input may take
 
 
-def check_not_masked(values: object, name: str, depth: int = 8) -> None:
-    """Refuse masked entries, also in lists: numpy would read what is under the mask."""
-    if isinstance(values, (list, tuple)):
-        for item in values if depth else ():
-            if not isinstance(item, (list, tuple, np.ndarray)):
-                break  # numbers: looking at each would take long
-            check_not_masked(item, name, depth - 1)
-    elif np.ma.is_masked(values):
-        masked_array = cast("npt.NDArray[np.generic]", values)
-        raise InputError(
-            f"{name}: {int(np.ma.getmaskarray(masked_array).sum()):,} of {masked_array.size:,} "
-            "entries are masked",
-            ["fill them in with .filled(VALUE)", "leave them out with .compressed()"],
-        )
+def check_not_masked(values: object, name: str) -> None:
+    """Refuse masked entries: numpy would read what is under the mask."""
+    for x in values if isinstance(values, (list, tuple)) else [values]:
+        if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+            raise InputError(
+                f"{name}: {int(np.ma.getmaskarray(x).sum()):,} of {x.size:,} entries are masked",
+                ["fill them in with .filled(VALUE)", "leave them out with .compressed()"],
+            )
 
 
 def as_float_array(values: object, name: str) -> Array:
@@ -64,26 +59,17 @@ def as_float_array(values: object, name: str) -> Array:
     return array
 
 
+@dataclass
 class SparseTransitions:
     """The shared CSR pattern with the values of all models, before validation."""
 
-    def __init__(
-        self,
-        shape: ModelShape,
-        indptr: Ints,
-        indices: IntArray,
-        values: Array,
-        is_dense: bool,
-        pattern_rewards: Array | None = None,
-        horizon: int | None = None,
-    ) -> None:
-        self.shape, self.indptr, self.indices = shape, indptr, indices
-        self.values, self.is_dense, self.pattern_rewards, self.horizon = (
-            values,
-            is_dense,
-            pattern_rewards,
-            horizon,
-        )
+    shape: ModelShape
+    indptr: Ints
+    indices: IntArray
+    values: Array
+    is_dense: bool
+    pattern_rewards: Array | None = None
+    horizon: int | None = None
 
     @classmethod
     def from_flat_indices(
@@ -96,52 +82,54 @@ class SparseTransitions:
     ) -> SparseTransitions:
         """Make transitions from values at sorted flat indices (s A + a) S + s'; None: at all."""
         _, n_states, n_actions = shape
-        n_rows = n_states * n_actions
+        is_dense = flat_indices is None
         if flat_indices is None:
-            indptr = np.arange(n_rows + 1, dtype=np.int64) * n_states
-            indices = np.tile(np.arange(n_states, dtype=np.int32), n_rows)
-        else:
-            counts = np.bincount(flat_indices // n_states, minlength=n_rows)
-            indptr = np.append(0, np.cumsum(counts)).astype(np.int64)
-            indices = (flat_indices % n_states).astype(np.int32)
-        return cls(shape, indptr, indices, values, flat_indices is None, pattern_rewards, horizon)
+            flat_indices = np.arange(n_states * n_actions * n_states)
+        counts = np.bincount(flat_indices // n_states, minlength=n_states * n_actions)
+        indptr = np.append(0, np.cumsum(counts)).astype(np.int64)
+        indices = (flat_indices % n_states).astype(np.int32)
+        return cls(shape, indptr, indices, values, is_dense, pattern_rewards, horizon)
 
     @property
     def flat_indices(self) -> Ints:
         """Flat index (s A + a) S + s' of every entry (nnz,)."""
-        flat_indices: Ints = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
-        flat_indices *= self.shape[1]
-        flat_indices += self.indices
-        return flat_indices
+        rows: Ints = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        return rows * self.shape[1] + self.indices
 
-    def iter_blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Yield blocks of rows that fit into a cache, each with the slice of its entries."""
-        n_rows, max_entries = (
-            len(self.indptr) - 1,
-            BLOCK_SIZE // (self.shape[0] * (self.horizon or 1)),
-        )
-        first = 0
+    def locate_entry(self, k: int) -> dict[str, int]:
+        """Find the state, action and next state of an entry."""
+        row = int(np.searchsorted(self.indptr, k, side="right")) - 1
+        state, action = divmod(row, self.shape[2])
+        return {"state": state, "action": action, "next_state": int(self.indices[k])}
+
+    def reduce_rows(
+        self, ufunc: np.ufunc, compute: Callable[[slice], Array], fill_value: float = 0.0
+    ) -> Array:
+        """Reduce x (T', nnz, M) over each row to (T', S*A, M); ``compute`` gives x at entries.
+
+        It works on blocks of rows that fit into a cache.
+        """
+        n_rows, first, result = len(self.indptr) - 1, 0, np.empty(0)
+        max_entries = BLOCK_SIZE // (self.shape[0] * (self.horizon or 1))
         while first < n_rows:
             last = int(np.searchsorted(self.indptr, self.indptr[first] + max_entries, "right")) - 1
             last = min(max(last, first + 1), n_rows)
-            yield slice(first, last), slice(int(self.indptr[first]), int(self.indptr[last]))
+            x = compute(slice(int(self.indptr[first]), int(self.indptr[last])))
+            if first == 0:
+                result = np.full((len(x), n_rows, x.shape[2]), fill_value)
+            starts = self.indptr[first:last] - self.indptr[first]
+            is_nonempty = np.diff(starts, append=x.shape[1]) > 0
+            block = ufunc.reduceat(x, starts[is_nonempty], axis=1)
+            result[:, first:last][:, is_nonempty] = block
             first = last
-
-    def reduce_rows(self, ufunc: np.ufunc, x: Array, rows: slice, fill_value: float = 0.0) -> Array:
-        """Reduce the entries x (T', k, M) of these rows to (T', rows, M)."""
-        starts = self.indptr[rows] - self.indptr[rows.start]
-        result = np.full((len(x), len(starts), x.shape[2]), fill_value)
-        is_nonempty = np.diff(starts, append=x.shape[1]) > 0
-        if is_nonempty.any():
-            result[:, is_nonempty] = ufunc.reduceat(x, starts[is_nonempty], axis=1)
         return result
 
-    def sum_rows(self, x: Array) -> Array:
-        """Sum x (T', nnz, M) over each row; returns (T', S*A, M)."""
-        sums = np.empty((len(x), len(self.indptr) - 1, x.shape[2]))
-        for rows, entries in self.iter_blocks():
-            sums[:, rows] = self.reduce_rows(np.add, x[:, entries], rows)
-        return sums
+    def sum_rows(self) -> Array:
+        """Sum the values of each row, (T', S*A, M)."""
+        if not self.is_dense:
+            return self.reduce_rows(np.add, lambda entries: self.values[:, entries])
+        n_models, n_states, _ = self.shape  # twice as fast
+        return self.values.reshape(len(self.values), -1, n_states, n_models).sum(axis=2)
 
 
 # ---------------------------------------------------------------------- entries to a support
@@ -149,7 +137,7 @@ class EntryBlock(NamedTuple):
     """A block of transitions as parallel arrays; flat_index = (s A + a) S + s'."""
 
     time: int | Ids
-    model: Ids
+    model: int | Ids
     flat_index: Ints
     p: Array
     reward: Array | None = None
@@ -243,23 +231,14 @@ def is_nested_sparse(transitions: object) -> bool:
     return find_nesting_depth(transitions) > 0
 
 
-class CsrMatrix(Protocol):
-    """A sparse matrix by rows, as ``scipy.sparse.csr_array``."""
-
-    indptr: Ints
-    indices: Ints
-    data: npt.NDArray[np.generic]
-    nnz: int
-
-
 class SparseMatrix(Protocol):
     """A sparse matrix of scipy, in any format."""
 
     shape: tuple[int, ...]
     nnz: int
 
-    def tocsr(self) -> CsrMatrix:
-        """Convert to a matrix by rows."""
+    def tocoo(self) -> Any:
+        """Convert to a matrix by coordinates."""
         ...
 
 
@@ -271,58 +250,35 @@ class MatrixEntries:
     def __init__(self, nested: object) -> None:
         depth = find_nesting_depth(nested)
         nested_by_time = nested if depth == 3 else [nested] if depth == 2 else [[nested]]
-        self.matrices_by_time = cast("Sequence[Sequence[Sequence[SparseMatrix]]]", nested_by_time)
-        self.horizon = len(self.matrices_by_time) if depth == 3 else None
-        first = self.matrices_by_time[0]
-        n_models, n_actions, n_states = len(first), len(first[0]), first[0][0].shape[0]
-        self.shape, self.n_entries = (n_models, n_states, n_actions), 0
-        for t, models in enumerate(self.matrices_by_time):
-            if len(models) != n_models:
-                raise InputError(f"time {t} has {len(models)} models, time 0 has {n_models}")
-            for m, matrices in enumerate(models):
-                if len(matrices) != n_actions:
-                    raise InputError(
-                        f"model {m} has {len(matrices)} matrices, model 0 has {n_actions}"
-                    )
-                for a, matrix in enumerate(matrices):
-                    if matrix.shape != (n_states, n_states):
-                        raise InputError(
-                            f"model {m}, action {a}: matrix of shape {matrix.shape}, "
-                            f"expected ({n_states}, {n_states})"
-                        )
-                    self.n_entries += matrix.nnz
+        by_time = cast("Sequence[Sequence[Sequence[SparseMatrix]]]", nested_by_time)
+        self.horizon = len(by_time) if depth == 3 else None
+        self.matrices = {
+            (t, m, a): matrix
+            for t, models in enumerate(by_time)
+            for m, matrices in enumerate(models)
+            for a, matrix in enumerate(matrices)
+        }
+        n_models, n_actions = len(by_time[0]), len(by_time[0][0])
+        n_states = by_time[0][0][0].shape[0]
+        self.shape = (n_models, n_states, n_actions)
+        self.n_entries = sum(matrix.nnz for matrix in self.matrices.values())
+        expected_ids = [*np.ndindex(len(by_time), n_models, n_actions)]
+        if [*self.matrices] != expected_ids or any(
+            matrix.shape != (n_states, n_states) for matrix in self.matrices.values()
+        ):
+            raise InputError(
+                f"sparse transitions must be {n_models} models of {n_actions} matrices of shape "
+                f"({n_states}, {n_states}) each, as the first one; some differ"
+            )
 
     def iter_blocks(self) -> Iterator[EntryBlock]:
-        """Yield blocks with all models of a time and action, whose values are adjacent."""
+        """Yield the entries of one matrix after the other."""
         _, n_states, n_actions = self.shape
-        for t, models in enumerate(self.matrices_by_time):
-            for a in range(n_actions):
-                csr_matrices = [matrices[a].tocsr() for matrices in models]
-                n_rows = max(
-                    1, n_states * BLOCK_SIZE // max(1, sum(matrix.nnz for matrix in csr_matrices))
-                )
-                for s in range(0, n_states, n_rows):
-                    row_pointers = [matrix.indptr[s : s + n_rows + 1] for matrix in csr_matrices]
-                    entry_slices = [slice(matrix[0], matrix[-1]) for matrix in row_pointers]
-                    counts = np.diff(row_pointers, axis=1)
-                    m = np.repeat(np.arange(len(csr_matrices)), counts.sum(axis=1))
-                    row_offsets = (np.arange(s, s + counts.shape[1]) * n_actions + a) * n_states
-                    flat_index = np.repeat(
-                        np.tile(row_offsets, len(csr_matrices)), counts.reshape(-1)
-                    )
-                    flat_index += np.concatenate(
-                        [
-                            matrix.indices[i]
-                            for matrix, i in zip(csr_matrices, entry_slices, strict=True)
-                        ]
-                    )
-                    p = np.concatenate(
-                        [
-                            matrix.data[i]
-                            for matrix, i in zip(csr_matrices, entry_slices, strict=True)
-                        ]
-                    )
-                    yield EntryBlock(t, m, flat_index, as_float_array(p, "transitions"))
+        for (t, m, a), matrix in self.matrices.items():
+            entries = matrix.tocoo()
+            flat_index = (entries.row.astype(np.int64) * n_actions + a) * n_states + entries.col
+            p = as_float_array(entries.data, "transitions")
+            yield EntryBlock(t, m, flat_index, p)
 
 
 Entries = CoordinateEntries | MatrixEntries
@@ -333,7 +289,7 @@ def entries_to_transitions(entries: Entries, storage: StorageOption) -> SparseTr
     _check_storage(storage)
     n_models, n_states, n_actions = entries.shape
     n_times, n_cells = entries.horizon or 1, n_states * n_actions * n_states
-    flat_indices: Ints | None = _find_flat_indices(entries, n_cells)
+    flat_indices: Ints | None = _find_flat_indices(entries)
     assert flat_indices is not None
     if storage == "dense" or (storage == "auto" and len(flat_indices) > DENSE_THRESHOLD * n_cells):
         flat_indices = None
@@ -347,26 +303,20 @@ def entries_to_transitions(entries: Entries, storage: StorageOption) -> SparseTr
         16 if flat_indices is None else 64
     ):
         raise MemoryLimitError(
-            f"dense storage would take {format_bytes(size * 8)} for {entries.n_entries:,} "
-            'transitions; use storage="sparse" or "auto"'
-            if flat_indices is None
-            else "the models share so few transitions that their union would take "
-            f"{format_bytes(size * 8)} for {entries.n_entries:,} entries; split the models into "
-            "groups with similar support"
+            f"{entries.n_entries:,} transitions would take {format_bytes(size * 8)}",
+            ['use storage="sparse"', "split the models into groups with similar transitions"],
         )
     values = empty_aligned(n_times, size // (n_times * n_models), n_models)
-    p, find_positions = values.reshape(-1), _make_position_finder(flat_indices, n_cells, size)
+    p = values.reshape(-1)
     p[:] = 0.0
     r, is_rewarded = (np.zeros(size * entries.has_rewards, dtype=dtype) for dtype in (float, bool))
-    for positions, block in _iter_positioned_blocks(entries, find_positions, values.shape):
+    for positions, block in _iter_positioned_blocks(entries, flat_indices, values.shape):
         np.add.at(p, positions, block.p)
         if entries.has_rewards:
             r[positions], is_rewarded[positions] = block.reward, True
-    if (
-        entries.has_rewards and np.count_nonzero(is_rewarded) < entries.n_entries
-    ):  # the mean by probability
-        totals = np.zeros(size)
-        for positions, block in _iter_positioned_blocks(entries, find_positions, values.shape):
+    if entries.has_rewards and np.count_nonzero(is_rewarded) < entries.n_entries:
+        totals = np.zeros(size)  # duplicates have the mean reward by probability
+        for positions, block in _iter_positioned_blocks(entries, flat_indices, values.shape):
             assert block.reward is not None
             np.add.at(totals, positions, block.p * block.reward)
         np.divide(totals, p, out=r, where=p > 0)
@@ -376,57 +326,32 @@ def entries_to_transitions(entries: Entries, storage: StorageOption) -> SparseTr
     )
 
 
-def _find_flat_indices(entries: Entries, n_cells: int) -> Ints:
+def _find_flat_indices(entries: Entries) -> Ints:
     """Find the sorted flat indices that occur in the entries."""
-    if n_cells <= 8 * entries.n_entries + 1_000_000:
-        is_present = np.zeros(n_cells, dtype=bool)
-        for block in entries.iter_blocks():
-            is_present[block.flat_index] = True
-        return np.flatnonzero(is_present)
     merged_indices, pending_indices, n_pending = np.empty(0, dtype=np.int64), [], 0
     for block in entries.iter_blocks():
         pending_indices.append(_sort_unique(block.flat_index))
         n_pending += len(pending_indices[-1])
         if n_pending > max(len(merged_indices), BLOCK_SIZE):
-            merged_indices, pending_indices, n_pending = (
-                _sort_unique(np.concatenate([merged_indices, *pending_indices])),
-                [],
-                0,
-            )
+            merged_indices = _sort_unique(np.concatenate([merged_indices, *pending_indices]))
+            pending_indices, n_pending = [], 0
     return _sort_unique(np.concatenate([merged_indices, *pending_indices]))
 
 
 def _sort_unique(flat_indices: Ints) -> Ints:
     """Sort and drop duplicates; faster than numpy's ``unique``, which hashes integers."""
-    flat_indices = np.sort(flat_indices)
+    flat_indices = np.sort(flat_indices, kind="stable")  # fast for sorted runs
     return flat_indices[np.diff(flat_indices, prepend=-1) != 0]
 
 
-def _make_position_finder(
-    flat_indices: Ints | None, n_cells: int, size: int
-) -> Callable[[Ints], Ints]:
-    """Make a function from flat indices to their positions in the sorted pattern."""
-    if flat_indices is None:
-        return lambda flat_index: flat_index
-    if n_cells > 2 * size:
-        return lambda flat_index: np.searchsorted(flat_indices, flat_index)
-    position_table: Ints = np.zeros(
-        n_cells, dtype=np.int32 if len(flat_indices) < 2**31 else np.int64
-    )
-    position_table[flat_indices] = np.arange(len(flat_indices))
-    return lambda flat_index: position_table[flat_index]
-
-
 def _iter_positioned_blocks(
-    entries: Entries, find_positions: Callable[[Ints], Ints], shape: tuple[int, ...]
+    entries: Entries, flat_indices: Ints | None, shape: tuple[int, ...]
 ) -> Iterator[tuple[Ints, EntryBlock]]:
     """Yield blocks with the positions of their entries in an array (T, nnz, M)."""
     for block in entries.iter_blocks():
-        positions = find_positions(block.flat_index).astype(np.int64)
-        positions += np.asarray(block.time, dtype=np.int64) * shape[1]
-        positions *= shape[2]
-        positions += block.model
-        yield positions, block
+        flat_index = block.flat_index
+        k = flat_index if flat_indices is None else np.searchsorted(flat_indices, flat_index)
+        yield (np.asarray(block.time, np.int64) * shape[1] + k) * shape[2] + block.model, block
 
 
 # ---------------------------------------------------------------------- arrays to a support
@@ -452,13 +377,8 @@ def dense_to_transitions(array: Array, storage: StorageOption) -> SparseTransiti
     if 0 in array.shape:
         raise InputError(f"transitions of shape {array.shape} are empty")
     flat = array.reshape(n_times, n_models, -1)
-    is_used = np.zeros(flat.shape[2], dtype=bool)
-    is_dense = storage == "dense"
-    for t, m in np.ndindex(n_times, n_models):
-        if is_dense:
-            break
-        is_used |= flat[t, m] != 0
-        is_dense = storage == "auto" and is_used.mean() > DENSE_THRESHOLD
+    is_used = (flat != 0).any(axis=(0, 1))
+    is_dense = storage == "dense" or (storage == "auto" and is_used.mean() > DENSE_THRESHOLD)
     flat_indices = None if is_dense else np.flatnonzero(is_used)
     shape = (n_models, n_states, n_actions)
     return SparseTransitions.from_flat_indices(
