@@ -1,6 +1,6 @@
 """An invasive weed: does spraying still work here? A belief, and a flow chart instead of it.
 
-python examples/weeds.py OUT      # writes policy.csv, chart.svg, chart.dot and memory.svg into OUT
+python examples/weeds.py OUT      # writes policy.csv, chart.svg and memory.svg into OUT
 """
 
 # %% models
@@ -68,7 +68,6 @@ policy = solution.policy.merge_nodes(model)
 controller = policy.to_flow_chart()
 print(controller.text)
 (out / "chart.svg").write_text(controller.to_svg())
-(out / "chart.dot").write_text(controller.to_dot())
 
 # %% follow
 node = policy.initial_memory()

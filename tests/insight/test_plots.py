@@ -44,10 +44,10 @@ def test_heatmap_shows_the_action_of_every_cell() -> None:
             matplotlib.colors.to_rgb(color[action]), abs=0.01
         )
     letter = {0: "A", 2: "C", 5: "F"}
-    for text in ax.texts:
-        t, s = (round(x) for x in text.get_position())
+    for text in ax.texts:  # in the middle of a run of equal actions
+        t, s = (int(x) for x in text.get_position())
         assert text.get_text() == letter[int(actions[t, s])]
-    assert len(ax.texts) == actions.size
+    assert len(ax.texts) == 3 + (actions[1:] != actions[:-1]).sum()
     legend = [x.get_text() for x in ax.get_legend().get_texts()]  # type: ignore[union-attr]
     assert legend == ["A  0", "C  2", "F  5"]
 
@@ -58,7 +58,7 @@ def test_heatmap_of_a_solution_is_that_of_its_policy(model: mmdp.MMDP) -> None:
         [x.get_text() for x in plots.policy_heatmap(y).texts] for y in (solution, solution.policy)
     ]
     assert letters[0] == letters[1]
-    assert len(letters[0]) == 12
+    assert set(letters[0]) == {"A", "B"}
 
 
 def test_heatmap_of_many_states_labels_some_of_them() -> None:
@@ -121,7 +121,7 @@ def test_labels_of_words_are_whole_and_cover_no_others() -> None:
     actions = np.arange(len(states)) % 2
     policy = mmdp.policies.StationaryPolicy(actions, state_labels=states, action_labels=names)
     ax = plots.policy_heatmap(policy)
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
     labels = [x for x in ax.get_xticklabels() if x.get_text()]
     assert [x.get_text() for x in labels] == health
     boxes = [x.get_window_extent() for x in labels]
@@ -132,14 +132,6 @@ def test_labels_of_words_are_whole_and_cover_no_others() -> None:
     assert [x.get_text()[3:] for x in legend.get_texts()] == names
     figure_box = ax.figure.bbox
     assert legend.get_window_extent().x1 <= figure_box.x1
-
-
-def test_a_notebook_names_the_values_of_a_cell() -> None:
-    policy = mmdp.solve(make_shop({"stock": range(5), "day": range(3)}), 1).policy
-    html = policy._repr_html_()
-    assert "actions by stock 0 to 4 (down) and day 0 to 2 (across)" in html
-    tips = re.findall("<title>(.*?)</title>", html)
-    assert tips == [f"stock={s}, day=0 to 2: {policy.action(stock=s, day=0)}" for s in range(5)]
 
 
 def test_states_left_out_of_a_map_of_two_axes_stay_empty() -> None:
@@ -196,7 +188,8 @@ def test_effective_size_is_the_mutual_information(model: mmdp.MMDP) -> None:
 
 def test_weights_in_a_state_follow_bayes(model: mmdp.MMDP) -> None:
     policy = mmdp.policies.MarkovPolicy(np.zeros((4, 3), dtype=int), n_actions=2)
-    ax = plots.weights_over_time(mmdp.measures.model_weights(model, policy), state=2, max_models=6)
+    weights = mmdp.measures.model_weights(model, policy)[:, :, 2]
+    ax = plots.weights_by_step(weights, range(4), model.model_labels, max_models=6)
     drawn_lines = {str(x.get_label()): np.asarray(x.get_ydata()) for x in ax.lines}
     chain = model.transitions[:, :, 0]
     reached = np.full((6, 3), 1 / 3)
@@ -219,12 +212,6 @@ def test_comparison_puts_points_at_the_means() -> None:
     ]
     assert points == [(3.0, 0.0), (1.0, 1.0)]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first on top
-
-
-def test_traces_hold_the_last_value() -> None:
-    ax = plots.value_traces({"x": [1.0, 2.0], "y": [0.0, 1.0, 1.5]})
-    assert list(ax.lines[1].get_xdata()) == [1, 2]
-    assert list(ax.lines[1].get_ydata()) == [2.0, 2.0]
 
 
 # ------------------------------------------------------------------ files
@@ -279,29 +266,24 @@ def test_an_old_file_survives_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     assert [x.name for x in tmp_path.iterdir()] == ["r.png"]
 
 
-def test_labels_of_a_frontier_cover_neither_points_nor_each_other() -> None:
-    """The points of HIV: three close together, two more, one far away."""
+def test_a_frontier_has_a_point_for_each_objective() -> None:
     rows = {
-        "objective": ["mean", "CVaR 50%", "CVaR 20%", "CVaR 10%", "CVaR 5%", "CVaR 1%"],
-        "mean": [44424.0, 44287, 44094, 42463, 42184, 42046],
-        "tail": [18730.0, 19016, 19161, 19792, 19634, 16998],
-        "is_efficient": [True] * 4 + [False] * 2,
+        "objective": ["mean", "CVaR 50%", "CVaR 1%"],
+        "mean": [44424.0, 44287, 42046],
+        "tail": [18730.0, 19016, 16998],
+        "is_efficient": [True, True, False],
     }
-    ax = plots.risk_frontier(pd.DataFrame(rows))
-    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
-    boxes = [text.get_window_extent() for text in ax.texts]
-    assert [text.get_text() for text in ax.texts] == rows["objective"]
-    for box, other_boxes in ((box, [x for x in boxes if x is not box]) for box in boxes):
-        assert box.count_overlaps(other_boxes) == 0
-        for point in ax.transData.transform(np.array([rows["mean"], rows["tail"]]).T):
-            assert not box.contains(*point)
-    rows["mean"][4:], rows["tail"][4:] = [42463] * 2, [19792.0] * 2
-    assert [text.get_text() for text in plots.risk_frontier(pd.DataFrame(rows)).texts] == [
-        "mean",
-        "CVaR 50%",
-        "CVaR 20%",
-        "CVaR 10% to 1%",
-    ]
+    tested = {"test_mean": [44000.0, 44100, 42000], "test_tail": [18000.0, 18500, 16000]}
+    ax = plots.risk_frontier(pd.DataFrame({**rows, **tested}))
+    handles, labels = ax.get_legend_handles_labels()
+    assert labels == rows["objective"]
+    points = [tuple(np.ravel(handle.get_xydata())) for handle in handles]  # type: ignore[attr-defined]
+    assert points == list(zip(rows["mean"], rows["tail"], strict=True))
+    hollow = [x for x in ax.lines if x.get_fillstyle() == "none"]
+    assert [tuple(np.ravel(x.get_xydata())) for x in hollow] == list(
+        zip(*tested.values(), strict=True)
+    )
+    assert len(ax.lines[0].get_xdata()) == 2  # type: ignore[arg-type]
 
 
 def test_a_tree_has_a_row_for_each_node(tmp_path: Path) -> None:
@@ -381,7 +363,7 @@ def test_pictures_have_ages_below(tmp_path: Path) -> None:
         assert ticks == {x: str(40 + x) for x in ticks}
         assert len(ticks) > 1
         assert ax.get_xlabel() == "age"
-    assert "age 40 to 45" in solution.policy._repr_html_()
+    assert "Actions by age and state" in solution.policy._repr_html_()
     assert "at age 41" in mmdp.policies.MarkovPolicy(
         probabilities=[[[0.5, 0.5]]] * 2, time_labels={"age": [40, 41]}
     ).describe_randomization([1, 0])

@@ -40,10 +40,9 @@ def plot(
     """Draw one of the report's pictures as PNG or SVG.
 
     A chart is the flow chart of a policy
-    that mmdp solve --max-nodes wrote, as .svg, or as .dot for Graphviz. A tree has the splits and
-    leaves of a policy that mmdp solve --max-leaves wrote as .json, with the share of visits and
-    what is at stake. A belief map is that of mmdp solve --method grid, or of the .json that it
-    wrote.
+    that mmdp solve --max-nodes wrote. A tree has the splits and leaves of a policy that
+    mmdp solve --max-leaves wrote as .json, with the share of visits and what is at stake. A belief
+    map is that of mmdp solve --method grid, or of the .json that it wrote.
 
     Parameters
     ----------

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.policies.tree import Split, require_tree
+from mmdp.core.text import format_number, format_percent
 from mmdp.data.io.writing import write_atomic
-from mmdp.insight.draw.axes import new_axes, new_axis, to_png, to_svg
+from mmdp.insight.draw.axes import format_label, new_axes, new_axis, to_png, to_svg
 from mmdp.insight.draw.curves import (
     acceptability_curves,
     check_length,
@@ -30,8 +31,7 @@ from mmdp.insight.draw.curves import (
     weights_over_time,
 )
 from mmdp.insight.draw.maps import PolicyMap
-from mmdp.insight.draw.trees import TreeRow
-from mmdp.insight.draw.trees import draw_tree as draw_tree
+from mmdp.insight.draw.palette import ActionStyles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from mmdp.core.policies import Policy, TreePolicy
     from mmdp.core.solution import Solution
+
+TREE_INDENT = 0.55  # inches
 
 __all__ = [
     "acceptability_curves",
@@ -86,7 +88,7 @@ def policy_heatmap(
     >>> policy = mmdp.policies.MarkovPolicy([[0, 1], [1, 1]], action_labels=["run", "fix"])
     >>> axis = policy_heatmap(policy)
     >>> [text.get_text() for text in axis.texts]
-    ['A', 'B', 'B', 'B']
+    ['A', 'B', 'B']
     """
     single_policy: Any = getattr(policy, "policy", policy)
     policy_map: PolicyMap = single_policy.to_map()
@@ -120,32 +122,52 @@ def tree(
     ['state is at most 3?', 'yes', 'swim left', '23% of visits; swim right would cost 3.99']
     """
     tree_policy = require_tree(policy, "the picture shows")
+    action_names, styles = tree_policy.action_names, ActionStyles(tree_policy.action_names)
     leaf_records = iter([] if leaf_table is None else leaf_table.to_dict("records"))
-    rows = []
-    for path, is_true_branch, node, _ in tree_policy.iter_nodes():
-        position = len(path), is_true_branch
+    nodes = [(len(path), is_true, node) for path, is_true, node, _ in tree_policy.iter_nodes()]
+    axis = axis or new_axis(9.0, 0.2 + 0.42 * len(nodes))
+    axis.set(xlim=(0, 9), ylim=(len(nodes) - 0.4, -0.6))
+    axis.axis("off")
+    axis.set_title(tree_policy.fallback_text, fontsize=9, loc="left")
+    row_of_depth: dict[int, int] = {}  # the row of the last split by its depth
+    for i, (depth, is_true, node) in enumerate(nodes):
+        x, branch = 0.3 + TREE_INDENT * depth, {True: "yes", False: "no", None: ""}[is_true]
+        if depth:
+            line_x, parent = x - TREE_INDENT, row_of_depth[depth - 1]
+            axis.plot([line_x, line_x, x - 0.1], [parent + 0.3, i, i], color="black", linewidth=0.8)
+            axis.text(line_x + 0.1, i - 0.05, branch, va="bottom", fontsize=8)
+        box: dict[str, Any] = {"boxstyle": "round,pad=0.3", "facecolor": "none", "linewidth": 0.8}
         if isinstance(node, Split):
-            rows.append(
-                TreeRow(
-                    *position,
-                    tree_policy.features[node.feature].format_condition(node.threshold_id),
-                )
-            )
+            row_of_depth[depth] = i
+            condition = tree_policy.features[node.feature].format_condition(node.threshold_id)
+            axis.text(x, i, f"{_shorten_middle(condition)}?", va="center", fontsize=10, bbox=box)
             continue
-        leaf_record: dict[Any, Any] = next(leaf_records, {})
-        rows.append(
-            TreeRow(
-                *position,
-                tree_policy.action_names[node.action],
-                node.action,
-                leaf_record.get("share"),
-                leaf_record.get("loss"),
-                leaf_record.get("second_best") or "",
-            )
+        name, color = format_label(action_names[node.action], 40), styles.text_colors[node.action]
+        box["facecolor"] = styles.colors[node.action]
+        leaf = axis.text(x, i, name, va="center", fontsize=10, color=color, bbox=box)
+        note = _describe_leaf(next(leaf_records, None))
+        axis.annotate(
+            note, (1, 0.5), (12, 0), leaf, textcoords="offset points", va="center", fontsize=9
         )
-    tree_axis = draw_tree(rows, tree_policy.action_names, axis)
-    tree_axis.set_title(tree_policy.fallback_text, fontsize=9, loc="left")
-    return tree_axis
+    return axis
+
+
+def _shorten_middle(text: str, max_length: int = 60) -> str:
+    """Shorten a condition; it keeps its end, which has the number."""
+    half = max_length // 2
+    return format_label(text if len(text) <= max_length else f"{text[:half]}…{text[-half:]}", 99)
+
+
+def _describe_leaf(record: dict[Any, Any] | None) -> str:
+    """Describe the share of visits of a leaf and the loss of its second best action."""
+    if record is None:
+        return ""
+    text = f"{format_percent(record['share'])} of visits"
+    if not record["second_best"]:
+        return text
+    loss = record["loss"]
+    cost_text = f"would cost {format_number(loss, 3)}" if loss > 0 else "is no worse"
+    return f"{text}; {format_label(record['second_best'], 30)} {cost_text}"
 
 
 @check_arguments

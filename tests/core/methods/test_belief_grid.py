@@ -288,8 +288,7 @@ def test_the_map_is_plotted_over_the_weight() -> None:
     ax = plots.policy_heatmap(policy)
     assert ax.get_xlabel() == "weight of compensatory"
     assert ax.get_xlim() == (-0.005, 1.005)
-    html = policy._repr_html_()
-    assert "weight of compensatory 0 to 1" in html
+    assert "Actions by weight of compensatory and state" in policy._repr_html_()
     lines = policy.describe().splitlines()
     assert lines[0] == f"in 2, where it starts: {policy.best_action(0, 2, [0.5, 0.5])}"
     assert len(lines) == 2 + 7

@@ -317,7 +317,7 @@ class MemoryPolicy(Policy):
         """Return the policy as a flow chart: a box per node, arrows for frequent transitions.
 
         ``model``: where it is followed, by default the models it was computed for. The chart
-        has ``to_svg()``, ``to_dot()`` for Graphviz and, as text, ``text``. Notebooks show it.
+        has ``plot()``, ``to_svg()`` and, as text, ``text``. Notebooks show it.
 
         >>> import mmdp
         >>> train, _ = mmdp.domains.two_models()
@@ -325,7 +325,7 @@ class MemoryPolicy(Policy):
         >>> print(policy.to_flow_chart().text)  # doctest: +ELLIPSIS
         Node 0 (start)...
         """
-        from mmdp.insight.draw.controller_chart import make_flow_chart
+        from mmdp.insight.draw.flowchart import make_flow_chart
 
         if model is not None:
             self.check(model)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from mmdp.core.arguments import PositiveFloat, PositiveInt, check_arguments
 from mmdp.core.memory import check_memory
@@ -18,6 +19,13 @@ SIZE = 20_000  # bytes of one axis
 MAX_LABEL_LENGTH = 24  # characters of a label
 MAX_LEGEND_LENGTH = 44  # of one beside the axes, where there is room
 MAX_TICK_LABELS = 25  # on an axis
+# options of a legend right of the axes
+LEGEND_BESIDE: dict[str, Any] = {
+    "loc": "upper left",
+    "bbox_to_anchor": (1.0, 1.0),
+    "frameon": False,
+}
+NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 UNLABELED_TIMES = TimeLabels()  # decisions are counted
 
 
@@ -35,12 +43,10 @@ def new_axes(
     n_rows: PositiveInt = 1,
 ) -> list[Axes]:
     """Make axes in ``n_rows`` rows of ``n_columns`` on a new figure, without a display."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     check_memory(SIZE * n_columns * n_rows, f"{n_columns * n_rows:,} axes", ["draw fewer"])
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
     axes: list[Axes] = list(figure.subplots(n_rows, n_columns, squeeze=False).reshape(-1))
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
@@ -73,39 +79,29 @@ def format_time_axis(axis: Axes, time_labels: TimeLabels) -> str:
 def to_png(axis: Axes, dpi: PositiveInt = 150) -> bytes:
     """Render the figure of an axis as PNG bytes."""
     check_memory(4 * dpi**2, f"a square inch at dpi={dpi:,}", ["take a smaller dpi"])
-    return _render_figure(axis, "png", dpi=dpi)
+    return _render_figure(axis, format="png", dpi=dpi)
 
 
 @check_arguments
 def to_svg(axis: Axes) -> str:
     """Render the figure of an axis as SVG text, reproducibly and with texts kept as texts."""
-    return _render_figure(axis, "svg").decode()
+    return _render_figure(axis, format="svg", metadata=NO_METADATA).decode()
 
 
-@contextmanager
-def use_text_color(color: str) -> Iterator[None]:
-    """Set the color of text and axes of the figures made inside the ``with`` block."""
-    from matplotlib import rc_context
-
-    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    settings: Any = dict.fromkeys(names, color)
-    with rc_context(settings):
-        yield
+def to_inline_svg(axis: Axes, title: str, id_prefix: str) -> str:
+    """Render the figure of an axis as part of a page: ids of its own, a name, no background."""
+    svg = _render_figure(axis, format="svg", metadata=NO_METADATA, transparent=True).decode()
+    drawing = re.sub(r'( id="|href="#|url\(#)', rf"\1{id_prefix}-", svg[svg.index("<svg") :])
+    return drawing.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
 
 
-def _render_figure(axis: Axes, file_format: Literal["png", "svg"], **options: Any) -> bytes:
+def _render_figure(axis: Axes, **options: Any) -> bytes:
     """Render the figure of an axis in one file format."""
-    import io
-
     from matplotlib import rc_context
 
     buffer = io.BytesIO()
-    figure = axis.get_figure()
-    assert figure is not None
-    if file_format == "svg":
-        options["metadata"] = {"Date": None, "Creator": None}
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "mmdp"}), warnings.catch_warnings():
         # if the font lacks a script, labels are shown as boxes: no reason to warn
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(buffer, format=file_format, **options)  # type: ignore[union-attr]
+        axis.figure.savefig(buffer, **options)  # type: ignore[union-attr]
     return buffer.getvalue()

@@ -1,25 +1,47 @@
-"""Flow chart of a finite-state controller: boxes and arrows as text, SVG or Graphviz."""
+"""Flow chart of a finite-state controller: a box for every node, arrows for frequent transitions.
+
+It shows how the policy behaves in given models: how often a node is visited, its actions, the
+models that are plausible there, and what is seen on the way to other nodes.
+"""
 
 from __future__ import annotations
 
-import html
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from mmdp.core.text import format_percent, pluralize, shorten
+import numpy as np
+import numpy.typing as npt
 
-BOX_WIDTH, LINE_HEIGHT, PADDING = 280, 17, 12  # of a box, a line of text and the space around it
-MAX_LINE_LENGTH = 38  # characters of a line
+from mmdp.core.kernels.controller import Controller
+from mmdp.core.kernels.problem import at_time
+from mmdp.core.text import format_number, format_percent, pluralize
+from mmdp.insight.draw.axes import format_label, new_axis, to_inline_svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from mmdp.core.model import MMDP
+
+Array = npt.NDArray[np.float64]
+
+ARROW_SHARE = 0.9  # share of the ways out of a node that are drawn, the most frequent first
+STATE_SHARE = 0.8  # share of the steps of an arrow whose next states are named
+MAX_NAMED = 4  # models or actions that are named
+FREQUENT_SHARE = 0.2  # of a state's visits, from which an action is named
+MIN_SHIFT = 0.25  # of a parameter's mean, in standard deviations, that is worth naming
+MAX_LINE_LENGTH, MAX_LABEL_LENGTH = 38, 26  # characters of a line in a box, and at an arrow
+BOX_WIDTH, LINE_HEIGHT = 2.9, 0.2  # inches
+BEND = 0.2  # of an arrow, as a share of its length
+CENTERED: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
 
 
 @dataclass(frozen=True)
 class Box:
-    """A node of the chart: title, lines of text and a tooltip."""
+    """A node of the chart: title and lines of text."""
 
     title: str
     lines: tuple[str, ...]
-    tooltip: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -30,14 +52,13 @@ class Arrow:
     target: int
     share: float
     label: str
-    tooltip: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class FlowChart:
-    """A flow chart of boxes and arrows, as text, SVG or Graphviz; notebooks show the SVG.
+    """A flow chart of boxes and arrows, as text or picture; notebooks show the picture.
 
-    >>> chart = FlowChart((Box("Node 0", ("waits",), ()),), ())
+    >>> chart = FlowChart((Box("Node 0", ("waits",)),), ())
     >>> print(chart.text)
     Node 0
       waits
@@ -51,156 +72,195 @@ class FlowChart:
         """The chart as text: each node with its lines and its arrows."""
         lines = []
         for i, box in enumerate(self.boxes):
-            lines += [box.title, *(f"  {line}" for line in (*box.lines, *box.tooltip))]
-            for arrow in self.arrows:
-                if arrow.source == i:
-                    lines.append(
-                        f"  → node {arrow.target} ({format_percent(arrow.share)}): {arrow.label}"
-                    )
+            lines += [box.title, *(f"  {line}" for line in box.lines)]
+            lines += [
+                f"  → node {x.target} ({format_percent(x.share)}): {x.label}"
+                for x in self.arrows
+                if x.source == i
+            ]
         return "\n".join(lines)
 
-    def to_dot(self) -> str:
-        """Render the chart in the language of Graphviz."""
-        lines = ["digraph controller {", '  node [shape=box, fontname="sans-serif"];']
-        for i, box in enumerate(self.boxes):
-            short_lines = (shorten(line, MAX_LINE_LENGTH) for line in box.lines)
-            text = "\\n".join(map(_escape_dot, (box.title, *short_lines)))
-            lines.append(
-                f'  n{i} [label="{text}", tooltip="{_escape_dot("; ".join(box.tooltip))}"];'
-            )
+    def plot(self) -> Axes:
+        """Plot the chart: boxes on an ellipse, arrows bent to the right, wider if more frequent."""
+        texts = [_format_box(box) for box in self.boxes]
+        n, box_height = len(texts), LINE_HEIGHT * (2 + max(text.count("\n") for text in texts))
+        angles = np.pi * (1 + 2 * np.arange(n) / n)
+        x_radius = BOX_WIDTH * (0.44 + 0.21 * n) if n > 1 else 0.0
+        y_radius = 0.5 * box_height + 0.5 * n if n > 2 else 0.0
+        centers = np.stack([x_radius * np.cos(angles), y_radius * np.sin(angles)], axis=1)
+        width, height = x_radius + 0.5 * BOX_WIDTH + 0.5, y_radius + 0.5 * box_height + 0.4
+        axis = new_axis(2 * width, 2 * height)
+        axis.set(xlim=(-width, width), ylim=(-height, height))
+        axis.axis("off")
+        style = {"boxstyle": "round", "facecolor": "#f4f7fb", "edgecolor": "#445566"}
+        patches = [
+            axis.text(x, y, text, multialignment="left", bbox=style, **CENTERED).get_bbox_patch()
+            for (x, y), text in zip(centers, texts, strict=True)
+        ]
         for arrow in self.arrows:
-            tooltip = _escape_dot("; ".join(arrow.tooltip))
-            lines.append(
-                f"  n{arrow.source} -> n{arrow.target} "
-                f'[label="{_escape_dot(arrow.label)}", tooltip="{tooltip}"];'
-            )
-        return "\n".join([*lines, "}", ""])
+            start, end = centers[arrow.source], centers[arrow.target]
+            look = {
+                "arrowstyle": "-|>",
+                "color": "#445566",
+                "connectionstyle": f"arc3,rad={BEND}",
+                "linewidth": 1 + 2.5 * arrow.share,
+                "patchA": patches[arrow.source],
+                "patchB": patches[arrow.target],
+            }
+            axis.annotate("", end, start, arrowprops=look)
+            (dx, dy), label = end - start, format_label(arrow.label, MAX_LABEL_LENGTH)
+            x, y = 0.5 * (start + end + BEND * np.array([dy, -dx]))
+            axis.text(x, y, label, **CENTERED, bbox={"facecolor": "white", "linewidth": 0})
+        return axis
 
     def to_svg(self) -> str:
-        """Render the chart as self-contained SVG with tooltips."""
-        return _SvgRenderer(self).render()
+        """Render the chart as SVG that can stand in a page."""
+        title = f"Flow chart of {pluralize(len(self.boxes), 'node')}"
+        return to_inline_svg(self.plot(), title, "chart")
 
     def _repr_svg_(self) -> str:
         """Render the chart for notebooks."""
         return self.to_svg()
 
 
-def _escape_dot(text: str) -> str:
-    """Escape a text for a string in DOT."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+def _format_box(box: Box) -> str:
+    """Format the title and the lines of a box, the latter shortened."""
+    return "\n".join([box.title, *(format_label(x, MAX_LINE_LENGTH) for x in box.lines)])
 
 
-# ---------------------------------------------------------------------- how it is drawn
-class _SvgRenderer:
-    """Layout and SVG of a chart: boxes on an ellipse, arrows bent to the right."""
+# ---------------------------------------------------------------------- what it says
+def make_flow_chart(model: MMDP, controller: Controller, b: Array) -> FlowChart:
+    """Make the flow chart of a controller from its model weights b (T, S, N, M)."""
+    describer, nodes = _ControllerDescriber(model, controller, b), range(controller.n_nodes)
+    return FlowChart(
+        tuple(describer.make_box(n) for n in nodes),
+        tuple(arrow for n in nodes for arrow in describer.make_arrows(n)),
+    )
 
-    def __init__(self, chart: FlowChart) -> None:
-        self.chart = chart
-        self.heights = [LINE_HEIGHT * (1 + len(box.lines)) + PADDING for box in chart.boxes]
-        max_height, n = max(self.heights), len(chart.boxes)
-        x_radius = {1: 0.0, 2: 245.0}.get(n, 60.0 * n + 110.0)
-        y_radius = 0.0 if n <= 2 else 0.5 * max_height + 45.0 * n
-        self.width = 2 * (x_radius + BOX_WIDTH / 2 + 90)
-        angles = [math.pi + 2 * math.pi * i / n for i in range(n)]
-        self.centers = [
-            (self.width / 2 + x_radius * math.cos(angle), y_radius * math.sin(angle))
-            for angle in angles
+
+class _ControllerDescriber:
+    """Describes in words how a controller behaves in given models."""
+
+    def __init__(self, model: MMDP, controller: Controller, b: Array) -> None:
+        self.model, self.controller, self.b = model, controller, b
+        self.decision_counts = model.mask_visits(b.sum(axis=3))  # (T, S, N)
+        self.flow = self._compute_flow()
+
+    def _compute_flow(self) -> Array:
+        """Compute the expected number of steps by node, next node and next state: (N, N, S)."""
+        x, N = self.model.problem, self.controller.n_nodes
+        state, action = np.divmod(x.get_entry_rows(), x.n_actions)
+        flow = np.zeros((N, N, self.model.n_states))
+        for t, b in enumerate(self.b[:-1]):
+            k, n = np.nonzero(self.controller.actions[t, state] == action[:, None])
+            step_probs = (b[state[k], n] * at_time(x.p, t)[k]).sum(axis=1)
+            next_state = x.indices[k]
+            next_node = self.controller.node_transitions[t, state[k], n, next_state]
+            np.add.at(flow, (n, next_node, next_state), step_probs)
+        return flow
+
+    def make_box(self, n: int) -> Box:
+        """Make the box of a node: its share of decisions, usual actions and plausible models."""
+        is_initial = bool(self.model.problem.initial[self.controller.initial_nodes == n].any())
+        title = f"Node {n}" + (" (start)" if is_initial else "")
+        times = np.flatnonzero(self.b[:, :, n].any(axis=(1, 2)))
+        if not len(times):
+            return Box(title, ("never entered",))
+        share = float(self.decision_counts[:, :, n].sum() / self.decision_counts.sum())
+        out_flow = self.flow[n].sum()
+        stay_text = (
+            f", stays {format_percent(self.flow[n, n].sum() / out_flow)}" if out_flow else ""
+        )
+        time_text = self.model.time_labels.describe_range(int(times[0]), int(times[-1]))
+        lines = [f"{format_percent(share)} of the decisions{stay_text}", time_text]
+        return Box(title, (*lines, *self._describe_actions(n), self._describe_belief(n)))
+
+    def _describe_actions(self, n: int) -> list[str]:
+        """List the states in which a node usually takes an action, and takes it at times."""
+        model, decision_counts = self.model, self.decision_counts[:, :, n]
+        counts = np.zeros((model.n_states, model.n_actions))
+        t, s = np.nonzero(decision_counts)
+        np.add.at(counts, (s, self.controller.actions[t, s, n]), decision_counts[t, s])
+        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+        is_usual = (shares > 0) & (np.arange(model.n_actions) == shares.argmax(axis=1)[:, None])
+        lines = []
+        for mask, prefix in (
+            (is_usual, ""),
+            ((shares >= FREQUENT_SHARE) & ~is_usual, "at times "),
+        ):
+            order = np.argsort(-(counts * mask).sum(axis=0), kind="stable")[:MAX_NAMED]
+            lines += [
+                f"{prefix}{model.action_labels[a]}: "
+                + format_ranges(np.flatnonzero(mask[:, a]), model.state_labels)
+                for a in order
+                if mask[:, a].any()
+            ]
+        return lines
+
+    def _describe_belief(self, n: int) -> str:
+        """Describe the parameter whose mean the node shifts most; otherwise the model weights."""
+        prior, posterior = self.model.weights, self.b[:, :, n].sum(axis=(0, 1))
+        posterior = posterior / posterior.sum()
+        shifts = {}
+        for name, values in self.model.parameters.items():
+            mean, new_mean = float(values @ prior), float(values @ posterior)
+            sd = float((values - mean) ** 2 @ prior) ** 0.5
+            text = f"{name} about {format_number(new_mean, 2)} (at first {format_number(mean, 2)})"
+            shifts[text] = abs(new_mean - mean) / sd if sd > 0 else 0.0
+        if max(shifts.values(), default=0.0) > MIN_SHIFT:
+            return max(shifts, key=lambda text: shifts[text])
+        order = np.argsort(-posterior, kind="stable")
+        if len(prior) <= MAX_NAMED:
+            labels = self.model.model_labels
+            return "believes " + ", ".join(
+                f"{labels[m]} ({format_percent(posterior[m])})" for m in order
+            )
+        n_half = int(np.searchsorted(np.cumsum(posterior[order]), 0.5)) + 1
+        return f"half the weight on {n_half} of {pluralize(len(prior), 'model')}"
+
+    def make_arrows(self, n: int) -> list[Arrow]:
+        """Make the arrows for the most frequent transitions out of a node."""
+        out_flow = self.flow[n].sum(axis=1)
+        out_flow[n] = 0.0
+        if not out_flow.any():
+            return []
+        shares = out_flow / out_flow.sum()
+        return [
+            Arrow(n, m, float(shares[m]), f"sees {self._describe_next_states(n, m)}")
+            for m in _find_top(shares, ARROW_SHARE)
         ]
 
-    def render(self) -> str:
-        """Render the whole chart."""
-        arrows = "".join(map(self._render_arrow, self.chart.arrows))
-        boxes = "".join(self._render_box(i, box) for i, box in enumerate(self.chart.boxes))
-        labels = "".join(map(self._render_label, self.chart.arrows))
-        top, bottom = self._y_extent()
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top:.0f} {self.width:.0f} '
-            f'{bottom - top:.0f}" width="{self.width:.0f}" font-family="sans-serif" '
-            f'font-size="12" role="img"><title>{pluralize(len(self.chart.boxes), "node")}</title>'
-            '<defs><marker id="end" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" '
-            'markerHeight="8" orient="auto" markerUnits="userSpaceOnUse"><path d="M0 0 10 5 0 10z" '
-            f'fill="#456"/></marker></defs>{arrows}{boxes}{labels}</svg>\n'
-        )
-
-    def _y_extent(self) -> tuple[float, float]:
-        """Compute the vertical extent (top, bottom) of the drawing, with padding."""
-        tops = [y - height / 2 for (_, y), height in zip(self.centers, self.heights, strict=True)]
-        bottoms = [top + height for top, height in zip(tops, self.heights, strict=True)]
-        # an arrow bends at most half of the way from its ends to the control point
-        bend_tops = [
-            (a + 2 * c + b) / 4
-            for (_, a), (_, c), (_, b) in map(self._arrow_path, self.chart.arrows)
-        ]
-        return min(tops + bend_tops) - PADDING, max(bottoms + bend_tops) + PADDING
-
-    def _render_box(self, i: int, box: Box) -> str:
-        """Render one box with its lines and tooltip."""
-        (x, y), height = self.centers[i], self.heights[i]
-        left, top = x - BOX_WIDTH / 2, y - height / 2
-        lines = [(box.title, ' font-weight="bold"')]
-        lines += [(shorten(line, MAX_LINE_LENGTH), "") for line in box.lines]
-        text = "".join(
-            f'<text x="{left + 10:.0f}" y="{top + LINE_HEIGHT * (j + 1):.0f}"{style}>'
-            f"{html.escape(line)}</text>"
-            for j, (line, style) in enumerate(lines)
-        )
-        return (
-            f"<g><title>{_format_tooltip([box.title, *box.tooltip])}</title>"
-            f'<rect x="{left:.0f}" y="{top:.0f}" '
-            f'width="{BOX_WIDTH}" height="{height}" rx="8" fill="#f4f7fb" stroke="#456"/>{text}</g>'
-        )
-
-    def _arrow_path(self, arrow: Arrow) -> tuple[tuple[float, float], ...]:
-        """Compute start, control point and end of an arrow, at the borders of its boxes."""
-        a, b = self.centers[arrow.source], self.centers[arrow.target]
-        dx, dy = b[0] - a[0], b[1] - a[1]
-        length = math.hypot(dx, dy)
-        bend = 0.16 * length + 25
-        control_point = (
-            (a[0] + b[0]) / 2 - bend * dy / length,
-            (a[1] + b[1]) / 2 + bend * dx / length,
-        )
-        return (
-            self._border_point(arrow.source, control_point),
-            control_point,
-            self._border_point(arrow.target, control_point),
-        )
-
-    def _border_point(self, i: int, target: tuple[float, float]) -> tuple[float, float]:
-        """Compute the point at which the line from a box's center to a target leaves the box."""
-        (x, y), dx, dy = (
-            self.centers[i],
-            *(p - c for p, c in zip(target, self.centers[i], strict=True)),
-        )
-        scale = min(
-            BOX_WIDTH / 2 / abs(dx) if dx else math.inf,
-            self.heights[i] / 2 / abs(dy) if dy else math.inf,
-        )
-        return x + scale * dx, y + scale * dy
-
-    def _render_arrow(self, arrow: Arrow) -> str:
-        """Render one arrow, wider for a larger share."""
-        (x0, y0), (cx, cy), (x1, y1) = self._arrow_path(arrow)
-        return (
-            f'<path d="M{x0:.0f} {y0:.0f}Q{cx:.0f} {cy:.0f} {x1:.0f} {y1:.0f}" fill="none" '
-            f'stroke="#456" stroke-width="{1 + 2.5 * arrow.share:.1f}" marker-end="url(#end)">'
-            f"<title>{_format_tooltip(arrow.tooltip)}</title></path>"
-        )
-
-    def _render_label(self, arrow: Arrow) -> str:
-        """Render the label of an arrow near its start."""
-        (x0, y0), (cx, cy), (x1, y1) = self._arrow_path(arrow)
-        x, y = 0.36 * x0 + 0.48 * cx + 0.16 * x1, 0.36 * y0 + 0.48 * cy + 0.16 * y1
-        text = shorten(arrow.label, 26)
-        width = 6.4 * len(text) + 8
-        return (
-            f"<g><title>{_format_tooltip(arrow.tooltip)}</title>"
-            f'<rect x="{x - width / 2:.0f}" y="{y - 9:.0f}" '
-            f'width="{width:.0f}" height="17" rx="3" fill="#fff" fill-opacity="0.9"/>'
-            f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">{html.escape(text)}</text></g>'
-        )
+    def _describe_next_states(self, n: int, next_node: int) -> str:
+        """Describe the next states that most steps of an arrow lead to."""
+        flow = self.flow[n, next_node]
+        top_states = _find_top(flow / flow.sum(), STATE_SHARE)
+        return format_ranges(sorted(top_states), self.model.state_labels)
 
 
-def _format_tooltip(lines: Iterable[str]) -> str:
-    """Join lines to a tooltip, escaped for SVG."""
-    return html.escape("\n".join(lines))
+def _find_top(shares: Array, total: float) -> list[int]:
+    """Find the ids of the largest shares that have at least ``total`` together."""
+    order = np.argsort(-shares, kind="stable")
+    n_top = int(np.searchsorted(np.cumsum(shares[order]), total)) + 1
+    return [int(i) for i in order[:n_top] if shares[i] > 0]
+
+
+def format_ranges(ids: Iterable[int], labels: Sequence[str]) -> str:
+    """Format the labels of sorted ids, with consecutive ids as a range.
+
+    >>> format_ranges([0, 1, 2, 5], "0 1 2 3 4 5".split()), format_ranges([0, 1], ["low", "high"])
+    ('0–2, 5', 'low, high')
+    """
+    runs: list[list[int]] = []
+    for i in ids:
+        if runs and i == runs[-1][-1] + 1:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    dash = "–" if all(label.isdigit() for label in labels) else " to "
+    parts = [
+        f"{labels[run[0]]}{dash}{labels[run[-1]]}"
+        if len(run) > 2
+        else ", ".join(labels[i] for i in run)
+        for run in runs
+    ]
+    return ", ".join(parts)

@@ -1,23 +1,25 @@
 """Map of a policy, a color for each action: by time and state, or by two named axes.
 
 If states are combinations of values by name, like ``stock=3, ordered=5``, small maps of two axes
-show some times, and some values of the other axes.
+show some times, and some values of a third axis.
 """
 
 from __future__ import annotations
 
+import base64
+import itertools
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
-from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.text import TimeLabels, parse_named_axes, parse_named_values, pluralize, shorten
+from mmdp.core.text import TimeLabels, parse_named_axes, parse_named_values
 from mmdp.insight.draw.axes import (
+    LEGEND_BESIDE,
     MAX_LEGEND_LENGTH,
     MAX_TICK_LABELS,
     UNLABELED_TIMES,
@@ -25,112 +27,183 @@ from mmdp.insight.draw.axes import (
     format_time_axis,
     new_axes,
     new_axis,
+    to_png,
 )
-from mmdp.insight.draw.palette import choose_text_color, make_action_colors, make_marks
+from mmdp.insight.draw.palette import ActionStyles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAP_WIDTH, ROW_HEIGHT, LABEL_WIDTH, CHAR_WIDTH = 420, 16, 130, 7  # pixels in a notebook
-MAX_STATES, MAX_CELLS = 40, 4000  # in a notebook
+IntArray = npt.NDArray[np.integer]
 MAX_LEGEND_ACTIONS = 30  # actions in a legend
-# small maps: times, values of another axis, values of one side in SVG
-MAX_PANEL_TIMES, MAX_PANEL_ROWS, MAX_PANEL_VALUES = 4, 3, 41
-PANEL_SIZE, PANEL_GAP = 150, 28  # pixels of a small map, and around it
+MAX_PANEL_TIMES, MAX_PANEL_ROWS = 4, 3  # small maps: times across, values of a third axis down
 MAX_TICK_CHARS, CHAR_INCHES = 26, 0.08  # letters side by side below a small map; inches of one
 MAX_WORD_TICKS = 12  # values of an axis that all have a label
+NOTEBOOK_DPI = 80
 NO_STATE = -1  # in a map of two axes: there is no such state
 
 
-class ActionStyles:
-    """Colors, marks and names of all actions of a problem, by their ids.
+@dataclass(frozen=True, eq=False)
+class PolicyMap:
+    """Actions (T, S) of a policy with the labels of rows and actions.
 
-    >>> styles = ActionStyles(["wait", "treat"])
-    >>> styles.colors[1], styles.marks[1], styles.text_colors[1]
-    ('#E69F00', 'B', '#000000')
+    Columns are times, or values of a quantity in ``x_range`` with the name of ``time_labels``.
+
+    >>> policy_map = PolicyMap(np.array([[0, 1], [1, 1]]), ["low", "high"], ["wait", "treat"])
+    >>> list(policy_map.find_runs(0)), policy_map.used_actions
+    ([(0, 0, 0), (1, 1, 1)], [0, 1])
     """
 
-    def __init__(self, labels: Sequence[str]) -> None:
-        self.labels, self.marks = list(labels), make_marks(labels)
-        self.colors = make_action_colors(len(labels))
-        self.text_colors = [choose_text_color(color) for color in self.colors]
-
-
-class MapAxis(NamedTuple):
-    """The name of an axis and its displayed values."""
-
-    name: str
-    values: list[str]
-
-
-class Panel(NamedTuple):
-    """A small map with the actions ``cells`` (rows, columns) on two axes."""
-
-    title: str
-    cells: npt.NDArray[np.integer]
-    row_axis: MapAxis
-    column_axis: MapAxis
-
-
-class NamedAxes:
-    """Coordinates of states on named axes; ``names`` is empty if states have no such axes.
-
-    >>> axes = NamedAxes(["stock=0, way=1", "stock=2, way=1", "ended"])
-    >>> axes.names, axes.values, axes.coordinates.tolist(), axes.state_ids
-    (['stock', 'way'], [['0', '2'], ['1']], [[0, 0], [1, 0]], [0, 1])
-    """
-
-    def __init__(self, row_labels: Sequence[str]) -> None:
-        axes, other_labels = parse_named_axes(row_labels)
-        axes = axes if len(axes) > 1 and len(other_labels) < 2 else {}
-        self.names, self.values = list(axes), list(axes.values())
-        self.state_ids = [s for s, row in enumerate(row_labels) if axes and row not in other_labels]
-        value_index = {name: {x: i for i, x in enumerate(values)} for name, values in axes.items()}
-        state_values = (parse_named_values(row_labels[s]) for s in self.state_ids)
-        self.coordinates = np.array(
-            [[value_index[name][x] for name, x in row.items()] for row in state_values]
-        )
+    actions: IntArray
+    row_labels: Sequence[str]
+    action_labels: Sequence[str]
+    time_labels: TimeLabels = UNLABELED_TIMES
+    x_range: tuple[float, float] | None = None
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of values on each axis."""
-        return tuple(map(len, self.values))
+    def used_actions(self) -> list[int]:
+        """The ids of the actions that occur."""
+        return [int(a) for a in np.unique(self.actions)]
 
-    def make_panels(
-        self, actions: npt.NDArray[np.integer], max_values: int, time_labels: TimeLabels
-    ) -> list[list[Panel]]:
-        """Make maps of actions (T, S) by the two longest axes: a row for each value of a third.
+    def find_runs(self, row: int) -> list[tuple[int, int, int]]:
+        """Find runs of equal actions of a state. Returns: (first time, last time, action) each."""
+        groups = itertools.groupby(enumerate(self.actions[:, row].tolist()), key=lambda x: x[1])
+        runs = [(action, [t for t, _ in run]) for action, run in groups]
+        return [(run[0], run[-1], action) for action, run in runs]
 
-        Axes beyond the third are held at their middle; at most ``max_values`` values of an axis.
+    def to_html(self) -> str:
+        """Render the map as a picture in HTML, for notebooks."""
+        image = base64.b64encode(to_png(self.plot(), NOTEBOOK_DPI)).decode()
+        text = (
+            f"Actions by {self.time_labels.name} and state" if len(self.actions) > 1 else "Actions"
+        )
+        return f'<img alt="{escape(text)}" src="data:image/png;base64,{image}"/>'
+
+    def plot(self, axis: Axes | None = None) -> Axes:
+        """Plot the map on a matplotlib axis by time and state, with letters if they fit.
+
+        Without an axis, states with named axes become small maps on a figure of their own.
         """
-        row_id, column_id = sorted(sorted(range(len(self.shape)), key=lambda i: -self.shape[i])[:2])
-        other_axes = [i for i in range(len(self.shape)) if i not in (row_id, column_id)]
-        table = np.full((len(actions), *self.shape), NO_STATE)
-        table[(slice(None), *self.coordinates.T)] = actions[:, self.state_ids]
-        varies = (actions[:, self.state_ids] != actions[0, self.state_ids]).any()
-        panel_times = _spaced_indices(len(actions), MAX_PANEL_TIMES) if varies else [0]
-        fixed_values: list[dict[int, int]] = [{i: self.shape[i] // 2 for i in other_axes}]
-        if other_axes:
-            fixed_values = [
-                fixed_values[0] | {other_axes[0]: j}
-                for j in _spaced_indices(self.shape[other_axes[0]], MAX_PANEL_ROWS)
-            ]
-        value_ids = [_spaced_indices(self.shape[i], max_values) for i in (row_id, column_id)]
-        map_axes = [
-            MapAxis(self.names[i], [self.values[i][j] for j in ids])
-            for i, ids in zip((row_id, column_id), value_ids, strict=True)
-        ]
-        panels = []
-        for fixed_ids in fixed_values:
-            cell_index = tuple(fixed_ids.get(i, slice(None)) for i in range(len(self.shape)))
-            fixed_texts = [f"{self.names[i]}={self.values[i][j]}" for i, j in fixed_ids.items()]
-            titles = [
-                ", ".join([*fixed_texts, *([time_labels.describe_range(t)] if varies else [])])
-                for t in panel_times
-            ]
-            cells = [table[(t, *cell_index)][np.ix_(*value_ids)] for t in panel_times]
-            panels.append([Panel(*x, *map_axes) for x in zip(titles, cells, strict=True)])
-        return panels
+        named_axes, other_labels = parse_named_axes(self.row_labels)
+        if axis is None and self.x_range is None and len(named_axes) > 1 and len(other_labels) < 2:
+            return self._plot_panels(named_axes)
+        n_columns, n_rows = self.actions.shape
+        axis = axis or new_axis(8.5, min(11.0, max(2.4, 1.2 + 0.2 * n_rows)))
+        styles = ActionStyles(self.action_labels)
+        _draw_mesh(axis, self.actions.T, styles, self.x_range)
+        if n_columns == 1:
+            axis.set_xticks([])
+        elif self.x_range is None:
+            axis.set_xlabel(format_time_axis(axis, self.time_labels))
+        else:
+            axis.set_xlabel(self.time_labels.name)
+        axis.set_ylabel("state")
+        tick_rows = _spaced_indices(n_rows, MAX_TICK_LABELS)
+        axis.set_yticks(tick_rows, [format_label(self.row_labels[s]) for s in tick_rows])
+        if self.x_range is None and n_columns <= 50 and n_rows <= 25:
+            text_style = {"ha": "center", "va": "center", "fontsize": min(9.0, 380 / n_columns)}
+            runs = ((s, run) for s in range(n_rows) for run in self.find_runs(s))
+            for s, (first, last, a) in runs:
+                color = styles.text_colors[a]
+                axis.text((first + last) / 2, s, styles.marks[a], color=color, **text_style)
+        self._draw_legend(axis, styles)
+        return axis
+
+    def _plot_panels(self, named_axes: Mapping[str, list[str]]) -> Axes:
+        """Plot small maps of the two longest axes on a figure of their own; return its first axis.
+
+        Columns are some of the times, rows some values of a third axis.
+        """
+        styles, table = ActionStyles(self.action_labels), self._tabulate(named_axes)
+        held_ids = _hold_other_axes(named_axes)
+        row_axis, column_axis = (x for x in named_axes if x not in held_ids[0])
+        varies = (table != table[0]).any()
+        times = _spaced_indices(len(table), MAX_PANEL_TIMES) if varies else [0]
+        axes = self._make_panel_axes(len(times), len(held_ids), named_axes[column_axis])
+        for axis, (held, t) in zip(axes, itertools.product(held_ids, times), strict=True):
+            index: list[Any] = [held.get(name, slice(None)) for name in named_axes]
+            cells = table[t, *index]
+            _draw_mesh(axis, cells, styles)
+            title = [f"{name}={named_axes[name][i]}" for name, i in held.items()]
+            title += [self.time_labels.describe_range(t)] if varies else []
+            axis.set_title(format_label(", ".join(title), 40), fontsize="small")
+            for matplotlib_axis, name in ((axis.yaxis, row_axis), (axis.xaxis, column_axis)):
+                values, ticks = named_axes[name], _tick_values(named_axes[name])
+                tick_labels = [format_label(x) for x in ticks]
+                matplotlib_axis.set_ticks([values.index(x) for x in ticks], tick_labels)
+                matplotlib_axis.set_label_text(format_label(name))
+            axis.label_outer()
+        self._draw_legend(axes[len(times) - 1], styles)
+        return axes[0]
+
+    def _tabulate(self, named_axes: Mapping[str, list[str]]) -> IntArray:
+        """Return the actions (T, ...) by the values of all axes."""
+        table = np.full((len(self.actions), *map(len, named_axes.values())), NO_STATE)
+        for label, actions in zip(self.row_labels, self.actions.T, strict=True):
+            if values := parse_named_values(label):
+                index: list[Any] = [named_axes[name].index(x) for name, x in values.items()]
+                table[:, *index] = actions
+        return table
+
+    def _make_panel_axes(self, n_columns: int, n_rows: int, x_values: list[str]) -> list[Axes]:
+        """Make axes for small maps, with room for the legend and for words below them."""
+        tick_lengths = [len(format_label(x)) for x in _tick_values(x_values)]
+        is_vertical = sum(tick_lengths) > MAX_TICK_CHARS
+        legend_length = max(len(self.action_labels[a]) for a in self.used_actions)
+        width = 1.3 + 2.3 * n_columns + CHAR_INCHES * min(legend_length, MAX_LEGEND_LENGTH)
+        height = 0.5 + 2.3 * n_rows + CHAR_INCHES * max(tick_lengths) * is_vertical
+        axes = new_axes(n_columns, width, height, n_rows)
+        for axis in axes:
+            axis.tick_params("x", rotation=90 * is_vertical)
+        return axes
+
+    def _draw_legend(self, axis: Axes, styles: ActionStyles) -> None:
+        """Draw a legend of the used actions right of the axis."""
+        from matplotlib.patches import Patch
+
+        handles = []
+        for a in self.used_actions[:MAX_LEGEND_ACTIONS]:
+            mark = f"{styles.marks[a]}  " if self.x_range is None else ""
+            label = mark + format_label(self.action_labels[a], MAX_LEGEND_LENGTH)
+            handles.append(Patch(color=styles.colors[a], label=label))
+        if len(self.used_actions) > MAX_LEGEND_ACTIONS:
+            n_more = len(self.used_actions) - MAX_LEGEND_ACTIONS
+            handles.append(Patch(color="none", label=f"and {n_more} more"))
+        axis.legend(handles=handles, title="action", **LEGEND_BESIDE)
+
+
+def _draw_mesh(
+    axis: Axes, cells: IntArray, styles: ActionStyles, x_range: tuple[float, float] | None = None
+) -> None:
+    """Draw cells (rows, columns) in the colors of their actions."""
+    from matplotlib.colors import ListedColormap
+
+    n_rows, n_columns = cells.shape
+    low, high = x_range or (0, n_columns - 1)
+    half_step = (high - low) / max(n_columns - 1, 1) / 2 or 0.5
+    axis.pcolormesh(
+        np.linspace(low - half_step, high + half_step, n_columns + 1),
+        np.arange(n_rows + 1) - 0.5,
+        np.ma.masked_equal(cells, NO_STATE),
+        cmap=ListedColormap(styles.colors),
+        vmin=-0.5,
+        vmax=len(styles.colors) - 0.5,
+        rasterized=cells.size > 5000,
+    )
+    axis.invert_yaxis()
+
+
+def _hold_other_axes(named_axes: Mapping[str, list[str]]) -> list[dict[str, int]]:
+    """Choose values of all axes but the two longest, as ids by name, for each row of small maps.
+
+    These are some values of the first such axis, and the middle of the others.
+    """
+    longest = sorted(named_axes, key=lambda name: -len(named_axes[name]))[:2]
+    held_ids = {name: len(x) // 2 for name, x in named_axes.items() if name not in longest}
+    if not held_ids:
+        return [{}]
+    first = next(iter(held_ids))
+    return [held_ids | {first: i} for i in _spaced_indices(len(named_axes[first]), MAX_PANEL_ROWS)]
 
 
 def _spaced_indices(count: int, max_count: int) -> list[int]:
@@ -150,259 +223,3 @@ def _tick_values(values: list[str]) -> list[str]:
     """
     has_words = not all(re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", x) for x in values)
     return [values[i] for i in _spaced_indices(len(values), MAX_WORD_TICKS if has_words else 5)]
-
-
-@dataclass(frozen=True, eq=False)
-class PolicyMap:
-    """Actions (T, S) of a policy with the labels of rows and actions.
-
-    Columns are times, or values of a quantity in ``x_range`` with the name of ``time_labels``.
-
-    >>> policy_map = PolicyMap(np.array([[0, 1], [1, 1]]), ["low", "high"], ["wait", "treat"])
-    >>> list(policy_map.find_runs(0)), policy_map.used_actions
-    ([(0, 0, 0), (1, 1, 1)], [0, 1])
-    """
-
-    actions: npt.NDArray[np.integer]
-    row_labels: Sequence[str]
-    action_labels: Sequence[str]
-    time_labels: TimeLabels = UNLABELED_TIMES
-    x_range: tuple[float, float] | None = None
-
-    @property
-    def used_actions(self) -> list[int]:
-        """The ids of the actions that occur."""
-        return [int(a) for a in np.unique(self.actions)]
-
-    def find_runs(self, row: int) -> list[tuple[int, int, int]]:
-        """Find runs of equal actions of a state. Returns: (first time, last time, action) each."""
-        groups = groupby(enumerate(self.actions[:, row].tolist()), key=lambda x: x[1])
-        runs = [(action, [t for t, _ in run]) for action, run in groups]
-        return [(run[0], run[-1], action) for action, run in runs]
-
-    # -------------------------------------------------------------- for notebooks
-    def to_html(self) -> str:
-        """Render the map as SVG in HTML with tooltips; large maps are cut, with a note."""
-        axes = NamedAxes(self.row_labels)
-        if len(axes.names) > 1 and self.x_range is None:
-            return self._render_panels(axes)
-        n_times, n_states = self.actions.shape
-        n_rows = min(n_states, MAX_STATES)
-        n_shown = min(n_times, max(1, MAX_CELLS // n_rows))
-        visible = replace(
-            self, actions=self.actions[:n_shown, :n_rows], row_labels=self.row_labels[:n_rows]
-        )
-        caption = (
-            f"actions by state, {visible._format_columns(0, n_shown - 1)}"
-            if n_times > 1
-            else "by state"
-        )
-        omission_texts = [pluralize(n_states - n_rows, "more state")] * (n_rows < n_states)
-        omission_texts += [pluralize(n_times - n_shown, "more time")] * (n_shown < n_times)
-        omitted_text = f" (and {', '.join(omission_texts)})" if omission_texts else ""
-        styles = ActionStyles(self.action_labels)
-        svg_body = "".join(visible._render_row(s, styles) for s in range(n_rows))
-        return visible._render_frame(
-            svg_body,
-            LABEL_WIDTH + MAP_WIDTH,
-            ROW_HEIGHT * n_rows,
-            f"{caption}{omitted_text}",
-            styles,
-        )
-
-    def _render_frame(
-        self, svg_body: str, width: int, height: int, caption: str, styles: ActionStyles
-    ) -> str:
-        """Render an SVG body with its legend and caption as HTML."""
-        legend = " ".join(
-            f'<span style="white-space:nowrap">'
-            f'<span style="color:{styles.colors[a]}">&#9632;</span> '
-            f"{escape(shorten(self.action_labels[a]))}</span>"
-            for a in self.used_actions
-        )
-        return (
-            f'<div><svg role="img" aria-label="{escape(caption)}" '
-            'xmlns="http://www.w3.org/2000/svg" '
-            f'width="{width}" height="{height}" font-size="12" font-family="sans-serif">{svg_body}'
-            f"</svg><div>{legend}</div><div>{escape(caption)}</div></div>"
-        )
-
-    def _render_panels(self, axes: NamedAxes) -> str:
-        """Render the small maps of named axes as HTML."""
-        styles = ActionStyles(self.action_labels)
-        panels = axes.make_panels(self.actions, MAX_PANEL_VALUES, self.time_labels)
-        step = PANEL_SIZE + PANEL_GAP
-        svg_body = "".join(
-            f'<g transform="translate({j * step},{i * step})">'
-            f"{self._render_panel(panel, styles)}</g>"
-            for i, row in enumerate(panels)
-            for j, panel in enumerate(row)
-        )
-        width, height = (n * step for n in (len(panels[0]), len(panels)))
-        map_axes = panels[0][0].row_axis, panels[0][0].column_axis
-        row_text, column_text = (f"{x.name} {x.values[0]} to {x.values[-1]}" for x in map_axes)
-        caption = f"actions by {row_text} (down) and {column_text} (across)"
-        return self._render_frame(svg_body, width, height, caption, styles)
-
-    def _render_panel(self, panel: Panel, styles: ActionStyles) -> str:
-        """Render a small map as SVG: its title and a bar for every run of equal actions."""
-        ys, xs = (np.linspace(0, PANEL_SIZE, n + 1).round().astype(int) for n in panel.cells.shape)
-        row_axis, (column_name, column_values) = panel.row_axis, panel.column_axis
-        title = escape(shorten(panel.title, 28))
-        parts = [f'<text x="0" y="12" fill="currentColor">{title}</text>']
-        for i, row in enumerate(panel.cells.tolist()):
-            for action, run in groupby(enumerate(row), key=lambda x: x[1]):
-                run_columns = [j for j, _ in run]
-                if action == NO_STATE:
-                    continue
-                range_values = dict.fromkeys(
-                    (column_values[run_columns[0]], column_values[run_columns[-1]])
-                )
-                row_text = f"{row_axis.name}={row_axis.values[i]}"
-                column_text = f"{column_name}={' to '.join(range_values)}"
-                tooltip = f"{row_text}, {column_text}: {self.action_labels[action]}"
-                x0, x1 = xs[run_columns[0]], xs[run_columns[-1] + 1]
-                parts.append(
-                    f'<rect x="{x0}" y="{18 + ys[i]}" '
-                    f'width="{x1 - x0}" height="{ys[i + 1] - ys[i]}" '
-                    f'fill="{styles.colors[action]}"><title>{escape(tooltip)}</title></rect>'
-                )
-        return "".join(parts)
-
-    def _render_row(self, s: int, styles: ActionStyles) -> str:
-        """Render a state as SVG: its label and a bar for every run of equal actions."""
-        state, cell_width = self.row_labels[s], MAP_WIDTH / len(self.actions)
-        name = escape(shorten(state, LABEL_WIDTH // CHAR_WIDTH))
-        parts = [f'<text x="0" y="{ROW_HEIGHT * s + 12}" fill="currentColor">{name}</text>']
-        for first, last, action in self.find_runs(s):
-            action_text = (
-                f"{self._format_columns(first, last)}: {shorten(self.action_labels[action])}"
-            )
-            tooltip = escape(f"{shorten(state)}, {action_text}")
-            parts.append(
-                f'<rect x="{LABEL_WIDTH + cell_width * first:.1f}" y="{ROW_HEIGHT * s + 1}" '
-                f'width="{cell_width * (last + 1 - first):.1f}" height="{ROW_HEIGHT - 2}" '
-                f'fill="{styles.colors[action]}"><title>{tooltip}</title></rect>'
-            )
-        return "".join(parts)
-
-    def _format_columns(self, first: int, last: int) -> str:
-        """Describe a range of columns by their times, or by their values in ``x_range``."""
-        if self.x_range is None:
-            return self.time_labels.describe_range(first, last)
-        x_values = np.linspace(*self.x_range, len(self.actions))[[first, last]]
-        return f"{self.time_labels.name} {' to '.join(f'{x:.4g}' for x in x_values)}"
-
-    # -------------------------------------------------------------- for plots
-    def plot(self, axis: Axes | None = None) -> Axes:
-        """Plot the map on a matplotlib axis by time and state, with letters in cells if they fit.
-
-        Without an axis, states with named axes become small maps on a figure of their own.
-        """
-        axes = NamedAxes(self.row_labels) if axis is None and self.x_range is None else None
-        if axes is not None and len(axes.names) > 1:
-            return self._plot_panels(axes.make_panels(self.actions, 1000, self.time_labels))
-        horizon, n_states = self.actions.shape
-        if axis is None:
-            axis = new_axis(8.5, min(11.0, max(2.4, 1.2 + 0.2 * n_states)))
-        styles = ActionStyles(self.action_labels)
-        self._draw_mesh(axis, self.actions.T, styles, self.x_range)
-        if horizon > 1 and self.x_range is None:
-            axis.set_xlabel(format_time_axis(axis, self.time_labels))
-        elif horizon > 1:
-            axis.set_xlabel(self.time_labels.name)
-        else:
-            axis.set_xticks([])
-        axis.set_ylabel("state")
-        tick_rows = _spaced_indices(n_states, MAX_TICK_LABELS)
-        axis.set_yticks(tick_rows, [format_label(self.row_labels[s]) for s in tick_rows])
-        if self.x_range is None and horizon <= 50 and n_states <= 25:
-            for (t, s), a in np.ndenumerate(self.actions):
-                axis.text(
-                    t,
-                    s,
-                    styles.marks[a],
-                    ha="center",
-                    va="center",
-                    fontsize=min(9.0, 380 / horizon),
-                    color=styles.text_colors[a],
-                )
-        self._draw_legend(axis, styles)
-        return axis
-
-    @staticmethod
-    def _draw_mesh(
-        axis: Axes,
-        cells: npt.NDArray[np.integer],
-        styles: ActionStyles,
-        x_range: tuple[float, float] | None = None,
-    ) -> None:
-        """Draw cells (rows, columns) in the colors of their actions."""
-        from matplotlib.colors import ListedColormap
-
-        low, high = x_range or (0, cells.shape[1] - 1)
-        half_step = (high - low) / max(cells.shape[1] - 1, 1) / 2 or 0.5
-        axis.pcolormesh(
-            np.linspace(low - half_step, high + half_step, cells.shape[1] + 1),
-            np.arange(cells.shape[0] + 1) - 0.5,
-            np.ma.masked_equal(cells, NO_STATE),
-            cmap=ListedColormap(styles.colors),
-            vmin=-0.5,
-            vmax=len(styles.colors) - 0.5,
-            rasterized=cells.size > 5000,
-        )
-        axis.invert_yaxis()
-
-    def _plot_panels(self, panels: list[list[Panel]]) -> Axes:
-        """Plot small maps on a figure of their own; return its first axis."""
-        n_rows, n_columns, styles = len(panels), len(panels[0]), ActionStyles(self.action_labels)
-        column_ticks = [format_label(x) for x in _tick_values(panels[0][0].column_axis.values)]
-        is_vertical = sum(map(len, column_ticks)) > MAX_TICK_CHARS
-        legend_chars = max(
-            len(format_label(self.action_labels[a], MAX_LEGEND_LENGTH)) for a in self.used_actions
-        )
-        height = 0.5 + 2.3 * n_rows + is_vertical * CHAR_INCHES * max(map(len, column_ticks))
-        axes = new_axes(
-            n_columns, 1.3 + CHAR_INCHES * legend_chars + 2.3 * n_columns, height, n_rows
-        )
-        for axis, panel in zip(axes, (x for row in panels for x in row), strict=True):
-            self._draw_mesh(axis, panel.cells, styles)
-            axis.set_title(format_label(panel.title, 40), fontsize="small")
-            for matplotlib_axis, (name, values) in (
-                (axis.yaxis, panel.row_axis),
-                (axis.xaxis, panel.column_axis),
-            ):
-                ticks = _tick_values(values)
-                matplotlib_axis.set_ticks(
-                    [values.index(x) for x in ticks], [format_label(x) for x in ticks]
-                )
-                matplotlib_axis.set_label_text(format_label(name))
-            axis.tick_params("x", rotation=90 * is_vertical)
-            axis.label_outer()
-        self._draw_legend(axes[n_columns - 1], styles)
-        return axes[0]
-
-    def _draw_legend(self, axis: Axes, styles: ActionStyles) -> None:
-        """Draw a legend of the used actions right of the axis."""
-        from matplotlib.patches import Patch
-
-        used_actions = self.used_actions
-        marks = [f"{mark}  " if self.x_range is None else "" for mark in styles.marks]
-        handles = [
-            Patch(
-                color=styles.colors[a],
-                label=f"{marks[a]}{format_label(self.action_labels[a], MAX_LEGEND_LENGTH)}",
-            )
-            for a in used_actions[:MAX_LEGEND_ACTIONS]
-        ]
-        if len(used_actions) > MAX_LEGEND_ACTIONS:
-            handles.append(
-                Patch(color="none", label=f"and {len(used_actions) - MAX_LEGEND_ACTIONS} more")
-            )
-        axis.legend(
-            handles=handles,
-            title="action",
-            loc="upper left",
-            bbox_to_anchor=(1.0, 1.0),
-            frameon=False,
-        )

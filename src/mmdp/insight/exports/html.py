@@ -12,7 +12,7 @@ from markupsafe import Markup
 from mmdp.core.model import MMDP
 from mmdp.core.policies import TreePolicy
 from mmdp.core.text import format_percent, format_with_unit, parse_named_axes, parse_named_values
-from mmdp.insight.draw.controller_chart import format_ranges
+from mmdp.insight.draw.flowchart import format_ranges
 from mmdp.insight.exports.code import as_json, render_code
 from mmdp.insight.exports.spec import PolicySpec, find_unique_rows
 from mmdp.insight.measures.near_optimal import near_optimal_actions

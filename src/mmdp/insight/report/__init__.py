@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
@@ -28,6 +28,9 @@ from mmdp.insight.report.figures import PAGE_FIGURES
 from mmdp.insight.report.findings import DEFAULT_MAX_NODES
 from mmdp.insight.report.page import render_report
 from mmdp.insight.report.sections import SECTIONS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["FIGURES", "PAGE_FIGURES", "draw", "read_effects", "write"]
 
@@ -153,7 +156,7 @@ def draw(
 
     ``figure`` is one of ``FIGURES``: policy, tree, methods, returns, regret, weights, trace, voi,
     memory, frontier, sample_size, willingness, loss, or chart, the flow chart of a policy with
-    memory, as ``.svg`` or, for Graphviz, ``.dot``, or belief, the map of
+    memory, or belief, the map of
     :class:`mmdp.methods.BeliefGrid` by state and belief. ``options`` are those of :func:`write`
     that say what is drawn: ``test_model, methods, objective, max_nodes, effects, costs, wtp_grid,
     comparators, discounting, seed``.
@@ -170,10 +173,10 @@ def draw(
             f"{', '.join(FIGURES)}"
         )
     target = Path(path)
-    if figure == "chart":
-        return _draw_flow_chart(model, target, horizon, policy, options)
     plots.check_figure_suffix(target)
     _check_output_path(target)
+    if figure == "chart":
+        return plots.save_figure(_draw_flow_chart(model, horizon, policy, options), target)
     if figure == "belief":
         shown_policy = solve(model, horizon, "grid").policy if policy is None else policy
         belief_policy = shown_policy.policy if isinstance(shown_policy, Solution) else shown_policy
@@ -195,16 +198,9 @@ def draw(
 
 
 def _draw_flow_chart(
-    model: MMDP,
-    path: Path,
-    horizon: int | None,
-    policy: Policy | Solution | None,
-    options: ReportOptions,
-) -> Path:
-    """Write the flow chart of a finite-state controller; solve for one if none is given."""
-    if path.suffix.lower() not in (".svg", ".dot"):
-        raise InputError(f"{path}: a flow chart is written as .svg or .dot")
-    _check_output_path(path)
+    model: MMDP, horizon: int | None, policy: Policy | Solution | None, options: ReportOptions
+) -> Axes:
+    """Draw the flow chart of a finite-state controller; solve for one if none is given."""
     if policy is None:
         policy_class = Memory(options.get("max_nodes") or DEFAULT_MAX_NODES)
         policy = solve(model, horizon, policy_class=policy_class, seed=options.get("seed", 0))
@@ -214,10 +210,7 @@ def _draw_flow_chart(
             f"a flow chart shows a policy with memory, not a {type(controller).__name__}",
             ["solve with policy_class=Memory(3), or mmdp solve --max-nodes 3"],
         )
-    flow_chart = controller.merge_nodes(model).to_flow_chart(model)
-    is_svg = path.suffix.lower() == ".svg"
-    write_atomic(path, flow_chart.to_svg() if is_svg else flow_chart.to_dot())
-    return path
+    return controller.merge_nodes(model).to_flow_chart(model).plot()
 
 
 def _check_output_path(path: Path) -> None:

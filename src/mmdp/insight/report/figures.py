@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from mmdp.core.policies import MemoryPolicy
 from mmdp.insight import plots
-from mmdp.insight.draw import axes, curves
-from mmdp.insight.draw.axes import format_label, new_axes, new_axis
+from mmdp.insight.draw import curves
+from mmdp.insight.draw.axes import (
+    format_label,
+    format_time_axis,
+    new_axes,
+    new_axis,
+    to_inline_svg,
+)
 from mmdp.insight.draw.maps import PolicyMap
-from mmdp.insight.draw.palette import LINE_COLORS, TEXT_COLOR
+from mmdp.insight.draw.palette import LINE_COLORS
 from mmdp.insight.measures.risk import RiskFrontier
 from mmdp.insight.measures.simplicity import leaf_table
 from mmdp.insight.report.context import ReportContext
@@ -123,16 +128,11 @@ def _draw_weights(context: ReportContext, result: WeightSummary) -> Axes:
     """Draw the effective number of models over time, and the weights in one state."""
     left_ax, right_ax = new_axes(2, 9.5, 3.6)
     curves.weights_over_time(result.weights, left_ax, time_labels=context.model.time_labels)
-    curves.weights_over_time(
-        result.weights,
-        right_ax,
-        state=result.state,
-        state_label=context.model.state_labels[result.state],
-        model_labels=context.model.model_labels,
-        time_labels=context.model.time_labels,
-    )
-    left_ax.set_title("How many models are in play", loc="left", fontsize="medium")
-    right_ax.set_title("The models that gain most", loc="left", fontsize="medium")
+    weights, state = result.weights[:, :, result.state], context.model.state_labels[result.state]
+    times = np.arange(len(weights))
+    curves.weights_by_step(weights, times, context.model.model_labels, right_ax, max_models=5)
+    right_ax.set_xlabel(format_time_axis(right_ax, context.model.time_labels))
+    right_ax.set_ylabel(f"weight in state {format_label(state)}")
     return left_ax
 
 
@@ -272,31 +272,11 @@ PAGE_FIGURES = {
 def render_figure(context: ReportContext, figure: str, result: object) -> Markup | None:
     """Render a figure of the page as SVG; None if its section has no result."""
     report_figure = PAGE_FIGURES[figure]
-    if result is None:
-        return None
-    with axes.use_text_color(TEXT_COLOR):
-        ax = report_figure.draw(context, result)
-        return (
-            None if ax is None else Markup(_embed_svg(axes.to_svg(ax), figure, report_figure.title))
-        )
+    ax = None if result is None else report_figure.draw(context, result)
+    return None if ax is None else Markup(to_inline_svg(ax, report_figure.title, figure))
 
 
 def render_flow_chart(policy: MemoryPolicy, id_prefix: str = "chart") -> Markup:
     """Render the flow chart of a finite-state controller as SVG for the page."""
-    return Markup(
-        _embed_svg(policy.to_flow_chart().to_svg(), id_prefix, "Flow chart of the policy")
-    )
-
-
-def _embed_svg(svg: str, id_prefix: str, title: str) -> str:
-    """Adapt an SVG drawing to the page: unique ids, the page's colors, an accessible name."""
-    drawing = svg[svg.index("<svg") :]
-    drawing = re.sub(r'\bid="', f'id="{id_prefix}-', drawing)
-    drawing = re.sub(r'(href="#|url\(#)', rf"\g<1>{id_prefix}-", drawing)
-    drawing = drawing.replace(TEXT_COLOR, "currentColor")
-    blue = LINE_COLORS[0].lower()  # too dark for a dark page
-    drawing = drawing.replace(f": {blue}", f": var(--blue, {blue})")
-    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, count=1, flags=re.DOTALL)
-    # the background of figure and axes: the page has its own
-    drawing = re.sub(r'style="fill: #ffffff"', 'style="fill: none"', drawing)
-    return re.sub(r"<svg", f'<svg role="img" aria-label="{escape(title)}"', drawing, count=1)
+    axis = policy.to_flow_chart().plot()
+    return Markup(to_inline_svg(axis, "Flow chart of the policy", id_prefix))

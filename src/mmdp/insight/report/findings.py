@@ -610,7 +610,9 @@ def find_best_solution(context: ReportContext) -> Solution | None:
         if x.markov_policy is not None
         and x.provenance.policy_class.name == context.policy_class.name
     ]
-    return max(same_class, key=lambda x: x.evaluation.mean, default=None)
+    best_mean = max((x.evaluation.mean for x in same_class), default=-math.inf)
+    tolerance = ROUNDING_RTOL * abs(best_mean)  # the first of those that differ by rounding
+    return next((x for x in same_class if x.evaluation.mean >= best_mean - tolerance), None)
 
 
 def find_best_mean(context: ReportContext, best_solution: Solution | None) -> float:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.text import parse_named_axes
-from mmdp.insight.draw.maps import ActionStyles, PolicyMap
+from mmdp.insight.draw.maps import PolicyMap
+from mmdp.insight.draw.palette import ActionStyles
 from mmdp.insight.measures import Stability
 from mmdp.insight.report.context import ReportContext
 
