@@ -52,7 +52,7 @@ OBJECTIVES = (
     "regret:cvar:0.5",
 )
 METHODS = ("exact", "milp", "gradient", "mirror", "wsu", "mvp")
-BOUNDS = ("best", "oracle", "qmdp", "pairs", "dual", "pair-dual", "lp")
+BOUNDS = ("best", "oracle", "qmdp", "pairs")
 
 
 # ---------------------------------------------------------------------- instances

@@ -40,9 +40,9 @@ def bound(
 ) -> int:
     """Prove how much a policy for DATA can be worth at most.
 
-    The bounds oracle, qmdp and pairs hold for every policy, including those with memory; dual,
-    pair-dual and lp hold for Markov policies, which see the time and the state. best is the
-    least of them.
+    The bounds oracle, qmdp and pairs hold for every policy, including those with memory. best is
+    the least of them and of a dual that holds for Markov policies, which see the time and the
+    state.
 
     Ctrl-C gives the least bound so far; the exit status is then 130.
 

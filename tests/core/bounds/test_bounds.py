@@ -12,12 +12,10 @@ from hypothesis import given, settings
 import mmdp
 from mmdp.core.bounds import BOUND_METHODS, Bound, bound
 from mmdp.core.bounds.descent import DualDescent, step_without_sign_change
-from mmdp.core.bounds.matching import PairEvaluator, _match_by_assignment, iter_round_robin
-from mmdp.core.bounds.portfolio import BoundPortfolio
+from mmdp.core.bounds.matching import PairEvaluator, iter_pairs, match_by_assignment
 from mmdp.core.bounds.relaxation import LagrangianRelaxation, compute_reach_bounds, expand_allowed
-from mmdp.core.bounds.request import BoundRequest
 from mmdp.core.kernels.cpu.backend import NumbaBackend
-from mmdp.core.kernels.problem import ModelPairs, VisitBounds
+from mmdp.core.kernels.problem import ModelPairs
 from mmdp.core.testing import (
     compute_mean_returns,
     enumerate_policies,
@@ -25,7 +23,7 @@ from mmdp.core.testing import (
     find_best_markov_value,
     make_random_model,
 )
-from mmdp.core.timing import Stopwatch, TimeUp, solver_clock
+from mmdp.core.timing import TimeUp, solver_clock
 from tests.instances import HYPOTHESIS_SETTINGS, SEEDS, make_tiny_model, n_examples
 
 BACKEND = mmdp.core.kernels.get_backend("numba")
@@ -95,8 +93,9 @@ def test_elimination_loses_no_better_policy(seed: int) -> None:
     x.set_pairs(make_random_pairs(model.n_models, rng))
     descent = DualDescent(x, incumbent)
     for _ in range(3):
-        descent.run(max_steps=20)
-        descent.eliminate_actions(probe_deadline=np.inf)
+        for _ in range(20):
+            descent.take_step()
+        descent.eliminate_actions()
     assert descent.bound >= values.max()
     t, s = np.indices(policies.shape[1:])
     is_allowed = x.allowed_actions[t, s, policies].all(axis=(1, 2))
@@ -178,24 +177,6 @@ def test_a_pair_on_a_fine_grid_is_exact(seed: int) -> None:
     assert x.evaluate() == pytest.approx(exact, rel=2e-4, abs=2e-3)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_lp_multipliers_prove_the_lp_value(seed: int) -> None:
-    from mmdp.core.bounds import lp
-
-    model, T = make_tiny_model(seed + 50)
-    x = LagrangianRelaxation(BACKEND.prepare(model.problem, T))
-    program = lp.build_lp(x.prepared, x.reach)
-    result = lp.solve_relaxation(program, None)
-    y = lp.extract_multipliers(program, result, model.n_models, model.discount)
-    oracle = x.evaluate(None)
-    lp_bound = oracle - result.bound
-    assert x.evaluate(y) == pytest.approx(lp_bound, rel=1e-6, abs=1e-6)
-    descent = DualDescent(x, find_best_markov_value(model, T))
-    descent.run(max_steps=1500)
-    assert descent.bound >= lp_bound - 1e-6 * max(1, abs(lp_bound))
-    assert oracle - descent.bound >= 0.5 * (oracle - lp_bound) - 1e-6  # well on the way
-
-
 def test_dual_at_zero_is_oracle_at_policy_its_certificate() -> None:
     model = make_random_model(7, n_models=4, n_states=3, n_actions=3, horizon=0)
     solution, T = mmdp.solve(model, 3), 3
@@ -221,11 +202,10 @@ def test_dual_at_zero_is_oracle_at_policy_its_certificate() -> None:
 def test_matching_takes_the_pairs_of_largest_gain() -> None:
     model = make_random_model(3, n_models=6, n_states=3, n_actions=3, horizon=0)
     relaxation = LagrangianRelaxation(BACKEND.prepare(model.problem, 4))
-    single_values = relaxation.evaluate_groups(None)
+    single_values = relaxation.prepared.compute_weighted_optima()
     evaluator = PairEvaluator(relaxation.prepared, single_values)
-    evaluator.evaluate_pairs(np.inf)
-    pairs, gains, n_evaluated, _ = evaluator.make_matching()
-    assert n_evaluated == 15
+    assert not evaluator.evaluate_pairs(np.inf)
+    pairs, gain = evaluator.match_pairs()
     relaxation.set_pairs(pairs)
     matched_value = relaxation.evaluate()
     values = []
@@ -236,7 +216,7 @@ def test_matching_takes_the_pairs_of_largest_gain() -> None:
             values.append(relaxation.evaluate())
     assert len(values) == 15
     assert matched_value == pytest.approx(min(values))
-    assert matched_value == pytest.approx(single_values.sum() - gains.sum())
+    assert matched_value == pytest.approx(single_values.sum() - gain)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -257,30 +237,20 @@ def test_matching_loses_little_in_odd_cycles(seed: int) -> None:
         )
         return max(value_with_pair, find_best_matching(unmatched, k + 1))
 
-    selected = _match_by_assignment(i, j, gains, n)
+    selected = match_by_assignment(i, j, gains, n)
     used = np.concatenate([i[selected], j[selected]])
     assert len(set(used.tolist())) == len(used)
     best = find_best_matching(frozenset(range(n)), 0)
     assert 2 / 3 * best <= gains[selected].sum() <= best + 1e-12
 
 
-def test_matching_evaluates_every_pair_given_time() -> None:
-    """With many quick rounds too: a part of a round is never planned longer than the round."""
-    model = make_random_model(4, n_models=60, n_states=2, n_actions=2, horizon=0)
-    prepared = BACKEND.prepare(model.problem, 2)
-    evaluator = PairEvaluator(prepared, prepared.compute_weighted_optima())
-    evaluator.evaluate_pairs(solver_clock() + 60)
-    assert evaluator.make_matching().n_evaluated == 60 * 59 // 2
-
-
-@pytest.mark.parametrize("n", [2, 3, 8, 9])
-def test_rounds_hold_every_pair_once(n: int) -> None:
-    pairs = [
-        tuple(sorted(p))
-        for f, s in iter_round_robin(n, 1)
-        for p in zip(f.tolist(), s.tolist(), strict=True)
-    ]
-    assert sorted(pairs) == list(itertools.combinations(range(n), 2))
+@pytest.mark.parametrize("n", [2, 3, 8, 9, 50])
+def test_every_pair_occurs_once_and_the_first_are_disjoint(n: int) -> None:
+    batches = list(iter_pairs(np.arange(n)))
+    first, second = (np.concatenate(x) for x in zip(*(y[:2] for y in batches), strict=True))
+    pairs = np.sort([first, second], axis=0).T.tolist()
+    assert sorted(map(tuple, pairs)) == list(itertools.combinations(range(n), 2))
+    assert len(np.unique(pairs[: n // 2])) == n // 2 * 2
 
 
 # ------------------------------------------------------------------ special cases, messages
@@ -300,7 +270,8 @@ def test_the_bound_is_the_same_for_any_threads() -> None:
         x = LagrangianRelaxation(NumbaBackend(n_threads).prepare(model.problem, 6))
         x.set_pairs(ModelPairs(np.array([0, 2]), np.array([4, 5])))
         descent = DualDescent(x, mmdp.solve(model, 6).value)
-        descent.run(max_steps=40)
+        for _ in range(40):
+            descent.take_step()
         values.append(descent.bound)
     assert values[0] == values[1]
 
@@ -318,7 +289,7 @@ def test_an_incumbent_may_have_any_accepted_type() -> None:
             callback=lambda p: reports.append(p.bound),
         )
         assert result.value >= solution.value
-    assert result.value >= solution.value + 5.0 or result.method != "pair-dual"
+    assert result.value >= solution.value + 5.0 or result.method != "dual"
     assert reports
 
 
@@ -335,7 +306,7 @@ def test_interrupting_returns_a_valid_bound() -> None:
     solution = mmdp.solve(model, 5)
 
     def stop(progress: object) -> None:
-        if getattr(progress, "stage", "") == "pair-dual":
+        if getattr(progress, "stage", "") == "dual":
             raise KeyboardInterrupt
 
     result = bound(model, 5, time_limit=5, incumbent=solution, callback=stop)
@@ -356,12 +327,6 @@ def test_messages(options: dict[str, object], message: str) -> None:
     model = make_random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
     with pytest.raises(mmdp.InputError, match=message):
         bound(model, **{"horizon": 3, **options})  # type: ignore[arg-type]
-
-
-def test_a_too_large_lp_says_what_to_do() -> None:
-    model = make_random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
-    with pytest.raises(mmdp.InputError, match="use method='pair-dual'"):
-        bound(model, 50_000, "lp")
 
 
 def test_bound_text() -> None:
@@ -392,78 +357,46 @@ def test_published_gaps(paper_data: object) -> None:
 
 
 # ------------------------------------------------------------------ time
-def test_reach_bounds_in_blocks_equal_the_whole() -> None:
+def test_reach_bounds_stop_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_random_model(8, n_models=5, n_states=7, n_actions=3, horizon=0, has_masks=True)
     prepared = BACKEND.prepare(model.problem, 4)
-    expected, by_blocks = (
-        compute_reach_bounds(prepared),
-        compute_reach_bounds(prepared, deadline=solver_clock() + 1000),
-    )
+    expected = compute_reach_bounds(prepared)
+    monkeypatch.setattr("mmdp.core.bounds.relaxation.BLOCK_SIZE", 3)
+    by_blocks = compute_reach_bounds(prepared, deadline=solver_clock() + 1000)
     for one, other in zip(by_blocks, expected, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_slow_reach_bounds_stop_after_one_state(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = make_random_model(8, n_models=5, n_states=7, n_actions=3, horizon=0)
-    prepared, calls = BACKEND.prepare(model.problem, 4), []
-    reach = prepared.compute_visit_bounds
-
-    def count_calls(states: np.ndarray) -> VisitBounds:
-        calls.append(states)
-        return reach(states)
-
-    monkeypatch.setattr(prepared, "compute_visit_bounds", count_calls)
     with pytest.raises(TimeUp):
         compute_reach_bounds(prepared, deadline=solver_clock())
-    assert [x.tolist() for x in calls] == [[0]]
 
 
-@pytest.mark.parametrize("method", ["dual", "pair-dual", "lp", "best"])
-def test_without_time_the_bound_has_no_multipliers(method: str) -> None:
+def test_without_time_the_bound_has_no_multipliers() -> None:
     model = make_random_model(8, n_models=6, n_states=7, n_actions=3, horizon=0)
-    result = bound(model, 4, method, time_limit=1e-9)
+    result = bound(model, 4, time_limit=1e-9)
     bounds = result.details["bounds_by_method"]
     assert result.details["multipliers"] == "no time for them"
     assert result.value == min(bounds.values()) >= mmdp.solve(model, 4).value
-    assert set(bounds) == {"oracle", "qmdp", *(["pairs"] * (method in ("pair-dual", "best")))}
+    assert set(bounds) == {"oracle", "qmdp", "pairs"}
 
 
-def test_pairs_are_refined_as_far_as_there_is_time() -> None:
-    """A pair on the fine grid is never worse than on the coarse one; part of them is valid."""
-    model = make_random_model(9, n_models=60, n_states=3, n_actions=3, horizon=0)
-    prepared = BACKEND.prepare(model.problem, 5)
-    portfolio = BoundPortfolio(BoundRequest(prepared, "pairs", Stopwatch(1000)))
-    portfolio.compute_closed_forms()
-    matching = portfolio._bound_by_model_pairs(0.9)
-    coarse = portfolio.bounds_found["pairs"][0]
-    portfolio.deadline = solver_clock()  # no time at all
-    portfolio._refine_model_pairs(matching)
-    assert portfolio.bounds_found["pairs"][0] == coarse
-    portfolio.deadline = solver_clock() + 1000
-    portfolio._refine_model_pairs(matching)
-    grouped = LagrangianRelaxation(
-        prepared, ModelPairs(matching.pairs.first, matching.pairs.second)
-    )
-    assert portfolio.bounds_found["pairs"][0] <= coarse
-    assert portfolio.bounds_found["pairs"][0] == pytest.approx(grouped.evaluate(), rel=1e-9)
-
-
-def test_resumed_pair_evaluation_changes_nothing() -> None:
-    model = make_random_model(9, n_models=20, n_states=3, n_actions=3, horizon=0)
-    prepared = BACKEND.prepare(model.problem, 4)
-    uninterrupted, resumed = (
-        PairEvaluator(prepared, prepared.compute_weighted_optima()) for _ in range(2)
-    )
-    assert not uninterrupted.evaluate_pairs(np.inf)
-    resumed.evaluate_pairs(solver_clock())  # the first pairs are always played
-    assert 0 < resumed.n_evaluated < uninterrupted.n_evaluated == 190
-    while resumed.evaluate_pairs(np.inf, max_seconds=0.0):
-        pass
-    one, other = uninterrupted.make_matching(), resumed.make_matching()
-    assert one.n_evaluated == other.n_evaluated
-    assert one.gains.sum() == pytest.approx(other.gains.sum())
+@pytest.mark.parametrize("max_models", [3, 1000])
+def test_pairs_are_evaluated_in_parts_as_at_once(
+    max_models: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mmdp.core.bounds.matching.MAX_ASSIGNMENT_MODELS", max_models)
+    model = make_random_model(9, n_models=21, n_states=3, n_actions=3, horizon=0)
+    prepared = BACKEND.prepare(model.replace(weights=[0.0, *[0.05] * 20]).problem, 4)
+    single_values = prepared.compute_weighted_optima()
+    at_once, in_parts = (PairEvaluator(prepared, single_values) for _ in range(2))
+    assert not at_once.evaluate_pairs(np.inf)
+    n_parts = 1
+    while in_parts.evaluate_pairs(solver_clock()):  # the first pairs are always evaluated
+        n_parts += 1
+    assert n_parts > 10
+    (pairs, gain), (_, other_gain) = at_once.match_pairs(), in_parts.match_pairs()
+    assert sorted([*pairs.first, *pairs.second]) == list(range(1, 21))
+    assert gain == pytest.approx(other_gain)
+    grouped = LagrangianRelaxation(prepared, pairs)
+    assert single_values.sum() - gain == pytest.approx(grouped.evaluate(), rel=1e-9)
 
 
 def test_progress_shows_falling_bound_and_gap() -> None:
@@ -473,7 +406,7 @@ def test_progress_shows_falling_bound_and_gap() -> None:
     values = [p.bound for p in reports]
     assert values == sorted(values, reverse=True)
     assert values[-1] == result.value < values[0]
-    assert {"oracle", "pairs", "pair-dual"} <= {p.stage for p in reports}
+    assert {"oracle", "pairs", "dual"} <= {p.stage for p in reports}
     assert np.isnan(reports[0].gap)  # before there is an incumbent
     assert reports[-1].gap == pytest.approx(result.gap(result.details["incumbent"]))
     solve_reports: list[mmdp.solution.Progress] = []
@@ -481,34 +414,6 @@ def test_progress_shows_falling_bound_and_gap() -> None:
     bound_reports = [p for p in solve_reports if not np.isnan(p.bound)]
     assert bound_reports[-1].bound == solution.bound
     assert bound_reports[-1].gap == pytest.approx(solution.gap)
-
-
-# ------------------------------------------------------------------ best of all
-@pytest.mark.parametrize("seed", range(3))
-def test_best_is_no_worse_than_a_small_lp(seed: int) -> None:
-    model = make_random_model(seed, n_models=5, n_states=4, n_actions=3, horizon=0)
-    lp_bound = bound(model, 5, "lp", time_limit=5)
-    assert "lp" in lp_bound.details["bounds_by_method"]
-    assert bound(model, 5, time_limit=1).value <= lp_bound.value * (1 + 1e-9)
-
-
-@pytest.mark.slow
-def test_best_is_close_to_the_best_single_method() -> None:
-    """By 2% of its gap on most small instances; the machine's other work makes the rest."""
-    worse = []
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        M, S, A, T = (int(rng.integers(*x)) for x in ((2, 16), (2, 9), (2, 5), (3, 11)))
-        model = make_random_model(seed, n_models=M, n_states=S, n_actions=A, horizon=0)
-        value = mmdp.solve(model, T, mmdp.methods.CADP()).value
-        single = min(
-            bound(model, T, name, time_limit=2).value
-            for name in ("lp", "pairs", "dual", "pair-dual")
-        )
-        best = bound(model, T, time_limit=2).value
-        worse.append((best - single) / max(single - value, 1e-6 * abs(value)))
-    print("best against the best single method, as a share of its gap:", np.round(worse, 4))
-    assert np.quantile(worse, 0.9) <= 0.02
 
 
 @pytest.mark.parametrize("method", ["wsu", "exact", "milp"])
@@ -553,8 +458,7 @@ def test_differences_above_rounding_are_not_proven_away() -> None:
 
 def test_steps_of_large_multipliers_stop_at_zero_without_a_warning() -> None:
     y, d = np.array([1e200, 1e200, -1e200, 0.0]), np.array([-1e200, 3e200, -3e200, 1.0])
-    new = np.empty(4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        step_without_sign_change(y, d, 1.0, new)
+        new = step_without_sign_change(y, d, 1.0)
     assert new.tolist() == [2e200, 0.0, 0.0, -1.0]

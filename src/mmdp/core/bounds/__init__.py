@@ -6,10 +6,7 @@ method      scope       description
 oracle      history     every model follows its own optimal policy
 qmdp        history     the model is revealed after the first decision
 pairs       history     disjoint pairs of models, each solved with a belief
-dual        Markov      Lagrangian dual over single models
-pair-dual   Markov      Lagrangian dual over pairs of models; the tightest
-lp          Markov      optimal multipliers for ``dual``, by HiGHS (small models)
-best        smallest    a portfolio under a time limit
+best        smallest    these, then the Lagrangian dual (Markov) under a time limit
 ==========  ==========  =============================================================
 
 "History" bounds every policy, including history-dependent ones; "Markov" bounds Markov policies,

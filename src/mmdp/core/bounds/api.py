@@ -13,7 +13,6 @@ from mmdp.core.bounds.portfolio import (
     CLOSED_FORM_METHODS,
     BoundPortfolio,
     check_applicable,
-    check_lp_size,
 )
 from mmdp.core.bounds.reductions import (
     FEW_PASSES,
@@ -59,25 +58,22 @@ def bound(
     model, horizon
         The problem, as for :func:`mmdp.solve`; the horizon may be ``math.inf``.
     method
-        ``"best"`` runs a portfolio under the time limit. Bounds on every policy, history-dependent
-        ones included: ``"oracle"`` (the model is known), ``"qmdp"`` (after the first decision) and
-        ``"pairs"`` (beliefs over pairs of models). Bounds on Markov policies: ``"dual"``,
-        ``"pair-dual"`` and ``"lp"`` (Lagrangian duals).
+        Bounds on every policy, history-dependent ones included: ``"oracle"`` (the model is known),
+        ``"qmdp"`` (after the first decision) and ``"pairs"`` (beliefs over pairs of models).
+        ``"best"`` is the least of them and of a Lagrangian dual, which bounds Markov policies.
     objective
         As for :func:`mmdp.solve`. A monotone objective is bounded by its value at the models' own
         optima; a concave one also by the method, on a mean with risk weights. The bound holds for
         a function of your own only if it is monotone: pass
         ``mmdp.objectives.CustomObjective(f, is_monotone=True)``.
     time_limit
-        Seconds for the searches (``pairs``, ``dual``, ``pair-dual``, ``lp``, ``best``); 10
-        by default. Compilation on first use is not counted. A short limit gives a
-        weaker bound, never an invalid one. It is kept up to a fifth, or up to one pass over all
-        models and 16 pairs of them if that takes longer. ``dual``, ``pair-dual`` and ``lp`` need
-        two passes per state before their first step. If those do not fit (for ``best``: if they
-        take over a quarter of the time), ``pair-dual`` and ``best`` value pairs alone, and
-        ``details`` has ``multipliers``. If the horizon is infinite, a short limit also counts fewer
-        decisions before the model becomes known. Searches that the limit ends stop by the
-        clock, so such bounds may differ a little from run to run.
+        Seconds for the searches (``pairs`` and ``best``); 10 by default. Compilation on first use
+        is not counted. A short limit gives a weaker bound, never an invalid one. It is kept up to a
+        fifth, or up to one pass over all models and 16 pairs of them if that takes longer. The dual
+        needs two passes per state before its first step. If those take over a quarter of the time,
+        ``best`` values pairs alone, and ``details`` has ``multipliers``. If the horizon is
+        infinite, a short limit also counts fewer decisions before the model becomes known. Searches
+        that the limit ends stop by the clock, so such bounds may differ a little from run to run.
     incumbent
         A Solution, a MarkovPolicy or a value as the target of the searches; found by CADP by
         default. A wrong value only makes the bound less tight: it is never below it.
@@ -154,8 +150,6 @@ def check_request(problem: Problem, horizon: int, method: str, objective: Object
         check_not_sharded(problem, f"bound {method}", [Remedy("method", "oracle", verb="use")])
     extra_bytes = 0 if method == "oracle" else 8 * horizon * problem.n_states * problem.n_models
     check_problem_size(problem, horizon, extra_bytes)
-    if method == "lp":
-        check_lp_size(problem, horizon)
 
 
 def choose_backend(backend: str | Backend, problem: Problem, horizon: int, method: str) -> Backend:

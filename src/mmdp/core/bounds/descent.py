@@ -1,62 +1,59 @@
 """Minimize the Lagrangian dual D(y) by deflected Polyak steps with a decreasing level.
 
-A step aims at the best bound so far minus ``delta``, but never below the value of the
+A step aims at the best bound so far minus the level, but never below the value of the
 incumbent policy, which no bound can pass. After steps without progress the search returns to
 its best y and aims at less. Every y on the way is a valid bound, so the search can stop at
-any time. With an incumbent, actions that no better policy can take are closed on the way
+any time. With an incumbent, actions that no better policy can take are eliminated on the way
 (reduced-cost fixing), which narrows L and B.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from mmdp.core.bounds.relaxation import LagrangianRelaxation, Mask
-from mmdp.core.kernels.problem import Array, ModelPairs
+from mmdp.core.kernels.problem import Array
 from mmdp.core.timing import solver_clock
 
 MOMENTUM = 0.7  # share of the last direction in the next one
-INITIAL_LEVEL, MAX_IDLE_STEPS = (
-    0.5,
-    12,
-)  # first level, a share of the gap; steps without gain before it falls
-PAIR_INITIAL_LEVEL, PAIR_MAX_IDLE_STEPS = (
-    0.15,
-    6,
-)  # the same for pairs of models, whose steps cost more
-LEVEL_DECAY = 0.6  # the factor by which a level falls
-MIN_LEVEL = 1e-4  # level, as a share of the gap, at which the search has converged
-
-BLOCK_SIZE = 2**15  # numbers that are moved at a time
-
-CALLBACK_INTERVAL = 20  # steps between two calls of a watch
-StepCallback = Callable[[], object]
+INITIAL_LEVEL, LEVEL_DECAY = 0.2, 0.6  # first level, a share of the gap, and how it falls
+MAX_IDLE_STEPS = 8  # steps without gain before it does
+RESTART_LEVEL = 0.1  # least level, a share of the gap, after actions were eliminated
+SLOW_LEVEL, MIN_LEVEL = 0.02, 1e-4  # levels at which the search is slow, and has converged
+MAX_FAILED_PROBES = 30  # probes in turn that eliminate nothing before probing ends
+REACH_SHARE = 0.05  # of the time left, at most, for new reach bounds
+CALLBACK_INTERVAL = 20  # steps between two calls
 
 
-@dataclass
 class DualDescent:
-    """State of one dual descent: best bound and multipliers, steps, eliminated actions."""
+    """State of one dual descent: best bound and multipliers, steps, eliminated actions.
 
-    relaxation: LagrangianRelaxation
-    incumbent_value: float
-    y: Array = field(init=False)
-    best_y: Array = field(init=False)
-    d: Array = field(init=False)
-    best_value: float = np.inf
-    delta: float | None = None
-    n_steps: int = 0
-    n_eliminated: int = 0
-    has_converged: bool = False
-    _n_idle_steps: int = 0
-    _next_move: tuple[Array, Array, float] | None = None  # from where, along what, how far
+    It begins at the best of y = 0 and the given multipliers.
+    """
 
-    def __post_init__(self) -> None:
-        shape = self.relaxation.occupancy.shape
-        self.y, self.best_y, self.d = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    def __init__(
+        self,
+        relaxation: LagrangianRelaxation,
+        incumbent_value: float,
+        multipliers: Sequence[Array] = (),
+    ) -> None:
+        self.relaxation, self.incumbent_value = relaxation, incumbent_value
+        self.n_steps = self.n_eliminated = 0
+        self.best_y, self.best_value = np.zeros(relaxation.occupancy.shape), math.inf
+        for y in (self.best_y, *multipliers) if len(multipliers) else ():
+            value = relaxation.evaluate(y, subgradient=False)
+            if value < self.best_value:
+                self.best_y, self.best_value = y, value
+        self._restart(INITIAL_LEVEL)
+
+    def _restart(self, initial_level: float) -> None:
+        """Continue from the best y with a new level, a share of the gap."""
+        self.y: Array = self.best_y
+        self.d: Array = np.zeros(self.y.shape)
+        self.level, self._initial_level, self._n_idle = math.inf, initial_level, 0
 
     @property
     def bound(self) -> float:
@@ -70,109 +67,77 @@ class DualDescent:
             self.incumbent_value + x.estimate_rounding(None),
         )
 
+    @property
+    def gap(self) -> float:
+        """Difference of the smallest value of D so far and the incumbent value."""
+        return max(self.best_value - self.incumbent_value, 0.0)
+
     def run(
         self,
-        *,
+        min_level: float = MIN_LEVEL,
         deadline: float = math.inf,
-        max_steps: int = 100_000,
-        target: float = -np.inf,
-        callback: StepCallback | None = None,
+        target: float = -math.inf,
+        callback: Callable[[], object] = lambda: None,
     ) -> None:
-        """Take steps until converged, out of time or steps, or the bound reaches ``target``.
+        """Take steps and eliminate actions in turn, until the bound reaches ``target``.
 
-        ``deadline`` is a time of :func:`mmdp.core.timing.solver_clock`.
+        Ends when nothing is gained any more, the level is below ``min_level``, a share of the gap,
+        or at the deadline, a time of :func:`mmdp.core.timing.solver_clock`.
         """
-        last_step = self.n_steps + max_steps
-        while self.n_steps < last_step and not self.has_converged and self.best_value > target:
+        for stop_level in dict.fromkeys((max(SLOW_LEVEL, min_level), min_level)):
+            is_changed = True
+            while is_changed:
+                self.descend(stop_level, deadline, target, callback)
+                time_left = deadline - solver_clock()
+                if self.best_value <= target or time_left <= 0:
+                    return
+                can_eliminate = self.relaxation.reach_seconds < REACH_SHARE * time_left
+                is_changed = can_eliminate and self.eliminate_actions(deadline) > 0
+
+    def descend(
+        self,
+        min_level: float = MIN_LEVEL,
+        deadline: float = math.inf,
+        target: float = -math.inf,
+        callback: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Take steps to the level, the deadline or the target."""
+        while self.level > min_level * self.gap and self.best_value > target:
             self.take_step()
-            if callback is not None and self.n_steps % CALLBACK_INTERVAL == 0:
+            if self.n_steps % CALLBACK_INTERVAL == 0:
                 callback()
             if solver_clock() > deadline:
                 return
 
     def take_step(self) -> None:
-        """Move to the next multipliers, evaluate D there, and set the next direction."""
-        x = self.relaxation
-        has_pairs = x.pairs is not None
-        if self._next_move is not None:
-            step_without_sign_change(*self._next_move, self.y)
-        value = x.evaluate(self.y)
+        """Evaluate D at the multipliers, and move on from there or from the best ones."""
+        value = self.relaxation.evaluate(self.y)
         self.n_steps += 1
-        if self.delta is None:
-            self.delta = (PAIR_INITIAL_LEVEL if has_pairs else INITIAL_LEVEL) * max(
-                value - self.incumbent_value, 0.0
-            )
-        if value < self.best_value:
-            self._n_idle_steps = (
-                0 if value < self.best_value - 0.02 * self.delta else self._n_idle_steps
-            )
-            self.best_value = value
-            origin, self.y, self.best_y = self.y, self.best_y, self.y
+        if not math.isfinite(self.level):  # the first step
+            self.best_value = min(self.best_value, value)
+            self.level = self._initial_level * self.gap
+        self._n_idle = self._n_idle + 1 if value >= self.best_value - 0.02 * self.level else 0
+        if value <= self.best_value:
+            self.best_value, self.best_y = value, self.y
+        if self._n_idle >= MAX_IDLE_STEPS:
+            self.y, self.d, self._n_idle = self.best_y, np.zeros_like(self.d), 0
+            self.level *= LEVEL_DECAY
+            return
+        slope = 0.0
+        if self.gap > self.relaxation.estimate_rounding(None):  # more would only inflate y
+            slope = self.relaxation.update_direction(self.y, self.d, MOMENTUM)
+        if slope > 0:
+            target = max(self.incumbent_value, self.best_value - self.level)
+            self.y = step_without_sign_change(self.y, self.d, (value - target) / slope)
         else:
-            self._n_idle_steps += 1
-            origin = self.y
-        if self._n_idle_steps >= (PAIR_MAX_IDLE_STEPS if has_pairs else MAX_IDLE_STEPS):
-            origin, value = self.best_y, self._lower_level()
-        self._set_direction(origin, value)
+            self.level = 0.0
 
-    def _set_direction(self, origin: Array, value: float) -> None:
-        """Choose the direction and the step length of the next move from ``origin``."""
-        assert self.delta is not None
-        target = max(self.incumbent_value, self.best_value - self.delta)
-        self._next_move = None
-        if self.best_value - self.incumbent_value <= self.relaxation.estimate_rounding(None):
-            self.has_converged = True  # only rounding is left; more steps would only inflate y
-        else:
-            slope = self.relaxation.update_direction(origin, self.d, MOMENTUM)
-            self.has_converged |= not slope > 0
-            if slope > 0:
-                self._next_move = origin, self.d, (value - target) / slope
-        if self._next_move is None:
-            self.y[:] = origin
-
-    def _lower_level(self) -> float:
-        """Lower the level after steps without progress, and return to the best multipliers."""
-        assert self.delta is not None
-        self.delta *= LEVEL_DECAY
-        self._n_idle_steps = 0
-        self.d[:] = 0.0
-        self.has_converged = self.delta <= MIN_LEVEL * max(
-            self.best_value - self.incumbent_value, 0.0
-        )
-        return self.relaxation.evaluate(self.best_y)
-
-    def change_pairs(self, pairs: ModelPairs | None) -> None:
-        """Continue with other pairs of models, from nearly optimal multipliers with small steps."""
-        self.relaxation.set_pairs(pairs)
-        self.delta = 0.0
-        self.restart(level=0.03)
-
-    def initialize_at(self, candidates: list[Array]) -> None:
-        """Start at the best of y = 0 and the given multipliers."""
-        best_value = self.relaxation.evaluate(self.y, subgradient=False)
-        for y in candidates:
-            value = self.relaxation.evaluate(y, subgradient=False)
-            if value < best_value:
-                best_value = value
-                self.y[:] = y
-
-    def restart(self, level: float = 0.1) -> None:
-        """Continue from the best y after the relaxation changed; ``level``: share of the gap."""
-        self.best_value = min(self.best_value, self.relaxation.evaluate(self.best_y))
-        self.y[:] = self.best_y
-        self.d[:] = 0.0
-        self._next_move = None
-        self.delta = max(
-            self.delta or 0.0, level * max(self.best_value - self.incumbent_value, 0.0)
-        )
-        self._n_idle_steps, self.has_converged = 0, False
-
-    # ------------------------------------------------------------ closing actions
-    def eliminate_actions(self, probe_deadline: float | None = None) -> int:
+    # ------------------------------------------------------------ elimination
+    def eliminate_actions(self, deadline: float = math.inf) -> int:
         """Eliminate actions that no policy better than the incumbent takes; return their number.
 
         An action whose common payoff is below the best by more than D - incumbent value is
-        eliminated (reduced-cost fixing). Until ``probe_deadline`` others are probed: D(y) with the
+        eliminated (reduced-cost fixing). Others are probed until the deadline: D(y) with the
         action forced on every group.
         """
         x = self.relaxation
@@ -183,11 +148,11 @@ class DualDescent:
             max_payoff - np.where(allowed, x.common_payoffs, max_payoff)
         )
         mask = allowed & ~(reduced_costs > margin)
-        if probe_deadline is not None:
-            self._probe_actions(mask, reduced_costs, margin, probe_deadline)
+        self._probe_actions(mask, reduced_costs, margin, deadline)
         n_eliminated = int(allowed.sum() - mask.sum())
         if n_eliminated:
-            self.restrict_actions(mask)
+            x.restrict_actions(mask)
+            self._restart(RESTART_LEVEL)
         self.n_eliminated += n_eliminated
         return n_eliminated
 
@@ -195,35 +160,26 @@ class DualDescent:
         self, mask: Mask, reduced_costs: Array, margin: float, deadline: float
     ) -> None:
         """Eliminate actions from the mask whose forced use lowers D by more than the margin."""
-        x = self.relaxation
-        base_value = float(x.evaluate_groups(self.best_y).sum())
+        x, n_failed = self.relaxation, 0
+        base_value = x.evaluate_groups(self.best_y)
         is_reachable = x.reach.hi.max(axis=2) > 0
         cells = np.argwhere(mask & (mask.sum(axis=2) > 1)[:, :, None] & is_reachable[:, :, None])
-        order = np.argsort(-reduced_costs[tuple(cells.T)], kind="stable")
-        for t, s, a in cells[order]:
-            if solver_clock() > deadline:
-                return
+        for t, s, a in cells[np.argsort(-reduced_costs[tuple(cells.T)], kind="stable")]:
             forced_mask = x.allowed_actions
-            forced_mask[t, s] = False
-            forced_mask[t, s, a] = True
-            value = x.evaluate_groups(self.best_y, allowed=forced_mask).sum()
-            loss = base_value - float(value) + reduced_costs[t, s, a]
-            if loss > margin and mask[t, s].sum() > 1:
+            forced_mask[t, s] = np.arange(mask.shape[2]) == a
+            loss = base_value - x.evaluate_groups(self.best_y, allowed=forced_mask)
+            if loss + reduced_costs[t, s, a] > margin and mask[t, s].sum() > 1:
                 mask[t, s, a] = False
+                n_failed = 0
+            else:
+                n_failed += 1
+            if n_failed == MAX_FAILED_PROBES or solver_clock() > deadline:
+                return
 
-    def restrict_actions(self, mask: Mask) -> None:
-        """Continue with fewer allowed actions and their reach bounds."""
-        self.relaxation.restrict_actions(mask)
-        self.restart()
 
-
-def step_without_sign_change(y: Array, d: Array, step_size: float, out: Array) -> None:
-    """Compute out = y - step d, stopping at 0 where the sign would change (D has kinks there)."""
-    flat_y, flat_d, flat_out = (x.reshape(-1) for x in (y, d, out))
-    for first in range(0, len(flat_y), BLOCK_SIZE):
-        block = slice(first, first + BLOCK_SIZE)
-        old = flat_y[block]
-        new = old - step_size * flat_d[block]
-        with np.errstate(over="ignore"):  # the sign is right
-            new *= old * new >= 0.0
-        flat_out[block] = new
+def step_without_sign_change(y: Array, d: Array, step_size: float) -> Array:
+    """Compute y - step d, stopping at 0 where the sign would change (D has kinks there)."""
+    new_y = y - step_size * d
+    with np.errstate(over="ignore"):  # the sign is right
+        new_y *= y * new_y >= 0.0
+    return new_y

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from mmdp.core.bounds.relaxation import Mask, expand_allowed
 from mmdp.core.kernels import PreparedProblem, Problem
 from mmdp.core.kernels.problem import Array, VisitBounds
-from mmdp.core.timing import raise_if_interrupted, run_cancellable
+from mmdp.core.timing import run_cancellable
 
 Int64Array = npt.NDArray[np.int64]
 SparseMatrix = Any  # scipy.sparse.csr_array
@@ -44,7 +44,6 @@ class OccupancyLP:
     equality_rhs: Array
     coupling_matrix: SparseMatrix
     policy_columns: npt.NDArray[np.int64]  # (T, S, A) column of pi, -1 if it has none
-    lower_bound_columns: npt.NDArray[np.int64]  # u columns of the rows L pi <= u, which come last
     n_occupancy: int
     upper_bounds: Array
 
@@ -103,16 +102,13 @@ def build_lp(
             np.divide(problem.weights * loss_caps, loss, out=upper_bounds.copy(), where=loss > 0),
         )
     upper_bounds = upper_bounds.reshape(-1)
-    coupling_matrix, lower_bound_columns = _build_coupling_rows(
-        lo[t, s].reshape(-1), upper_bounds, problem.n_models
-    )
+    coupling_matrix = _build_coupling_rows(lo[t, s].reshape(-1), upper_bounds, problem.n_models)
     return OccupancyLP(
         cost=np.concatenate([loss.reshape(-1), np.zeros(len(t))]),
         equality_matrix=flow_matrix,
         equality_rhs=flow_rhs,
         coupling_matrix=coupling_matrix,
         policy_columns=policy_columns,
-        lower_bound_columns=lower_bound_columns,
         n_occupancy=n_occupancy,
         upper_bounds=np.concatenate([upper_bounds, np.ones(len(t))]),
     )
@@ -148,10 +144,8 @@ def _build_flow_rows(problem: Problem, has_column: Mask) -> tuple[SparseMatrix, 
     return entries.to_csr(*shape), np.append(initial.reshape(-1), np.ones(int(is_used.sum())))
 
 
-def _build_coupling_rows(
-    lower: Array, upper: Array, n_models: int
-) -> tuple[SparseMatrix, npt.NDArray[np.int64]]:
-    """Build the rows u - B pi <= 0, then L pi - u <= 0 if L > 0; and the u of the latter."""
+def _build_coupling_rows(lower: Array, upper: Array, n_models: int) -> SparseMatrix:
+    """Build the rows u - B pi <= 0, then L pi - u <= 0 if L > 0."""
     n_occupancy = len(upper)
     cells = np.arange(n_occupancy)
     policy_columns = n_occupancy + cells // n_models
@@ -165,9 +159,7 @@ def _build_coupling_rows(
         policy_columns[bounded_cells],
         lower[bounded_cells],
     )
-    return entries.to_csr(
-        n_occupancy + len(bounded_cells), n_occupancy + n_occupancy // n_models
-    ), bounded_cells
+    return entries.to_csr(n_occupancy + len(bounded_cells), n_occupancy + n_occupancy // n_models)
 
 
 class _SparseBuilder:
@@ -202,7 +194,6 @@ class LPResult:
     status: str
     x: Array | None
     bound: float  # a lower bound on the minimum, less what HiGHS's tolerances can do
-    row_duals: Array  # of the rows; empty for an integer program
     n_nodes: int
     tolerance_error: float  # what these tolerances can do, which the bound allows for
 
@@ -276,14 +267,10 @@ def minimize(
     x = column_scale * np.array(solution.col_value) if solution.value_valid else None
     is_mip = is_integral is not None and bool(is_integral.any())
     bound = cost_scale * float(info.mip_dual_bound if is_mip else info.objective_function_value)
-    row_duals = (
-        cost_scale * np.array(solution.row_dual) / row_scale if solution.dual_valid else np.zeros(0)
-    )
     return LPResult(
         status,
         x,
         bound - tolerance_error,
-        row_duals,
         max(int(info.mip_node_count), 0),
         tolerance_error,
     )
@@ -338,22 +325,3 @@ def _attach_callback(
             solver.cancelSolve()
 
     solver.cbMipLogging += on_log
-
-
-def solve_relaxation(lp: OccupancyLP, time_limit: float | None) -> LPResult:
-    """Solve the LP without integrality, with the duals of its rows."""
-    result = minimize(*lp.to_arrays(), time_limit=time_limit)
-    raise_if_interrupted(result.status == "interrupted")
-    return result
-
-
-def extract_multipliers(lp: OccupancyLP, result: LPResult, n_models: int, discount: float) -> Array:
-    """Compute multipliers y (T, S, A, M) from the duals; D(y) proves the value of the LP."""
-    coupling_duals = -result.row_duals[len(lp.equality_rhs) :]
-    values = coupling_duals[: lp.n_occupancy].copy()
-    values[lp.lower_bound_columns] -= coupling_duals[lp.n_occupancy :]
-    t, s, a = np.nonzero(lp.policy_columns >= 0)
-    scale = discount ** t.astype(float)
-    y = np.zeros((*lp.policy_columns.shape, n_models))
-    y[t, s, a] = values.reshape(-1, n_models) / np.where(scale > 0, scale, 1.0)[:, None]
-    return y

@@ -14,7 +14,6 @@ two models with a belief between them, which is at most the sum of theirs: pairs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +24,7 @@ from mmdp.core.kernels.rewards import max_abs_rewards
 from mmdp.core.timing import TimeUp, solver_clock
 
 Mask = npt.NDArray[np.bool_]
-QUICK_SECONDS = (
-    0.1  # seconds; states whose reach is found at a time are doubled while it takes less
-)
+BLOCK_SIZE = 32  # states whose reach is found before the clock is looked at
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -40,30 +37,17 @@ def expand_allowed(problem: Problem, horizon: int) -> Mask:
 def compute_reach_bounds(prepared: PreparedProblem, *, deadline: float = math.inf) -> VisitBounds:
     """Compute the least and largest P[m, s at t] over all policies, (T, S, M), rounded outwards.
 
-    Raises TimeUp as soon as it is clear that the deadline cannot be met.
+    Raises TimeUp after the deadline.
     """
-    if deadline == math.inf:
-        lo, hi = prepared.compute_visit_bounds()
-    else:
-        blocks = list(_iter_reach_blocks(prepared, deadline))
-        lo, hi = (np.concatenate(x, axis=1) for x in zip(*blocks, strict=True))
+    blocks: list[VisitBounds] = []
+    for first_state in range(0, prepared.problem.n_states, BLOCK_SIZE):
+        if solver_clock() > deadline:
+            raise TimeUp
+        states = np.arange(prepared.problem.n_states)[first_state : first_state + BLOCK_SIZE]
+        blocks.append(prepared.compute_visit_bounds(states))
+    lo, hi = (np.concatenate(x, axis=1) for x in zip(*blocks, strict=True))
     rounding_error = 4 * EPS * (prepared.horizon + 1) * (prepared.problem.n_states + 4)
     return VisitBounds(lo * (1 - rounding_error), hi * (1 + rounding_error))
-
-
-def _iter_reach_blocks(prepared: PreparedProblem, deadline: float) -> Iterator[VisitBounds]:
-    """Compute the reach bounds for blocks of states, until the deadline."""
-    start_time, n_done, block_size, n_states = solver_clock(), 0, 1, prepared.problem.n_states
-    while n_done < n_states:
-        block_start = solver_clock()
-        states = np.arange(n_done, min(n_done + block_size, n_states))
-        yield prepared.compute_visit_bounds(states)
-        n_done += len(states)
-        seconds_per_state = (solver_clock() - start_time) / n_done
-        if solver_clock() + (n_states - n_done) * seconds_per_state > deadline:
-            raise TimeUp
-        if solver_clock() - block_start < QUICK_SECONDS:
-            block_size *= 2
 
 
 class LagrangianRelaxation:
@@ -79,7 +63,6 @@ class LagrangianRelaxation:
         prepared: PreparedProblem,
         pairs: ModelPairs | None = None,
         *,
-        reach: VisitBounds | None = None,
         deadline: float = math.inf,
     ) -> None:
         self.prepared, self.horizon = prepared, prepared.horizon
@@ -90,12 +73,8 @@ class LagrangianRelaxation:
             np.zeros(self.occupancy.shape[:3]),
             np.zeros(self.occupancy.shape[:2], np.int32),
         )
-        self.reach_seconds = 0.0  # to find reach bounds if allowed actions vary with time
         self.set_pairs(pairs)
-        if reach is None:
-            self.restrict_actions(problem.allowed, deadline)
-        else:
-            self.reach = reach
+        self.restrict_actions(problem.allowed, deadline)
 
     @property
     def problem(self) -> Problem:
@@ -112,22 +91,25 @@ class LagrangianRelaxation:
         start_time = solver_clock()
         self.prepared = self.prepared.replace(allowed=allowed)
         self.reach = compute_reach_bounds(self.prepared, deadline=deadline)
+        # seconds to find them again for allowed actions that vary with time
         is_time_invariant = self.problem.storage.n_times == len(allowed) == 1
-        passes = self.horizon / 2 if is_time_invariant else 1.0
-        self.reach_seconds = passes * (solver_clock() - start_time)
+        self.reach_seconds = solver_clock() - start_time
+        self.reach_seconds *= self.horizon / 2 if is_time_invariant else 1.0
 
     def set_pairs(self, pairs: ModelPairs | None) -> None:
-        """Set the pairs of models; multipliers stay valid."""
-        self.pairs = pairs if pairs is not None and len(pairs.first) else None
-        self._unpaired_models: ModelPairs | None = None
-        if self.pairs is not None:
-            paired_models = np.concatenate([self.pairs.first, self.pairs.second])
-            unpaired_models = np.setdiff1d(np.arange(self.problem.n_models), paired_models)
-            self._unpaired_models = ModelPairs(unpaired_models, unpaired_models, 0, 1.0)
+        """Set the pairs of models, the others standing alone; multipliers stay valid."""
+        if pairs is not None:
+            is_alone = np.ones(self.problem.n_models, dtype=bool)
+            is_alone[pairs.first] = is_alone[pairs.second] = False
+            first, second = (
+                np.append(x, np.flatnonzero(is_alone)) for x in (pairs.first, pairs.second)
+            )
+            pairs = pairs._replace(first=first, second=second)
+        self.pairs = pairs
 
     def evaluate(self, y: Array | None = None, *, subgradient: bool = True) -> float:
         """Compute D(y); without y the bound of the groups alone."""
-        total = float(self.evaluate_groups(y, subgradient=subgradient).sum())
+        total = self.evaluate_groups(y, subgradient=subgradient)
         if y is None:
             return total
         self.common_payoffs, self.best_actions = self.prepared.compute_common_term(y, self.reach)
@@ -135,21 +117,13 @@ class LagrangianRelaxation:
 
     def evaluate_groups(
         self, y: Array | None, *, subgradient: bool = False, allowed: Mask | None = None
-    ) -> Array:
-        """Compute the value of every group at the root: pairs first, then single models.
-
-        ``allowed`` (T, S, A): over these actions instead.
-        """
+    ) -> float:
+        """Compute the sum of the groups' values; ``allowed`` (T, S, A): over these actions."""
         prepared = self.prepared if allowed is None else self.prepared.replace(allowed=allowed)
         occupancy = self.occupancy if subgradient else None
-        if self.pairs is None or self._unpaired_models is None:
-            return prepared.compute_weighted_optima(y, occupancy)
-        values = [
-            prepared.compute_pair_optima(pairs, y, occupancy)
-            for pairs in (self.pairs, self._unpaired_models)
-            if len(pairs.first)
-        ]
-        return np.concatenate(values)
+        if self.pairs is None:
+            return float(prepared.compute_weighted_optima(y, occupancy).sum())
+        return float(prepared.compute_pair_optima(self.pairs, y, occupancy).sum())
 
     def update_direction(self, y: Array, d: Array, momentum: float) -> float:
         """Set d to momentum d + subgradient / B at y; return <subgradient, d>, <= 0 at an optimum.

@@ -18,8 +18,8 @@ import numpy as np
 
 from mmdp.core.arguments import NonNegativeFloat, check_arguments
 from mmdp.core.bounds import closed_form
-from mmdp.core.bounds.descent import DualDescent
-from mmdp.core.bounds.portfolio import BoundPortfolio, to_fine_grid
+from mmdp.core.bounds.descent import SLOW_LEVEL, DualDescent
+from mmdp.core.bounds.portfolio import BoundPortfolio
 from mmdp.core.bounds.relaxation import LagrangianRelaxation, Mask
 from mmdp.core.bounds.request import BoundRequest
 from mmdp.core.errors import InputError
@@ -32,10 +32,10 @@ from mmdp.core.search.context import Details, get_stop_status
 from mmdp.core.search.inits import InitCount
 from mmdp.core.search.markov import MarkovSpace
 from mmdp.core.solution import Status
-from mmdp.core.timing import Progress, Stopwatch, solver_clock
+from mmdp.core.timing import Progress, Stopwatch
 from mmdp.core.validate import check_int
 
-NODE_ROUNDS, NODE_STEPS = 4, 60  # of a node; steps of a round
+NODE_LEVEL = 0.05  # level of the descent, a share of the gap, at which a node is split
 ROOT_TIME_LIMIT = 30.0  # most for the searches at the root if there is no time limit
 MAX_MULTIPLIER_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
 
@@ -135,7 +135,7 @@ class MarkovBranchAndBound(BranchAndBound):
             seed=context.seed or 0,
             callback=self._report_root_progress,
         )
-        self.root_portfolio = BoundPortfolio(request, rel_gap=options.rel_gap, will_branch=True)
+        self.root_portfolio = BoundPortfolio(request, rel_gap=options.rel_gap, min_level=SLOW_LEVEL)
         self.n_eliminated = 0
         self.pairs: ModelPairs | None = None
 
@@ -168,14 +168,10 @@ class MarkovBranchAndBound(BranchAndBound):
         portfolio.run_best()
         if self.is_closed:
             return
-        if portfolio.pair_evaluator is not None:
-            self.pairs = to_fine_grid(portfolio.pair_evaluator.make_matching().pairs)
         mask, warm_start = self.context.problem.allowed, None
         if portfolio.descent is not None:
-            mask, warm_start = (
-                portfolio.descent.relaxation.allowed_actions,
-                portfolio.descent.best_y,
-            )
+            relaxation, warm_start = portfolio.descent.relaxation, portfolio.descent.best_y
+            mask, self.pairs = relaxation.allowed_actions, relaxation.pairs
         self.push_node(portfolio.best_bound, mask, warm_start)
         super().search()
 
@@ -195,28 +191,20 @@ class MarkovBranchAndBound(BranchAndBound):
             self.context.stopwatch.deadline,
         )
         relaxation = LagrangianRelaxation(prepared, self.pairs, deadline=deadline)
-        descent = DualDescent(relaxation, self.value)
-        if warm_start is not None:
-            descent.y[:] = warm_start
-        for _ in range(NODE_ROUNDS):
-            old_bound = descent.bound if descent.n_steps else bound
-            descent.run(
-                max_steps=NODE_STEPS,
-                target=self.value,
-                deadline=deadline,
-                callback=partial(self.update_node_bound, bound, descent),
-            )
-            self.update_node_bound(bound, descent)
-            if self.node_bound - self.value <= self.tolerance:
-                self.pruned_bound = max(self.pruned_bound, self.node_bound)
-                return
-            n_eliminated = descent.eliminate_actions(self._probe_deadline())
-            self.n_eliminated += n_eliminated
-            self.ascend_within_node(relaxation.allowed_actions)
-            descent.incumbent_value = max(descent.incumbent_value, self.value)
-            if not n_eliminated and old_bound - descent.bound < 0.1 * (old_bound - self.value):
-                break
-        self.branch_node(relaxation, descent.best_y, min(bound, descent.bound))
+        descent = DualDescent(relaxation, self.value, [] if warm_start is None else [warm_start])
+        descent.run(
+            target=self.value,
+            deadline=deadline,
+            min_level=NODE_LEVEL,
+            callback=partial(self.update_node_bound, bound, descent),
+        )
+        self.update_node_bound(bound, descent)
+        self.n_eliminated += descent.n_eliminated
+        if self.node_bound - self.value <= self.tolerance:
+            self.pruned_bound = max(self.pruned_bound, self.node_bound)
+            return
+        self.ascend_within_node(relaxation.allowed_actions)
+        self.branch_node(relaxation, descent.best_y, self.node_bound)
 
     def branch_node(
         self, relaxation: LagrangianRelaxation, multipliers: Array, bound: float
@@ -259,7 +247,3 @@ class MarkovBranchAndBound(BranchAndBound):
         """Return a share of time left, or of ROOT_TIME_LIMIT without a time limit, in seconds."""
         time_left = self.context.stopwatch.time_left
         return fraction * (ROOT_TIME_LIMIT if time_left == math.inf else max(time_left, 0.0))
-
-    def _probe_deadline(self) -> float:
-        """Return the clock time until which actions are probed."""
-        return solver_clock() + max(0.05 * self.context.stopwatch.elapsed, self._time_share(0.02))
