@@ -54,7 +54,7 @@ def find_reachable_states(problem: Problem, policy: PolicyTable) -> Mask:
     """Find the states that some model reaches under the policy, (T, S), or (S,) if stationary."""
     x, storage, rows = problem, problem.storage, np.atleast_2d(policy)
     probs = storage.probs if isinstance(storage, ExogenousEvents) else x.p
-    is_possible_here = _cache.get_or_make(probs, None, lambda: (probs > 0).any(axis=-1))
+    is_possible_here = _cache.get_or_make(probs, None, lambda: np.any(probs > 0, axis=-1))
     is_possible = np.logical_or.reduce(x.all_gather(is_possible_here))  # in some model
 
     def find_next_states(t: int, is_reached: Mask) -> Mask:
