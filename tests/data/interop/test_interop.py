@@ -191,9 +191,8 @@ def test_tabular_environment_has_the_values_of_its_table(name: str) -> None:
     values = iterate_values(table, len(table), 0.95, n_steps)
     initial = np.asarray(env.unwrapped.initial_state_distrib)
     assert value == pytest.approx(float(initial @ values) / initial.sum(), rel=1e-9)
-    uncertain = interop.from_gymnasium(env, n_models=400, concentration=30, noise=0.1)
-    exact = interop.from_gymnasium(env, n_models=1, concentration=np.inf, noise=0.1)
-    rows = exact.problem.p[0, :, 0]
+    uncertain = interop.from_gymnasium(env, n_models=400, concentration=30)
+    rows = model.problem.p[0, :, 0]
     np.testing.assert_allclose(uncertain.problem.p[0].mean(axis=1), rows, atol=0.03)
     expected_sd = np.sqrt(rows * (1 - rows) / 31)
     np.testing.assert_allclose(uncertain.problem.p[0].std(axis=1), expected_sd, atol=0.02)
@@ -322,7 +321,7 @@ def test_angles_wrap_and_torques_are_discrete() -> None:
         ({"axes": {"position": range(3)}}, "axes name 1 value; env.unwrapped.state after a reset"),
         (
             {"n_models": 5},
-            "n_models, concentration and noise are for tables; with axes give samples",
+            "n_models and concentration are for tables; with axes give samples",
         ),
         ({"axes": None, "samples": {"force": [1.0]}}, "need axes for the state"),
         ({"axes": None}, "no transition table P[state][action]; give axes= for its state"),
@@ -551,6 +550,18 @@ def test_an_agent_sees_states_by_number_or_label() -> None:
     for state in ("dwn", -1, 3):
         with pytest.raises(mmdp.InputError, match="the policy knows no state"):
             agent(state)
+
+
+def test_an_agent_acts_in_many_states_at_once() -> None:
+    labels = [f"stock={s}, mode={mode}" for s in range(3) for mode in ("on", "off")]
+    policy = mmdp.policies.MarkovPolicy([[0, 1, 2, 3, 4, 5]] * 2, state_labels=labels)
+    agent = mmdp.interop.Agent(policy)
+    states = [{"stock": 1.9, "mode": "on"}, "stock=0, mode=off", 5]
+    assert agent.act(states).tolist() == [4, 1, 5]
+    assert [agent(state) for state in states[:2]] == [4, 1]
+    memory = mmdp.policies.MemoryPolicy([[[0, 1]]] * 3, [[[[1], [1]]]] * 3)
+    with pytest.raises(mmdp.InputError, match="each environment needs an agent"):
+        mmdp.interop.Agent(memory).act([0, 0])
 
 
 @pytest.mark.parametrize("observation", [np.array([0, 1]), np.array([0.3]), 0.3, [0], None])

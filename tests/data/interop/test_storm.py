@@ -79,7 +79,7 @@ def test_what_storm_cannot_read_is_one_line(tmp_path: Path) -> None:
         interop.from_storm(tmp_path / "a.drn")
     assert "\n" not in str(error_info.value)
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(mmdp.InputError, match="unknown suffix"):
+    with pytest.raises(mmdp.InputError, match="its suffix is not .drn, .prism"):
         interop.from_storm(tmp_path / "a.txt")
     with pytest.raises(mmdp.InputError, match="no such file"):
         interop.from_storm(tmp_path / "none.drn")
@@ -185,7 +185,7 @@ def test_models_that_do_not_match_are_refused(tmp_path: Path) -> None:
             "models": [file, other_file],
             "constants": [constants, {}],
         },
-        "x=0' has choices without a label": {
+        "x=0'.*has no transitions though other models": {
             "models": [file, unlabeled_file],
             "constants": constants,
         },
@@ -194,7 +194,7 @@ def test_models_that_do_not_match_are_refused(tmp_path: Path) -> None:
             "models": [file, incomplete_file],
             "constants": constants,
         },
-        "align must be": {"models": file, "constants": constants, "align": "x"},
+        "align must be one of": {"models": file, "constants": constants, "align": "x"},
     }
     for message, arguments in arguments_by_message.items():
         with pytest.raises(mmdp.InputError, match=message) as error_info:

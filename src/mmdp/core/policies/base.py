@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -375,19 +375,25 @@ class Policy:
         return self.name
 
 
-def find_state_label(state_values: Mapping[str, object], labels: Sequence[str]) -> str:
-    """Find the label of the state with these values of its axes, or of the nearest grid point."""
-    names = parse_named_values(labels[0])
+def find_state_label(
+    state_values: Mapping[str, object],
+    labels: Collection[str],
+    axes: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    """Find the label of the state with these values of its axes, or of the nearest grid point.
+
+    ``axes`` are those of :func:`parse_named_axes`, if they are known.
+    """
+    names = parse_named_values(next(iter(labels)))
     if set(names) != set(state_values):
         description = (
             f"are named by {join_or(names, ' and ')}" if names else "have no names of values"
         )
         raise InputError(f"states {description}, not by {join_or(state_values, ' and ')}")
-    if (
-        exact_label := ", ".join(f"{name}={_format_value(state_values[name])}" for name in names)
-    ) in labels:
+    exact_label = ", ".join(f"{name}={_format_value(state_values[name])}" for name in names)
+    if exact_label in labels:
         return exact_label
-    axes, _ = parse_named_axes(labels)
+    axes = parse_named_axes([*labels])[0] if axes is None else axes
     return ", ".join(
         f"{name}={_find_nearest(name, state_values[name], axes.get(name, []))}" for name in names
     )

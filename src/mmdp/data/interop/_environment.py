@@ -28,15 +28,12 @@ AUTORESET = None if gymnasium is None else gymnasium.vector.AutoresetMode.NEXT_S
 class ModelEnv(Env):  # type: ignore[misc]
     """See :func:`mmdp.interop.to_gymnasium`."""
 
-    metadata: dict[str, object] = {"render_modes": []}  # noqa: RUF012
-
     def __init__(
         self, model: MMDP, model_index: int, horizon: int | None, seed: int | None
     ) -> None:
         self.model, self.model_index, self.horizon = model, model_index, horizon
         self.observation_space = gymnasium.spaces.Discrete(model.n_states)
         self.action_space = gymnasium.spaces.Discrete(model.n_actions)
-        self.render_mode = None
         self._seed, self._time, self._state, self._current_model = seed, 0, 0, model_index
         self._fallback_actions = find_fallback_actions(model)
 
@@ -64,28 +61,21 @@ class ModelEnv(Env):  # type: ignore[misc]
             terminal_value = self.model.problem.terminal[next_state, self._current_model]
             reward += self.model.discount * float(terminal_value)
         self._state = next_state
-        return (
-            np.int64(next_state),
-            reward,
-            terminated,
-            truncated,
-            self._make_info() | {"taken": taken_action},
-        )
+        info = self._make_info() | {"taken": taken_action}
+        return np.int64(next_state), reward, terminated, truncated, info
 
     def _sample_transition(self, action: int) -> tuple[int, float, bool]:
         """Sample a next state and reward, and whether the episode ends for lack of transitions."""
         problem, next_rewards = self.model.problem, self.model.pattern_rewards
-        t, pair = self._time, self._state * self.model.n_actions + action
+        t, s, m = self._time, self._state, self._current_model
+        pair = s * self.model.n_actions + action
         next_states, probs = problem.storage.get_row(t, pair)
-        p, reward = (
-            probs[:, self._current_model],
-            float(problem.get_rewards(t, self._state, action, self._current_model)),
-        )
-        if not p.any():
-            return self._state, reward, True
-        k = self._sample_index(p)
+        reward = float(problem.get_rewards(t, s, action, m))
+        if not probs[:, m].any():
+            return s, reward, True
+        k = self._sample_index(probs[:, m])
         if next_rewards is not None:
-            reward = float(at_time(next_rewards, t)[problem.indptr[pair] + k, self._current_model])
+            reward = float(at_time(next_rewards, t)[problem.indptr[pair] + k, m])
         return int(next_states[k]), reward, False
 
     def _sample_index(self, p: Array) -> int:
@@ -177,12 +167,9 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
         rewards = problem.r[self._time_index(len(problem.r)), s, actions, m]
         if next_rewards is not None:
             assert isinstance(self._sampler, TableSampler)
-            next_reward_values = next_rewards[
-                self._time_index(len(next_rewards)),
-                self._sampler.find_entries(pairs, next_states),
-                m,
-            ]
-            rewards = np.where(has_ended, rewards, next_reward_values)
+            k = self._sampler.find_entries(pairs, next_states)
+            next_rewards = next_rewards[self._time_index(len(next_rewards)), k, m]
+            rewards = np.where(has_ended, rewards, next_rewards)
         return np.where(has_ended, s, next_states), rewards, has_ended
 
     def _time_index(self, n_steps: int) -> Ids:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import SupportsFloat, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from mmdp.core.arguments import FiniteFloat, Seed, check_arguments, check_type, is_of_type
 from mmdp.core.errors import InputError
 from mmdp.core.policies import Planner
 from mmdp.core.policies.base import find_state_label
 from mmdp.core.solution import Solution
-from mmdp.core.text import did_you_mean, shorten
+from mmdp.core.text import did_you_mean, parse_named_axes, shorten
 
 
 class Agent:
@@ -50,6 +51,9 @@ class Agent:
                 f"an agent follows a policy, or the solution that has it, not {type_name}"
             )
         self.policy, self.seed, self.n_episodes = followed_policy, seed, 0
+        labels = getattr(followed_policy, "state_labels", None) or ()
+        self._state_ids = {label: i for i, label in enumerate(labels)}
+        self._axes = parse_named_axes(labels)[0]
         self.reset()
 
     def reset(self) -> None:
@@ -71,6 +75,21 @@ class Agent:
         self.last_step = state, action
         self.time += 1
         return action
+
+    def act(self, observations: Iterable[object]) -> npt.NDArray[np.int64]:
+        """Return the actions (n,) in many states at the present time; the agent does not move on.
+
+        For policies without memory, such as in all environments of a vector.
+
+        >>> import mmdp
+        >>> agent = mmdp.interop.Agent(mmdp.policies.StationaryPolicy([1, 0]))
+        >>> agent.act([0, 1, 0]).tolist()
+        [1, 0, 1]
+        """
+        policy, states = self.policy, [self._read_state(x) for x in observations]
+        if getattr(policy, "memory_note", True):
+            raise InputError(f"{policy!r} has a memory, so each environment needs an agent")
+        return np.array([policy.act(self.memory, self.time, s) for s in states], np.int64)
 
     @property
     def belief(self) -> dict[str, float]:
@@ -94,13 +113,13 @@ class Agent:
 
     def _read_state(self, observation: object) -> int:
         """Find the number of a state from its number or label."""
-        labels = getattr(self.policy, "state_labels", None) or ()
+        labels = self._state_ids
         if isinstance(observation, Mapping) and labels:
-            observation = find_state_label(observation, labels)
+            observation = find_state_label(observation, labels, self._axes)
         if isinstance(observation, str):
             if observation not in labels:
                 raise InputError(f"the policy knows no state {did_you_mean(observation, labels)}")
-            return labels.index(observation)
+            return labels[observation]
         state, n_states = _as_state_id(observation), getattr(self.policy, "n_states", math.inf)
         if state is None or not 0 <= state < n_states:
             raise InputError(

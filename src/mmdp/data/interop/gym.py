@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
@@ -100,7 +101,6 @@ def from_gymnasium(
     *,
     n_models: int = 100,
     concentration: float = 20.0,
-    noise: float = 0.0,
     discount: float = 1.0,
     seed: Seed = 0,
     axes: Mapping[str, object] | None = None,
@@ -120,10 +120,9 @@ def from_gymnasium(
         Number of models around a table, and the seed of the random numbers.
     concentration
         p(. | s, a) ~ Dirichlet(concentration times the table's row): its mean is the table,
-        as uncertain as after that many observations. ``inf``: the table itself.
-    noise
-        Share of each row that is spread evenly over the next states of all actions of the
-        state, so that a deterministic table (Taxi, CliffWalking) becomes uncertain too.
+        as uncertain as after that many observations. ``inf``: the table itself. Certain transitions
+        (Taxi, CliffWalking) stay certain; to make them uncertain, mix rows of
+        ``model.transitions`` with others and build an :class:`mmdp.MMDP`.
 
     A transition that terminates earns its reward, and then nothing: its next state absorbs, or
     a state ``end`` is added if the next state can also be entered without terminating.
@@ -166,13 +165,10 @@ def from_gymnasium(
             env = _import_gymnasium().make(env)
         except _import_gymnasium().error.Error as error:
             raise InputError(f"Gymnasium cannot make {env!r}: {error}") from None
-    base = getattr(env, "unwrapped", env)
+    base, name = getattr(env, "unwrapped", env), getattr(getattr(env, "spec", None), "id", None)
     if axes is not None:
-        if (n_models, concentration, noise) != (100, 20.0, 0.0):
-            raise InputError(
-                "n_models, concentration and noise are for tables; with axes give samples"
-            )
-        name = getattr(getattr(env, "spec", None), "id", None)
+        if (n_models, concentration) != (100, 20.0):
+            raise InputError("n_models and concentration are for tables; with axes give samples")
         fields = {"name": name, "discount": discount} | fields
         return make_env_models(cast("SettableEnv", base), axes, actions, samples, seed, **fields)
     if actions is not None or samples is not None or fields:
@@ -182,129 +178,65 @@ def from_gymnasium(
     check_int(n_models, "n_models")
     if not concentration > 0:
         raise InputError(f"concentration must be above 0, not {concentration!r}")
-    if not 0 <= noise < 1:
-        raise InputError(f"noise must be from 0 to below 1, not {noise!r}")
-    table = _EnvTable(base)
-    probs = table.add_noise(noise) if noise else table.probs
-    shape = (n_models, table.n_states, table.n_actions)
-    entry_keys = np.flatnonzero(probs)
-    rows = entry_keys // table.n_states
-    entries_per_row = np.bincount(rows, minlength=table.n_states * table.n_actions)
-    indptr = np.concatenate([[0], np.cumsum(entries_per_row)]).astype(np.int64)
-    if np.isinf(concentration):
-        values = np.repeat(probs[entry_keys][:, None], n_models, axis=1)
-    else:
+    p, reward, initial = _read_table(base)
+    flat_indices = np.flatnonzero(p)
+    probs = np.repeat(p.reshape(-1)[flat_indices][:, None], n_models, axis=1)
+    transitions = SparseTransitions.from_flat_indices(
+        (n_models, *p.shape[:2]), flat_indices, probs[None]
+    )
+    if np.isfinite(concentration):
         (rng,) = spawn_generators(seed, 1)
-        values = sample_dirichlet_rows(concentration * probs[entry_keys], indptr, n_models, rng)
-    indices = (entry_keys % table.n_states).astype(np.int32)
-    transitions = SparseTransitions(
-        shape, indptr, indices, values[None], len(entry_keys) == probs.size, None, None
-    )
-    rewards = np.repeat(table.rewards[entry_keys][None, :, None], n_models, axis=2)
-    name = getattr(getattr(env, "spec", None), "id", None)
+        transitions.values = sample_dirichlet_rows(
+            concentration * probs[:, 0], transitions.indptr, n_models, rng
+        )[None]
+    rewards = np.repeat(reward.reshape(-1)[flat_indices][None, :, None], n_models, axis=2)
     return MMDP.from_sparse(
-        transitions,
-        next_rewards=rewards,
-        initial=table.find_initial(base),
-        discount=discount,
-        name=name,
+        transitions, next_rewards=rewards, initial=initial, discount=discount, name=name
     )
 
 
-class _EnvTable:
-    """A transition table as flat arrays (S A S',) of probabilities and rewards."""
-
-    def __init__(self, base: object) -> None:
-        table: EnvTransitions | None = getattr(base, "P", None)
-        if table is None or not hasattr(table, "__getitem__"):
-            raise InputError(
-                "the environment has no transition table P[state][action]; give axes= for its "
-                "state if that can be set, as in CartPole, MountainCar and Pendulum"
-            )
-        self.n_env_states = len(table)
-        self.n_actions = max(len(table[s]) for s in range(self.n_env_states))
-        state, action, next_state, probs, reward, is_terminal = self._flatten(table)
-        terminal_states = np.unique(next_state[is_terminal])
-        is_mixed = (
-            np.isin(next_state, terminal_states) & ~is_terminal & ~np.isin(state, terminal_states)
+def _read_table(base: object) -> tuple[Array, Array, Array | None]:
+    """Read p and r (S, A, S') from the table of an environment, and the initial distribution."""
+    table: EnvTransitions | None = getattr(base, "P", None)
+    if table is None or not hasattr(table, "__getitem__"):
+        raise InputError(
+            "the environment has no transition table P[state][action]; give axes= for its "
+            "state if that can be set, as in CartPole, MountainCar and Pendulum"
         )
-        self.n_states = self.n_env_states + int(is_mixed.any())
-        if is_mixed.any():
-            next_state, terminal_states = (
-                np.where(is_terminal, self.n_env_states, next_state),
-                np.array([self.n_env_states]),
-            )
-        is_nonterminal = ~np.isin(state, terminal_states)
-        entry_keys = ((state * self.n_actions + action) * self.n_states + next_state)[
-            is_nonterminal
-        ]
-        size = self.n_states * self.n_actions * self.n_states
-        if size * 8 > MAX_DENSE_BYTES:
-            raise MemoryLimitError(
-                f"a table of {self.n_states:,} states and {self.n_actions} actions would take "
-                f"{format_bytes(size * 8)}; merge states first"
-            )
-        self.probs = np.bincount(entry_keys, probs[is_nonterminal], size).astype(np.float64)
-        weighted_rewards = np.bincount(entry_keys, (probs * reward)[is_nonterminal], size)
-        self.rewards = np.divide(
-            weighted_rewards, self.probs, out=np.zeros(size), where=self.probs > 0
+    entries = [
+        (s, a, *entry)
+        for s in range(len(table))
+        for a in range(len(table[s]))
+        for entry in table[s][a]
+    ]
+    if not entries or {*map(len, entries)} != {6}:
+        raise InputError("P[state][action] must list (probability, next, reward, terminated)")
+    state, action, probs, next_state, reward, ends = (
+        np.array(x) for x in zip(*entries, strict=True)
+    )
+    ends, n_states = ends.astype(bool), len(table)
+    terminal_states = np.unique(next_state[ends])
+    is_entered = np.isin(next_state, terminal_states) & ~ends & ~np.isin(state, terminal_states)
+    if is_entered.any():  # without terminating: episodes end in a state of their own
+        next_state, terminal_states = np.where(ends, n_states, next_state), np.array([n_states])
+        n_states += 1
+    shape = (n_states, int(action.max()) + 1, n_states)
+    if 8 * math.prod(shape) > MAX_DENSE_BYTES:
+        raise MemoryLimitError(
+            f"a table of {shape[0]:,} states and {shape[1]} actions would take "
+            f"{format_bytes(8 * math.prod(shape))}; merge states first"
         )
-        loop_rows = (terminal_states[:, None] * self.n_actions + np.arange(self.n_actions)).reshape(
-            -1
-        )
-        self.probs[loop_rows * self.n_states + loop_rows // self.n_actions] = 1.0
-        self.terminal_states = terminal_states
-
-    @staticmethod
-    def _flatten(
-        table: EnvTransitions,
-    ) -> tuple[Ints, Ints, Ints, Array, Array, npt.NDArray[np.bool_]]:
-        """Convert the table to columns: state, action, next state, probability, reward, end."""
-        entries = [
-            (s, a, *entry)
-            for s in range(len(table))
-            for a in range(len(table[s]))
-            for entry in table[s][a]
-        ]
-        if any(len(entry) != 6 for entry in entries) or not entries:
-            raise InputError("P[state][action] must list (probability, next, reward, terminated)")
-        state, action, probs, next_state, reward, is_terminal = (
-            np.array(x) for x in zip(*entries, strict=True)
-        )
-        return (
-            state,
-            action,
-            next_state,
-            probs.astype(float),
-            reward.astype(float),
-            is_terminal.astype(bool),
-        )
-
-    def add_noise(self, noise: float) -> Array:
-        """Mix rows with the even distribution over the state's possible next states."""
-        table = self.probs.reshape(self.n_states, self.n_actions, self.n_states)
-        is_reachable = (table > 0).any(axis=1, keepdims=True)
-        mixed_probs = (1 - noise) * table + noise * is_reachable / is_reachable.sum(
-            axis=2, keepdims=True
-        )
-        mixed_probs[self.terminal_states] = table[self.terminal_states]
-        is_seen = table > 0
-        reward = self.rewards.reshape(table.shape)
-        mean_reward = (table * reward).sum(axis=2, keepdims=True)
-        self.rewards = np.where(
-            is_seen, reward, np.where(mixed_probs > 0, mean_reward, 0.0)
-        ).reshape(-1)
-        return np.where(table.sum(axis=2, keepdims=True) > 0, mixed_probs, 0.0).reshape(-1)
-
-    def find_initial(self, base: object) -> Array | None:
-        """Find the initial distribution among the attributes of the environment; None without."""
-        for name in ("initial_state_distrib", "isd"):
-            distribution = getattr(base, name, None)
-            if distribution is not None and len(distribution) == self.n_env_states:
-                initial = np.zeros(self.n_states)
-                initial[: self.n_env_states] = np.asarray(distribution) / np.sum(distribution)
-                return initial
-        return None
+    is_kept = ~np.isin(state, terminal_states)
+    cells = tuple(x[is_kept] for x in (state, action, next_state))
+    p, r = np.zeros(shape), np.zeros(shape)
+    np.add.at(p, cells, probs[is_kept])
+    np.add.at(r, cells, (probs * reward)[is_kept])
+    r = np.divide(r, p, out=r, where=p > 0)
+    p[terminal_states, :, terminal_states] = 1.0
+    initial = getattr(base, "initial_state_distrib", getattr(base, "isd", None))
+    if initial is not None:
+        initial = np.pad(np.asarray(initial) / np.sum(initial), (0, n_states - len(initial)))
+    return p, r, initial
 
 
 def _import_gymnasium() -> ModuleType:

@@ -12,7 +12,6 @@ from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.data.interop._one_model import (
-    TransitionEntries,
     check_model_index,
     check_not_switching,
     check_stationary,
@@ -49,7 +48,10 @@ def to_quantecon(model: MMDP, model_index: int = 0) -> QuantEconProblem:
         from quantecon.markov import DiscreteDP
     except ImportError:
         raise InputError("this needs quantecon; install it with: pip install quantecon") from None
-    entries = _list_transitions(model, model_index)
+    check_stationary(model, "quantecon")
+    check_not_switching(model, "quantecon")
+    index = check_model_index(model, model_index)
+    entries = list_transitions(model, index, fill_forbidden=False)
     s, a = np.nonzero(model.allowed)
     pair_ids = np.full(model.allowed.shape, -1)
     pair_ids[s, a] = np.arange(len(s))
@@ -105,22 +107,10 @@ def _read_pairs(problem: QuantEconProblem) -> tuple[Ids, Ids, Array, scipy.spars
 
     r = np.asarray(problem.R, dtype=np.float64)
     if r.ndim == 1:
-        s, a = np.asarray(problem.s_indices), np.asarray(problem.a_indices)
-        is_feasible = r > -np.inf
-        return (
-            s[is_feasible],
-            a[is_feasible],
-            r[is_feasible],
-            scipy.sparse.csr_matrix(problem.Q)[is_feasible],
-        )
-    s, a = np.nonzero(r > -np.inf)
-    q = np.asarray(problem.Q, dtype=np.float64)[s, a]
-    return s, a, r[s, a], scipy.sparse.csr_matrix(q)
-
-
-def _list_transitions(model: MMDP, model_index: int) -> TransitionEntries:
-    """List the transitions of a model, if quantecon can represent it."""
-    index = check_model_index(model, model_index)
-    check_stationary(model, "quantecon")
-    check_not_switching(model, "quantecon")
-    return list_transitions(model, index, fill_forbidden=False)
+        s, a, q = np.asarray(problem.s_indices), np.asarray(problem.a_indices), problem.Q
+    else:
+        s, a = (x.reshape(-1) for x in np.indices(r.shape))
+        r, q = r.reshape(-1), np.reshape(problem.Q, (r.size, -1))
+    is_feasible = r > -np.inf
+    rows = scipy.sparse.csr_matrix(q)[is_feasible]
+    return s[is_feasible], a[is_feasible], r[is_feasible], rows
