@@ -187,8 +187,6 @@ MEANINGS = {  # of values that their types do not give one
     "mmdp.Solution.describe_restriction_cost.suffix": "function",
     "mmdp.Solution.describe_randomization.suffix": "function",
     "mmdp.fit.prior": "2.5",
-    "posterior.Prior.pseudo_counts": "2.5",
-    "posterior.Prior.absorbing": "[]",
     "mmdp.solve.horizon": "inf",
     "mmdp.bound.horizon": "inf",
     "measures.risk_frontier.horizon": "inf",
@@ -376,12 +374,6 @@ CALLS: dict[str, Callable[[], Call]] = {
         mmdp.from_samples, samples={"rate": [0.1, 0.2]}, build=build
     ),
     "mmdp.fit": lambda: make_call(mmdp.fit, log=LOG, n_models=2),
-    "posterior.Prior": lambda: make_and_use(
-        mmdp.posterior.Prior, lambda x: mmdp.fit(LOG, n_models=2, prior=x)
-    ),
-    "posterior.RewardSpec": lambda: make_and_use(
-        mmdp.posterior.RewardSpec, lambda x: mmdp.fit(LOG, n_models=2, rewards=x)
-    ),
     "posterior.fit_folder": lambda: make_call(
         posterior.fit_folder, log=LOG, path=new_path("fitted"), n_models=2, overwrite=True
     ),
@@ -405,9 +397,6 @@ CALLS: dict[str, Callable[[], Call]] = {
         posterior.weights_by_step,
         model=MODEL,
         log={"state": [X], "action": ["stay"], "next_state": [Y]},
-    ),
-    "posterior.weights_from_log_likelihood": lambda: make_call(
-        posterior.weights_from_log_likelihood, log_likelihood=[-1.0, -2.0]
     ),
     # methods, objectives, kinds of policy
     **{
@@ -943,7 +932,7 @@ def test_unknown_arguments_are_refused(name: str) -> None:
         (lambda: MODEL.replace(states=5), "state labels must be a sequence .* not 5"),
         (lambda: MODEL.replace(discount=10**400), "discount must be a number from 0 to 1, not 1"),
         (lambda: mmdp.MMDP(MODEL.transitions, MODEL.rewards, discount=10**400), "about 1e400"),
-        (lambda: posterior.Prior(concentration=10**30), "concentration .* about 1e30, too large"),
+        (lambda: mmdp.fit(LOG, concentration=10**30), "concentration .* about 1e30, too large"),
         (lambda: mmdp.fit(LOG, prior=np.full((2, 2, 2), 1j)), "prior must be real numbers"),
         (
             lambda: policies.MarkovPolicy(probabilities=np.full((1, 2, 2), 0.5 + 0j)),

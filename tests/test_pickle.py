@@ -79,8 +79,6 @@ def make_examples() -> dict[str, Any]:
         "Progress": mmdp.solution.Progress("cadp", 1, 2.0, 3.0, 4.0, 5.0, 6),
         "InputError": mmdp.InputError("wrong", ["mend it", errors.Remedy("horizon", 50)]),
         "Fit": posterior.fit(log, n_models=3),
-        "Prior": mmdp.posterior.Prior(np.ones((3, 3)), support="seen"),
-        "RewardSpec": mmdp.posterior.RewardSpec("normal"),
         "Stability": measures.stability(make_model(), 2, n_resamples=2),
         "NearOptimalActions": mmdp.measures.near_optimal_actions(make_model(), solved),
         "RiskFrontier": mmdp.measures.risk_frontier(make_model(), 2, [0.5]),

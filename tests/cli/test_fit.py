@@ -116,15 +116,15 @@ def test_ids_from_one_and_steps_as_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("log", "message"),
     [
-        ("a,x,a,1\na,y,b,1\nb,x,a,1\n", "1 of 4 state-action pairs was never seen and is sampled"),
-        ("a,x,a,1\na,y,b,1\n", "2 of 4 state-action pairs were never seen and are sampled"),
-        ("a,x,b,1\n", "never left in the log: 'b'; if it ends an episode, name it absorbing"),
-        ("a,x,b,1\na,x,c,1\n", "'b', 'c'; if they end an episode, name them absorbing"),
-        ("0,0,2,1\n2,0,0,1\n", "1 state never occurs in the log"),
-        ("0,0,3,1\n3,0,0,1\n", "2 states never occur in the log"),
+        (
+            "a,x,a,1\na,y,b,1\n",
+            "never seen: 2 of 4 state-action pairs, sampled from the prior alone",
+        ),
+        ("a,x,b,1\n", "never left in the log: 'b'; name states that end an episode absorbing"),
+        ("0,0,3,1\n3,0,0,1\n", "states that never occur in the log: 2"),
     ],
 )
-def test_messages_count_in_grammatical_sentences(log: str, message: str) -> None:
+def test_notes_count_what_the_log_lacks(log: str, message: str) -> None:
     frame = pd.read_csv(StringIO("state,action,next_state,reward\n" + log))
     assert any(message in warning for warning in mmdp.fit(frame, n_models=1).warnings)
 

@@ -126,9 +126,9 @@ def build_same_rewards(x: dict[str, Any]) -> tuple[Any, Any]:
     return np.moveaxis(P, 1, 0)[number], R[:, 0]
 
 
-@pytest.mark.parametrize("vectorized", [None, True, False])
+@pytest.mark.parametrize("vectorized", [True, False])
 @pytest.mark.parametrize("count", [1, 2, N])
-def test_samples_come_before_time(vectorized: bool | None, count: int) -> None:
+def test_samples_come_before_time(vectorized: bool, count: int) -> None:
     samples = {"draw": np.arange(float(count))}
     model = posterior.from_samples(samples, build_by_time, vectorized=vectorized)
     np.testing.assert_array_equal(model.transitions, P[:, :count])
@@ -141,11 +141,9 @@ def test_samples_come_before_time(vectorized: bool | None, count: int) -> None:
     np.testing.assert_array_equal(model.rewards, np.repeat(R[:, :1], count, axis=1))
 
 
-@pytest.mark.parametrize("vectorized", [None, True, False])
+@pytest.mark.parametrize("vectorized", [True, False])
 @pytest.mark.parametrize("count", [2, 4])
-def test_rewards_by_time_over_transitions_that_do_not_vary(
-    vectorized: bool | None, count: int
-) -> None:
+def test_rewards_by_time_over_transitions_that_do_not_vary(vectorized: bool, count: int) -> None:
     rewards = RNG.normal(size=(4, count, N, 2))  # t, m, s, a
 
     def build(x: dict[str, Any]) -> tuple[Any, Any]:
@@ -166,8 +164,6 @@ def build_time_first(x: dict[str, Any]) -> tuple[Any, Any]:
 def test_samples_behind_time_are_refused_or_built_singly() -> None:
     samples = {"draw": np.arange(float(N))}
     np.testing.assert_array_equal(posterior.from_samples(samples, build_time_first).rewards, R)
-    with pytest.raises(mmdp.InputError, match=r"samples must be the first axis.*vectorized=False"):
-        posterior.from_samples(samples, build_time_first, vectorized=True)
 
 
 def test_rewards_of_one_sample_by_time_or_next_state() -> None:

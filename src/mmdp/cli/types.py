@@ -220,7 +220,9 @@ TYPES: dict[str, click.ParamType[Any]] = {  # by annotation; of several, the fir
     "bool": click.BOOL,
     "int": click.INT,
     "PositiveInt": click.INT,
+    "NonNegativeInt": click.INT,
     "float": click.FLOAT,
+    "PositiveFloat": click.FLOAT,
     "str": TextParam("TEXT"),
 }
 TYPES_BY_NAME: dict[str, click.ParamType[Any]] = {  # of those whose annotations say too little

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from mmdp.cli.console import LiveLine, print_facts, print_json, print_stderr, print_table
+from mmdp.cli.console import LiveLine, print_facts, print_json, print_table
 from mmdp.cli.data import ADVANCED, Data
 from mmdp.cli.files import check_output_path
 from mmdp.cli.signatures import command
@@ -63,10 +63,6 @@ def update(
             mmdp.plots.save_figure(
                 weights_by_step(weights, steps.weight_times, updated_model.model_labels), plot
             )
-    for i in steps.discontinuities[:1]:
-        step_text = f"{log}, {steps.source.describe_row(int(steps.rows[i]))}"
-        state_text = repr(model.state_labels[steps.state[i]])
-        print_stderr(f"note: {step_text} begins in {state_text}, where the step before did not end")
     initial_state = model.state_labels[steps.next_state[-1]] if is_single_episode else None
     labels = updated_model.model_labels
     if as_json:

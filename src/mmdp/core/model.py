@@ -103,7 +103,8 @@ class Evidence(NamedTuple):
     """The log that models were fitted to.
 
     ``counts`` say how often each of the transitions ``keys``, (s A + a) S + s', was seen. ``prior``
-    has the fields of :class:`mmdp.posterior.Prior`; None stands for one that was not kept.
+    has its ``pseudo_counts`` (None: an array that was not kept), ``concentration``, ``support``,
+    ``unseen`` and ``absorbing``, as options of :func:`mmdp.fit`.
     """
 
     flat_indices: npt.NDArray[np.int64]

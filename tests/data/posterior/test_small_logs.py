@@ -301,7 +301,6 @@ def test_the_log_stays_with_the_models(tmp_path: Path) -> None:
         {"support": "seen", "unseen": "forbid"},
         {"prior": "symmetric"},
         {"unseen": "absorb"},
-        {"support": np.ones((3, 1, 3), bool)},
         {"prior": np.ones((1, 3, 3))},
         {"rewards": "normal"},
     ],
@@ -319,17 +318,12 @@ def test_columns_that_are_not_one_entry_per_transition_are_refused() -> None:
     pairs = np.zeros((3, 2))
     for log, message in (
         (episode, "no column 'state'"),
-        ({"state": [0, 1], "action": [0, 1, 1], "next_state": [1, 0]}, "state 2, action 3"),
-        ({"state": pairs, "action": [0, 1, 1], "next_state": pairs}, "state 3x2, action 3"),
+        (
+            {"state": [0, 1], "action": [0, 1, 1], "next_state": [1, 0]},
+            "columns of different sizes",
+        ),
+        ({"state": pairs, "action": [0, 1, 1], "next_state": pairs}, "columns of different sizes"),
         (pd.DataFrame({"state": [[0, 1]], "action": 0, "next_state": [[1, 1]]}), "state is a list"),
     ):
         with pytest.raises(mmdp.InputError, match=message):
             mmdp.fit(log)
-
-
-def test_measurements_as_states_are_noted() -> None:
-    log = {"state": [0.13, 0.25], "action": [0, 1], "next_state": [0.25, 0.31], "reward": [0, 1]}
-    result = mmdp.fit(log, n_models=2)
-    assert any("each of the 3 numbers is a state; round" in text for text in result.warnings)
-    integer_fit = mmdp.fit(log | {"state": [1.0, 2.0], "next_state": [2.0, 3.0]}, n_models=2)
-    assert not any("fractions" in text for text in integer_fit.warnings)

@@ -401,7 +401,9 @@ def test_perfect_information_note_if_rows_are_sampled_independently(tmp_path: Pa
     clinicians = mmdp.policies.StationaryPolicy(probabilities=usual)
     model = mmdp.fit(
         {"state": [end], "action": [0], "next_state": [end]},
-        prior=mmdp.posterior.Prior(mean, concentration=20.0, absorbing=[end]),
+        prior=mean,
+        concentration=20.0,
+        absorbing=[end],
         rewards=rewards,
         initial=np.eye(12)[0],
         states=12,

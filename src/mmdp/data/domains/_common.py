@@ -87,8 +87,9 @@ def sample_domain(
     true_model: MMDP | None = None,
 ) -> Domain:
     """Sample train and test models by ``sample_models(rng, count)``, with a stream each."""
-    counts = (
-        check_int(n_train, "n_train", item_bytes=8),
-        check_int(n_test, "n_test", item_bytes=8),
+    train_rng, test_rng = spawn_generators(seed, 2)
+    return Domain(
+        sample_models(train_rng, check_int(n_train, "n_train", item_bytes=8)),
+        sample_models(test_rng, check_int(n_test, "n_test", item_bytes=8)),
+        true_model,
     )
-    return Domain(*map(sample_models, spawn_generators(seed, 2), counts), true_model)

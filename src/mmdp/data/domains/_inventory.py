@@ -7,7 +7,7 @@ sum y the posterior is Gamma(4 + y, scale 6 / (1 + 6 n)).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -68,10 +68,15 @@ def inventory(
     >>> train.n_models, test.n_models, train.action_labels[3], train.state_labels[20]
     (100, 200, 'order 3', 'stock 20')
     """
-    if isinstance(demands, (int, np.integer)):
+    if preset == "paper":
+        demands = PAPER_DEMANDS
+    if isinstance(demands, Iterable):
+        observed = list(demands)
+    else:
         log_rng, n_demands = spawn_generators(seed, 3)[2], check_int(demands, "demands", 0, 8)
-        demands = log_rng.choice(MAX_DEMAND + 1, n_demands, p=compute_demand_probs([TRUE_RATE])[0])
-    shape, scale = compute_posterior(demands if preset is None else PAPER_DEMANDS)
+        p = compute_demand_probs([TRUE_RATE])[0]
+        observed = log_rng.choice(MAX_DEMAND + 1, n_demands, p=p).tolist()
+    shape, scale = compute_posterior(observed)
 
     def sample_models(rng: np.random.Generator, n_models: int) -> MMDP:
         return make_models(rng.gamma(shape, scale, n_models))

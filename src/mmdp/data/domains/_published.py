@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import Array, SparseTransitions
+from mmdp.core.transitions import SparseTransitions
 from mmdp.data.domains._common import DATA_DIR, Domain
 from mmdp.data.domains._hiv import hiv
 from mmdp.data.domains._riverswim import riverswim
@@ -35,7 +35,7 @@ def load_published(name: Literal["riverswim", "hiv"]) -> Domain:
     return Domain(train, test, generated.true_model)
 
 
-def _make_models(arrays: Mapping[str, Array], split: str, like: MMDP) -> MMDP:
+def _make_models(arrays: Mapping[str, Any], split: str, like: MMDP) -> MMDP:
     """Make the models of a split ("train" or "test"), labeled like a generated model."""
     p = arrays[f"{split}_p"]
     shape = p.shape[2], like.n_states, like.n_actions

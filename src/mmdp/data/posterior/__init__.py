@@ -1,7 +1,6 @@
 """Models from data: logged transitions, or samples of uncertain parameters.
 
-:func:`fit` samples models from the Dirichlet posterior of a table of logged transitions, given a
-:class:`Prior` and a :class:`RewardSpec`.
+:func:`fit` samples models from the Dirichlet posterior of a table of logged transitions.
 :func:`from_samples` converts parameter samples (of a probabilistic sensitivity analysis or a
 Bayesian posterior) to models by a user function, and keeps the parameters.
 :func:`weights_by_step` computes the model weights after each observed step, and
@@ -12,19 +11,14 @@ Bayesian posterior) to models by a user function, and keeps the parameters.
 
 from mmdp.data.posterior.check import coverage, find_unseen_pairs
 from mmdp.data.posterior.dirichlet import Fit, fit, fit_folder
-from mmdp.data.posterior.prior import Prior
-from mmdp.data.posterior.rewards import RewardSpec
 from mmdp.data.posterior.samples import (
     effective_sample_size,
     from_samples,
-    weights_from_log_likelihood,
 )
 from mmdp.data.posterior.update import predictive_probabilities, weights_by_step
 
 __all__ = [
     "Fit",
-    "Prior",
-    "RewardSpec",
     "coverage",
     "effective_sample_size",
     "find_unseen_pairs",
@@ -33,5 +27,4 @@ __all__ = [
     "from_samples",
     "predictive_probabilities",
     "weights_by_step",
-    "weights_from_log_likelihood",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from mmdp.core.arguments import PositiveInt, Seed, Unchecked, check_arguments
 from mmdp.core.errors import InputError
@@ -12,7 +13,7 @@ from mmdp.core.model import MMDP, Evidence
 from mmdp.core.policies.planner import Planner
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
-from mmdp.data.posterior.dirichlet import ModelBatch, sample_models
+from mmdp.data.posterior.dirichlet import sample_models
 from mmdp.data.posterior.prior import DirichletRows, Prior, TransitionCounts
 from mmdp.data.posterior.rewards import RewardPosterior
 from mmdp.data.sampling import spawn_generators
@@ -50,9 +51,7 @@ def can_simulate_logs(model: MMDP) -> bool:
     evidence, problem = model.evidence, model.problem
     if evidence is None or model.horizon is not None or problem.shard is not None:
         return False
-    return problem.model_transitions is None and all(
-        value is not None for value in evidence.prior.values()
-    )
+    return problem.model_transitions is None and evidence.prior["pseudo_counts"] is not None
 
 
 @check_arguments
@@ -117,7 +116,7 @@ class _Refitter:
             "terminal": model.terminal.mean(axis=0),
         }
         mean_rewards = self._make_mean_rewards(self.prior.make_rows(counts))
-        return sample_models(mean_rewards, ModelBatch.from_shard(None, n_models), rng, fields)
+        return sample_models(mean_rewards, n_models, rng, fields)
 
     def _make_mean_rewards(self, rows: DirichletRows) -> RewardPosterior:
         """Make the mean rewards of the models, on the sparsity pattern of the posterior."""
@@ -125,9 +124,8 @@ class _Refitter:
         if next_rewards is None:
             r = np.asarray(self.model.problem.r)
             return RewardPosterior(rows, r[0].mean(axis=-1).reshape(-1))
-        keys, mean_rewards = _compute_keys(self.model), next_rewards[0].mean(axis=-1)
-        positions = np.minimum(np.searchsorted(keys, rows.keys), len(keys) - 1)
-        values = np.where(keys[positions] == rows.keys, mean_rewards[positions], 0.0)
+        mean_rewards = pd.Series(next_rewards[0].mean(axis=-1), _compute_keys(self.model))
+        values = mean_rewards.reindex(rows.keys, fill_value=0.0).to_numpy(np.float64)
         return RewardPosterior(rows, values, True)
 
     def simulate_counts(
@@ -148,14 +146,11 @@ class _Refitter:
 
 def _make_counts(model: MMDP, evidence: Evidence) -> TransitionCounts:
     """Make the transition counts of the log that a model was fitted to."""
-    pairs = evidence.flat_indices // model.n_states
-    pair_counts = np.bincount(pairs, evidence.counts, model.n_states * model.n_actions)
     return TransitionCounts(
         ColumnLabels("state", model.n_states),
         ColumnLabels("action", model.n_actions),
         evidence.flat_indices,
         evidence.counts,
-        pair_counts.astype(np.int64),
         np.empty(0, np.int64),
         TableSource("log"),
     )

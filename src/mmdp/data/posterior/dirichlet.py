@@ -10,23 +10,31 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.core.arguments import Seed, StateText, check_arguments
+from mmdp.core.arguments import (
+    Label,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    StateText,
+    check_arguments,
+)
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.problem import Shard
 from mmdp.core.model import MMDP, Evidence
-from mmdp.core.text import choose_verb_form, did_you_mean, pluralize
+from mmdp.core.text import join_first, pluralize
 from mmdp.core.transitions import SparseTransitions
-from mmdp.core.validate import check_int
+from mmdp.core.validate import align_to_labels
 from mmdp.data.io.folders import TABLE_FILES, is_read_with, replace_folder
 from mmdp.data.io.writing import Writer, check_writable, format_csv
 from mmdp.data.posterior.log import read_log
@@ -37,14 +45,15 @@ from mmdp.data.posterior.prior import (
     UnseenRule,
     check_fit_size,
 )
-from mmdp.data.posterior.rewards import RewardPosterior, RewardSpec
+from mmdp.data.posterior.rewards import RewardPosterior, make_reward_posterior
 from mmdp.data.sampling import sample_dirichlet_rows, spawn_generators
 from mmdp.data.schema import Fields, IntArray, ValuesByLabel
 
-SpecT = TypeVar("SpecT", Prior, RewardSpec)
-LOG_OPTIONS = ("columns", "states", "actions")
-PRIOR_OPTIONS = ("concentration", "support", "unseen", "absorbing")
-MODEL_OPTIONS = ("initial", "discount", "name", "time_labels", "unit", "quantity")
+UNSEEN_TEXTS = {
+    "prior": "sampled from the prior alone",
+    "absorb": "made to stay and earn 0",
+    "forbid": "forbidden",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,25 +71,22 @@ class Fit:
     pair_counts: IntArray
     unseen_pairs: tuple[tuple[str | int, str | int], ...]
     warnings: tuple[str, ...]
-    _key_counts: tuple[IntArray, IntArray]
+    _data: TransitionCounts
 
     @cached_property
     def counts(self) -> pd.DataFrame:
         """Table (state, action, next_state, count) of the log."""
-        keys, counts = self._key_counts
         n_states, n_actions = self.pair_counts.shape
-        rows, next_state = np.divmod(keys, n_states)
-        state, action = np.divmod(rows, n_actions)
-        has_labels = self.train.has_labels
-        columns: Fields = {}
-        for name, ids, axis in (
-            ("state", state, "state"),
-            ("action", action, "action"),
-            ("next_state", next_state, "state"),
-        ):
-            labels = pd.Index(getattr(self.train, f"{axis}_labels"))
-            columns[name] = pd.Categorical.from_codes(ids, labels) if has_labels[axis] else ids
-        return pd.DataFrame(columns | {"count": counts})
+        states, actions = (
+            np.asarray(x.axis_labels) for x in (self._data.states, self._data.actions)
+        )
+        pairs, next_state = np.divmod(self._data.keys, n_states)
+        columns = {
+            "state": states[pairs // n_actions],
+            "action": actions[pairs % n_actions],
+            "next_state": states[next_state],
+        }
+        return pd.DataFrame(columns | {"count": self._data.counts})
 
     def __iter__(self) -> Iterator[MMDP | None]:
         return iter((self.train, self.test))
@@ -97,36 +103,29 @@ class Fit:
         return "\n".join(lines + [f"  warning: {warning}" for warning in self.warnings])
 
 
-class FitOptions(TypedDict, total=False):
-    """Other options of :func:`fit`: of the log, of prior and rewards, and of the models."""
-
-    columns: Mapping[str, str] | None
-    states: int | Iterable[object] | None
-    actions: int | Iterable[object] | None
-    concentration: float
-    support: npt.ArrayLike | Literal["all", "seen"]
-    unseen: UnseenRule
-    absorbing: Iterable[object]
-    reward_prior: Sequence[float] | None
-    initial: StateText | ValuesByLabel | None
-    discount: float
-    name: str | None
-    time_labels: Any
-    unit: str | None
-    quantity: str | None
-
-
 @check_arguments
 def fit(
     log: Any,
     *,
-    n_models: int = 200,
-    n_test_models: int = 0,
-    prior: Prior | npt.ArrayLike | Literal["pooled", "symmetric"] = "pooled",
+    n_models: PositiveInt = 200,
+    n_test_models: NonNegativeInt = 0,
+    prior: npt.ArrayLike | Literal["pooled", "symmetric"] = "pooled",
+    concentration: PositiveFloat = 1.0,
+    support: Literal["all", "seen"] = "all",
+    unseen: UnseenRule = "prior",
+    absorbing: Iterable[Label] = (),
     rewards: Any = "average",
+    columns: Mapping[str, str] | None = None,
+    states: PositiveInt | Iterable[object] | None = None,
+    actions: PositiveInt | Iterable[object] | None = None,
+    initial: StateText | ValuesByLabel | None = None,
+    discount: float = 1.0,
+    name: str | None = None,
+    time_labels: Any = None,
+    unit: str | None = None,
+    quantity: str | None = None,
     seed: Seed = 0,
     shard: tuple[int, int] | None = None,
-    **options: Unpack[FitOptions],
 ) -> Fit:
     """Sample models from the posterior of logged transitions.
 
@@ -144,44 +143,50 @@ def fit(
     n_test_models
         Number of test models, from the same posterior.
     prior
-        Pseudo-counts: ``"pooled"`` over the actions of a state, or ``"symmetric"`` over all states.
-        Or an array of them, or a :class:`Prior`.
-    rewards
-        The ``"average"`` of the log, ``"normal"`` (sampled from the posterior), or a file of known
-        rewards. Or a :class:`RewardSpec`, an array, a table or a function.
-    seed
-        Seed of the random numbers; train and test have separate streams.
-    shard
-        ``(i, n)``: keep shard i of n of the models, for one of n processes (see
-        :mod:`mmdp.distributed`). They are those that a single process would sample.
-
-    Other Parameters
-    ----------------
+        Pseudo-counts: ``"pooled"`` over the actions of a state, ``"symmetric"``, or an array.
+        Pooled: half an observation of each next state that followed the state in the log, after any
+        action. With fewer than two next states, another half is spread over all states, so that a
+        transition seen once is not certain. Symmetric: one of every next state. An array is
+        (S, S'), or one that broadcasts to (S, A, S'), 0 for impossible transitions.
     concentration
-        Factor for the pseudo-counts of the prior, 1 by default. This and the next three are
-        shorthands for fields of :class:`Prior`.
+        Factor for the pseudo-counts of the prior.
     support
-        Which next states are possible; all by default.
+        Possible next states: ``"all"`` that the prior allows, or ``"seen"`` after the same action.
+        With the latter a single one is certain in every model.
     unseen
-        What to do with state-action pairs that are not in the log; the prior by default.
+        How to treat a pair (s, a) that is not in the log. ``"prior"``: sample it from the prior
+        (its reward is then the overall average). ``"absorb"``: stay there and earn 0.
+        ``"forbid"``: do not allow it (a state that is never left stays and earns 0).
     absorbing
-        States that end an episode.
-    reward_prior
-        A shorthand: ``prior`` of :class:`RewardSpec`.
+        States that end an episode: they stay and earn 0, even if the log has other transitions. So
+        do those in which a log with a column ``terminated`` ends its episodes.
+    rewards
+        The ``"average"`` of the log, ``"normal"`` (sampled from their posterior), or a table.
+        The first two are by (s, a, s') if rewards of a pair (s, a) differ by next state (noisy
+        ones: by an F test at 1%) or, without noise, do not differ by action from s to the same s';
+        by (s, a) otherwise. The prior of normal rewards is Normal-inverse-gamma, with the mean and
+        variance of the log's rewards as one observation. Known rewards are a table (a
+        DataFrame or the path of one) with columns state, action, next_state (the last two may
+        be left out) and reward, or an array (S,), (S, A) or (S, A, S'). Absorbing states earn 0.
+    columns
+        Names of columns that are not called by their role. ``{"state": "from"}``, for example.
     states
         Number of states or their labels in order, for those that the log lacks; by default those
         that occur.
     actions
         Number of actions or their labels in order, as for states.
-    columns
-        Names of columns that are not called by their role. ``{"state": "from"}``, for example.
     initial
         The first state, or the probabilities of several; by default those of the episodes in the
         log, if it has any, else uniform. As for :func:`mmdp.load`.
     discount
-        Discount factor per step, from 0 to 1; 1 by default.
+        Discount factor per step, from 0 to 1.
     name, time_labels, unit, quantity
         Fields of the models.
+    seed
+        Seed of the random numbers; train and test have separate streams.
+    shard
+        ``(i, n)``: keep shard i of n of the models, for one of n processes (see
+        :mod:`mmdp.distributed`). They are those that a single process would sample.
 
     >>> import mmdp.data.posterior
     >>> log = {"state": ["up", "up", "up", "down"], "action": ["run", "run", "run", "fix"],
@@ -193,64 +198,50 @@ def fit(
     >>> bool(abs(mean[0] - 2.5 / 4) < 0.03)
     True
     """
-    check_int(n_models, "n_models")
-    check_int(n_test_models, "n_test_models", 0)
-    fit_options = _check_options({**options})
-    prior_spec = _as_spec(Prior, prior, _select_options(fit_options, PRIOR_OPTIONS))
-    reward_options = {"prior": fit_options["reward_prior"]} if "reward_prior" in fit_options else {}
-    reward_spec = _as_spec(RewardSpec, rewards, reward_options)
-    parsed_log = read_log(log, **_select_options(fit_options, LOG_OPTIONS))
+    if isinstance(absorbing, str):
+        raise InputError(f"absorbing={absorbing!r} is text; give a list of states")
+    parsed_log = read_log(log, columns, states, actions)
     data = TransitionCounts.from_log(parsed_log)
+    labels = data.states.axis_labels
+    prior = align_to_labels(prior, "prior", labels, labels)
+    prior_spec = Prior(prior, concentration, support, unseen, tuple(absorbing))
     rows = prior_spec.make_rows(data)
-    batches = [ModelBatch.from_shard(shard, count) for count in (n_models, n_test_models)]
-    check_fit_size(len(rows.keys), data, sum(batch.n_kept for batch in batches))
-    reward_posterior = reward_spec.make_posterior(parsed_log, rows, data)
-    fields: Fields = {"states": data.states.labels, "actions": data.actions.labels}
-    fields |= _select_options(fit_options, MODEL_OPTIONS)
+    n_kept = (n_models + n_test_models) // (1 if shard is None else shard[1])
+    check_fit_size(len(rows.keys), data, n_kept)
+    reward_posterior = make_reward_posterior(rewards, parsed_log, rows, data)
     initial_states = parsed_log.initial_states
-    if fields.get("initial") is None and initial_states is not None:
-        counts = np.bincount(initial_states, minlength=data.n_states)
-        fields["initial"] = counts / len(initial_states)
+    if initial is None and initial_states is not None:
+        initial = np.bincount(initial_states, minlength=data.n_states) / len(initial_states)
+    fields: Fields = {
+        "states": data.states.labels,
+        "actions": data.actions.labels,
+        "initial": initial,
+        "discount": discount,
+        "name": name,
+        "time_labels": time_labels,
+        "unit": unit,
+        "quantity": quantity,
+    }
     evidence = Evidence(data.keys, data.counts, prior_spec.to_dict(data))
-    train, test = (
-        sample_models(reward_posterior, batch, rng, fields).with_evidence(evidence)
-        if batch.n_models
-        else None
-        for batch, rng in zip(batches, spawn_generators(seed, 2), strict=True)
-    )
-    assert train is not None
+    train_rng, test_rng = spawn_generators(seed, 2)
+    train = sample_models(reward_posterior, n_models, train_rng, fields, shard)
+    test = None
+    if n_test_models:
+        test = sample_models(reward_posterior, n_test_models, test_rng, fields, shard)
+        test = test.with_evidence(evidence)
     unseen_pairs = tuple(
         (data.states.get_label(row // data.n_actions), data.actions.get_label(row % data.n_actions))
         for row in rows.unseen_rows.tolist()
     )
     warnings = [*parsed_log.notes, *_make_warnings(data, rows, prior_spec)]
-    warnings += reward_posterior.warnings
-    pair_counts = data.pair_counts.reshape(data.n_states, data.n_actions)
-    return Fit(train, test, pair_counts, unseen_pairs, tuple(warnings), (data.keys, data.counts))
-
-
-def _check_options(options: Fields) -> Fields:
-    """Refuse unknown options of fit."""
-    known = FitOptions.__annotations__
-    for name in options.keys() - known.keys():
-        raise InputError(f"fit has no option {did_you_mean(name, [*known, *fit.__annotations__])}")
-    return options
-
-
-def _select_options(options: Fields, names: Sequence[str]) -> Fields:
-    return {name: options[name] for name in names if name in options}
-
-
-def _as_spec(spec_class: type[SpecT], value: Any, shorthands: Fields) -> SpecT:
-    """Return a specification unchanged, or make one of its first field and shorthands."""
-    if not isinstance(value, spec_class):
-        return spec_class(value, **shorthands)
-    if shorthands:
-        raise InputError(
-            f"{next(iter(shorthands))}= is given next to a {spec_class.__name__}; give it to "
-            f"{spec_class.__name__}()"
-        )
-    return value
+    return Fit(
+        train.with_evidence(evidence),
+        test,
+        data.pair_counts.reshape(rows.shape),
+        unseen_pairs,
+        (*warnings, *reward_posterior.warnings),
+        data,
+    )
 
 
 @check_arguments
@@ -300,103 +291,68 @@ def fit_folder(log: Any, path: str | Path, *, overwrite: bool = False, **options
     return result
 
 
-# ---------------------------------------------------------------------- sampling
-class ModelBatch(NamedTuple):
-    """Number of models to sample, and the slice of them to keep."""
-
-    n_models: int
-    kept: slice
-    shard: Shard | None
-
-    @classmethod
-    def from_shard(cls, shard: tuple[int, int] | None, n_models: int) -> ModelBatch:
-        """Keep the models of a shard (i, n), or all if it is None."""
-        model_shard = None if shard is None or not n_models else Shard.parse(shard, n_models)
-        return cls(
-            n_models,
-            slice(0, n_models) if model_shard is None else model_shard.local_models,
-            model_shard,
-        )
-
-    @property
-    def n_kept(self) -> int:
-        """Number of models that are kept."""
-        return int(self.kept.stop - self.kept.start)
-
-
 def sample_models(
     reward_posterior: RewardPosterior,
-    batch: ModelBatch,
+    n_models: int,
     rng: np.random.Generator,
     fields: Fields,
+    shard: tuple[int, int] | None = None,
 ) -> MMDP:
-    """Sample transitions and rewards of models from their posteriors."""
+    """Sample transitions and rewards of models from their posteriors; keep those of a shard."""
     rows = reward_posterior.rows
+    model_shard = None if shard is None else Shard.parse(shard, n_models)
+    kept = slice(0, n_models) if model_shard is None else model_shard.local_models
     is_dense = len(rows.keys) == len(rows.allowed) * rows.shape[0]
     transitions = SparseTransitions.from_flat_indices(
-        (batch.n_kept, *rows.shape), None if is_dense else rows.keys, np.empty(0)
+        (kept.stop - kept.start, *rows.shape), None if is_dense else rows.keys, np.empty(0)
     )
-    transitions.values = sample_dirichlet_rows(
-        rows.alpha, transitions.indptr, batch.n_models, rng, kept=batch.kept
-    )[None]
-    rewards, next_rewards = reward_posterior.sample(batch.n_models, rng, batch.kept)
+    transitions.values = sample_dirichlet_rows(rows.alpha, transitions.indptr, n_models, rng, kept)[
+        None
+    ]
+    rewards, next_rewards = reward_posterior.sample(n_models, rng, kept)
     return MMDP.from_sparse(
         transitions,
         rewards,
         next_rewards=next_rewards,
         allowed=rows.allowed.reshape(rows.shape),
-        shard=batch.shard,
+        shard=model_shard,
         **fields,
     )
 
 
-# ---------------------------------------------------------------------- warnings
 def _make_warnings(data: TransitionCounts, rows: DirichletRows, prior: Prior) -> list[str]:
     """Make sentences about unseen pairs, states never left, and the weight of the prior."""
     messages: list[str] = []
-    if len(rows.unseen_rows):
-        treatment = {
-            "prior": "sampled from the prior alone",
-            "absorb": "made to stay and earn 0",
-            "forbid": "forbidden",
-        }[prior.unseen]
-        count = len(rows.unseen_rows)
-        messages.append(
-            f"{count} of {len(rows.allowed)} state-action pairs "
-            f"{choose_verb_form(count, 'was', 'were')} never seen and "
-            f"{choose_verb_form(count, 'is', 'are')} {treatment}"
-        )
-    is_left = data.pair_counts.reshape(data.n_states, -1).sum(axis=1) > 0
+    n_unseen = len(rows.unseen_rows)
+    if n_unseen:
+        pairs_text = f"{n_unseen} of {len(rows.allowed)} state-action pairs"
+        messages.append(f"never seen: {pairs_text}, {UNSEEN_TEXTS[prior.unseen]}")
+    is_left = data.pair_counts.reshape(rows.shape).any(axis=1)
     is_entered = np.zeros(data.n_states, dtype=bool)
     is_entered[data.keys % data.n_states] = True
-    never_left = np.flatnonzero(
-        is_entered & ~is_left & ~rows.is_absorbing.reshape(data.n_states, -1).all(axis=1)
-    )
-    if len(never_left):
-        shown_names = ", ".join(data.states.format_id(int(s)) for s in never_left[:5]) + (
-            " ..." if len(never_left) > 5 else ""
+    ends = rows.is_absorbing.reshape(rows.shape).all(axis=1)
+    never_left = np.flatnonzero(is_entered & ~is_left & ~ends).tolist()
+    if never_left:
+        names = join_first(map(data.states.format_id, never_left), 5)
+        messages.append(
+            f"never left in the log: {names}; name states that end an episode absorbing"
         )
-        phrase = choose_verb_form(
-            len(never_left), "it ends an episode, name it", "they end an episode, name them"
-        )
-        messages.append(f"never left in the log: {shown_names}; if {phrase} absorbing")
     n_absent = int((~is_entered & ~is_left).sum())
     if n_absent:
-        occur_verb = choose_verb_form(n_absent, "occurs", "occur")
-        messages.append(f"{pluralize(n_absent, 'state')} never {occur_verb} in the log")
+        messages.append(f"states that never occur in the log: {n_absent}")
     is_seen = (data.pair_counts > 0) & ~rows.is_absorbing
-    n_prior_dominated = int((rows.prior_totals[is_seen] > data.pair_counts[is_seen]).sum())
-    if is_seen.any() and n_prior_dominated > 0.5 * is_seen.sum():
+    n_seen = int(is_seen.sum())
+    n_prior_dominated = int((rows.prior_totals > data.pair_counts)[is_seen].sum())
+    if n_prior_dominated > 0.5 * n_seen:
         messages.append(
-            f"the prior outweighs the data in {n_prior_dominated} of {int(is_seen.sum())} pairs "
+            f"the prior outweighs the data in {n_prior_dominated} of {n_seen} pairs "
             "seen; collect more data, or give your knowledge by prior= or support="
         )
-    if isinstance(prior.support, str) and prior.support == "seen":
-        row_lengths = np.bincount(rows.pair_ids, minlength=len(is_seen))
-        n_certain = int((is_seen & (row_lengths == 1)).sum())
-        if n_certain:
-            messages.append(
-                f"{n_certain} of {int(is_seen.sum())} pairs seen lead to one state for certain, as "
-                'support="seen" rules out all others; ranges over the models are too narrow'
-            )
+    row_lengths = np.bincount(rows.pair_ids, minlength=len(is_seen))
+    n_certain = int((is_seen & (row_lengths == 1)).sum())
+    if n_certain and prior.support == "seen":
+        messages.append(
+            f"{n_certain} of {n_seen} pairs seen lead to one state for certain, as "
+            'support="seen" rules out all others; ranges over the models are too narrow'
+        )
     return messages

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.arguments import Vector, check_arguments
-from mmdp.core.errors import InputError, Remedy
-from mmdp.core.kernels.distributions import NEGATIVE_TOLERANCE, PRINTED_TOLERANCE
+from mmdp.core.errors import InputError
 from mmdp.core.kernels.problem import Shard
 from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
@@ -36,7 +35,7 @@ def from_samples(
     samples: Any,
     build: BuildFunction,
     *,
-    vectorized: bool | None = None,
+    vectorized: bool = True,
     weights: npt.ArrayLike | None = None,
     shard: tuple[int, int] | None = None,
     **fields: Any,
@@ -58,10 +57,10 @@ def from_samples(
         over n samples it returns the same with samples first, also before time: (n, T, S, A, S');
         fields that do not depend on the sample may keep their shape.
     vectorized
-        True: call it with arrays; False: once per sample. None (the default): try the former and
-        keep it if it agrees, in shapes and values, with the first and the last sample alone.
+        True: call it with arrays if that agrees, in shapes and values, with the first and the last
+        sample alone, else once per sample. False: once per sample.
     weights
-        (n,) weights of the samples (see :func:`weights_from_log_likelihood`).
+        (n,) weights of the samples, which sum to 1.
     shard
         ``(i, n)``: build shard i of n of the models, for one of n processes (see
         :mod:`mmdp.distributed`). If their zeros differ, say ``storage="dense"``.
@@ -81,70 +80,31 @@ def from_samples(
     >>> model.transitions[:, 0, 0].tolist(), model.parameters["fail"].tolist()
     ([[0.9, 0.1], [0.7, 0.3]], [0.1, 0.3])
     """
-    all_samples = local_samples = read_samples(samples)
+    all_samples = read_samples(samples)
     if is_labeled(samples) and hasattr(samples, "columns") and "models" not in fields:
         weights = align_to_labels(weights, "weights", samples.index, fill=0.0)
-    model_shard = None
-    if shard is not None:
-        model_shard = Shard.parse(shard, _count_samples(all_samples))
     global_fields: Fields = {"parameters": flatten_parameters(all_samples), "weights": weights}
     if "models" in fields:
         global_fields["models"] = fields.pop("models")
+    n_samples, local_samples = _count_samples(all_samples), all_samples
+    model_shard = None if shard is None else Shard.parse(shard, n_samples)
     if model_shard is not None:
         local_models = model_shard.local_models
         local_samples = {name: values[local_models] for name, values in all_samples.items()}
-        model = from_samples(local_samples, build, vectorized=vectorized, **fields)
-        return model.replace(shard=model_shard, **global_fields)
-    built = None
-    if vectorized is not False:
-        built = _build_vectorized(all_samples, build, bool(vectorized))
-    built = _arrange_fields(_build_each(all_samples, build) if built is None else built)
+    built = _build_vectorized(local_samples, build) if vectorized else None
+    built = _arrange_fields(_build_each(local_samples, build) if built is None else built)
     duplicates = sorted(set(built) & set(fields))
     if duplicates:
         raise InputError(
             f"{duplicates[0]} is given by build and by from_samples(); keep one of them"
         )
-    arguments = {**fields, **built, **global_fields}
-    try:
-        return MMDP(arguments.pop("transitions"), arguments.pop("rewards", None), **arguments)
-    except InputError:
-        # names the sample, if the transitions of one are wrong
-        _check_sample_rows(built["transitions"], all_samples)
-        raise
+    fields |= built if model_shard is not None else built | global_fields
+    model = MMDP(fields.pop("transitions"), fields.pop("rewards", None), **fields)
+    return model if model_shard is None else model.replace(shard=model_shard, **global_fields)
 
 
 def _count_samples(samples: ParameterSamples) -> int:
     return len(next(iter(samples.values())))
-
-
-@check_arguments
-def weights_from_log_likelihood(log_likelihood: npt.ArrayLike) -> Array:
-    """Compute model weights (M,) from log likelihoods (M,) or (M, observations).
-
-    Weights are proportional to exp(log likelihood).
-
-    >>> weights_from_log_likelihood([-1000.0, -1000.0 + np.log(3)]).round(6).tolist()
-    [0.25, 0.75]
-    """
-    array = as_float_array(log_likelihood, "log_likelihood")
-    if array.ndim == 2:
-        array = array.sum(axis=1)
-    if array.ndim != 1 or not array.size:
-        raise InputError(
-            f"log_likelihood of shape {array.shape}; give (models,) or (models, observations)"
-        )
-    is_bad = np.isnan(array) | (array == np.inf)
-    if is_bad.any():
-        index = int(np.argmax(is_bad))
-        raise InputError(
-            f"log_likelihood of model {index} is {array[index]}; give a number or -inf"
-        )
-    if array.max() == -np.inf:
-        raise InputError(
-            "no model can have produced the data: every log likelihood is -inf; check the models"
-        )
-    weights = np.exp(array - array.max())
-    return weights / weights.sum()
 
 
 @check_arguments
@@ -219,84 +179,58 @@ def flatten_parameters(samples: ParameterSamples) -> ParameterSamples:
 
 
 # ---------------------------------------------------------------------- building
-def _call_build(build: BuildFunction, values: Fields, prefix: str) -> Fields:
+def _call_build(build: BuildFunction, values: Fields) -> Fields:
     """Call build and convert its result to arguments of MMDP, by name."""
     result = build(values)
     if isinstance(result, tuple) and len(result) == 2:
         result = {"transitions": result[0], "rewards": result[1]}
     if not isinstance(result, Mapping) or "transitions" not in result:
         raise InputError(
-            f"{prefix}build must return (transitions, rewards) or a dict with 'transitions', "
+            "build must return (transitions, rewards) or a dict with 'transitions', "
             f"not {type(result).__name__}"
         )
-    is_sparse = is_nested_sparse(result["transitions"])
-    array_fields = [
-        x for x in PER_SAMPLE_FIELDS if x in result and not (is_sparse and x == "transitions")
-    ]
-    return dict(result) | {name: as_float_array(result[name], name) for name in array_fields}
+    is_array = {
+        x: x in PER_SAMPLE_FIELDS and not is_nested_sparse(values) for x, values in result.items()
+    }
+    return {k: as_float_array(v, k) if is_array[k] else v for k, v in result.items()}
 
 
-def _build_vectorized(
-    samples: ParameterSamples, build: BuildFunction, is_required: bool
-) -> Fields | None:
+def _build_vectorized(samples: ParameterSamples, build: BuildFunction) -> Fields | None:
     """Build the fields of all samples by one call with arrays; None if build is not vectorized.
 
     The first and the last sample are built alone too, as arrays of one sample: the axis that grows
     with the number of samples is the axis of samples, for any other lengths.
     """
     n_samples = _count_samples(samples)
-    if n_samples == 1 and not is_required:
+    if n_samples == 1:
         return None
-    repeated = (
-        samples if n_samples > 1 else {k: np.repeat(v, 2, axis=0) for k, v in samples.items()}
-    )
-    n_rows = max(n_samples, 2)
     try:
-        built = _call_build(
-            build, {k: v.copy() for k, v in repeated.items()}, "build with arrays: "
-        )
-        for i in (0, n_rows - 1):
-            single = _call_build(build, {k: v[i : i + 1].copy() for k, v in repeated.items()}, "")
-            _check_samples_first(built, single, n_rows, i)
-    except Exception as error:
-        if not is_required:
-            return None
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"build with arrays raised {type(error).__name__}: {error}; pass "
-            "vectorized=False if it takes one sample"
-        ) from error
+        built = _call_build(build, {k: v.copy() for k, v in samples.items()})
+        for i in (0, n_samples - 1):
+            single = _call_build(build, {k: v[i : i + 1].copy() for k, v in samples.items()})
+            if not _agrees(built, single, n_samples, i):
+                return None
+    except Exception:  # it takes one sample, or says what is wrong with it then
+        return None
     for name in set(PER_SAMPLE_FIELDS) & set(built):
-        array = built[name]
-        is_shared = array.shape == single[name].shape
-        built[name] = (
-            np.broadcast_to(array, (n_samples, *array.shape)) if is_shared else array[:n_samples]
-        )
+        if built[name].shape == single[name].shape:  # it does not depend on the sample
+            built[name] = np.broadcast_to(built[name], (n_samples, *built[name].shape))
     return built
 
 
-def _check_samples_first(built: Fields, single: Fields, n_rows: int, i: int) -> None:
-    """Refuse a vectorized result that differs from that of sample i alone."""
-    remedies = [Remedy("vectorized", False)]
+def _agrees(built: Fields, single: Fields, n_samples: int, i: int) -> bool:
+    """Return whether a vectorized result, samples first, has that of sample i alone."""
     if set(built) != set(single):
-        raise InputError("build returns other fields for arrays than for one sample", remedies)
+        return False
     for name, values in built.items():
         single_values = single[name]
         if name in PER_SAMPLE_FIELDS and values.shape != single_values.shape:
-            if single_values.ndim == 0 or values.shape != (n_rows, *single_values.shape[1:]):
-                raise InputError(
-                    f"build with arrays of {pluralize(n_rows, 'sample')} returned {name} of shape "
-                    f"{values.shape}, with one sample {single_values.shape}; samples must be the "
-                    "first axis",
-                    ["return them first", *remedies],
-                )
+            if values.shape != (n_samples, *single_values.shape[1:]):
+                return False
             values, single_values = values[i], single_values[0]
         if not _is_close(values, single_values):
-            raise InputError(
-                f"build with arrays returned other {name} for sample {i} than for it alone",
-                remedies,
-            )
+            return False
+    return True
 
 
 def _is_close(a: object, b: object) -> bool:
@@ -307,145 +241,87 @@ def _is_close(a: object, b: object) -> bool:
     return np.array_equal(x, y)
 
 
-def _build_sample(samples: ParameterSamples, i: int, build: BuildFunction) -> Fields:
-    """Build the fields of sample i; errors name the sample."""
-    values = {k: v[i].copy() if v.ndim > 1 else v[i] for k, v in samples.items()}
-    try:
-        return _call_build(build, values, "")
-    except InputError as error:
-        raise error.with_location(_describe_sample(samples, i)) from None
-    except Exception as error:
-        problem = f"build raised {type(error).__name__}: {error}"
-        raise InputError(f"{_describe_sample(samples, i)}: {problem}") from error
-
-
 def _build_each(samples: ParameterSamples, build: BuildFunction) -> Fields:
-    """Build the fields of all samples, samples first, by one call per sample."""
-    first_built, n_samples = _build_sample(samples, 0, build), _count_samples(samples)
-    is_sparse = is_nested_sparse(first_built["transitions"])
-    if not is_sparse:
-        size = first_built["transitions"].size
-        check_memory(
-            8 * size * n_samples,
-            f"{pluralize(n_samples, 'sample')} of {size:,} transitions",
-            ["use fewer samples", "return scipy sparse matrices"],
-        )
-    stacked: Fields = {
-        name: [x] if is_sparse and name == "transitions" else np.empty((n_samples, *x.shape))
-        for name, x in first_built.items()
-        if name in PER_SAMPLE_FIELDS
-    }
+    """Build the fields of all samples, samples first, by one call per sample; errors name it."""
+    built_samples: list[Fields] = []
+    n_samples = _count_samples(samples)
     for i in range(n_samples):
-        built = _build_sample(samples, i, build) if i else first_built
-        _check_same_fields(first_built, built, samples, i)
-        for name, values in stacked.items():
-            if isinstance(values, np.ndarray):
-                values[i] = built[name]
-            elif i:
-                values.append(_share_index_arrays(built[name], first_built[name]))
-    return first_built | stacked
-
-
-def _share_index_arrays(matrices: Any, first_matrices: Any) -> Any:
-    """Replace index arrays that equal those of the first matrices by these, to save memory."""
-    if isinstance(matrices, (list, tuple)):
-        return [_share_index_arrays(x, y) for x, y in zip(matrices, first_matrices, strict=False)]
-    if getattr(matrices, "format", "") == getattr(first_matrices, "format", "") == "csr":
-        for name in ("indptr", "indices"):
-            if np.array_equal(getattr(matrices, name), getattr(first_matrices, name)):
-                setattr(matrices, name, getattr(first_matrices, name))
-    return matrices
-
-
-def _arrange_fields(built: Fields) -> Fields:
-    """Arrange fields with samples first as MMDP takes them: time first, next_rewards by name."""
-    if _are_next_rewards(
-        _get_shape(built.get("rewards"))[1:], _get_shape(built["transitions"])[1:]
-    ):
-        built = {("next_rewards" if k == "rewards" else k): v for k, v in built.items()}
-    matrices = built["transitions"]
-    if find_nesting_depth(matrices) == 3:
-        if len({len(sample_matrices) for sample_matrices in matrices}) > 1:
-            raise InputError(
-                "build returned transitions of different horizons; return the same for all samples"
+        values = {k: v[i].copy() if v.ndim > 1 else v[i] for k, v in samples.items()}
+        try:
+            built_samples.append(_call_build(build, values))
+            _check_same_fields(built_samples[0], built_samples[-1])
+        except InputError as error:
+            raise error.with_location(_describe_sample(samples, i)) from None
+        except Exception as error:
+            problem = f"build raised {type(error).__name__}: {error}"
+            raise InputError(f"{_describe_sample(samples, i)}: {problem}") from error
+        if i == 0 and not is_nested_sparse(built_samples[0]["transitions"]):
+            size = built_samples[0]["transitions"].size
+            check_memory(
+                8 * size * n_samples,
+                f"{pluralize(n_samples, 'sample')} of {size:,} transitions",
+                ["use fewer samples", "return scipy sparse matrices"],
             )
-        built = built | {"transitions": list(zip(*matrices, strict=True))}
-    return {
-        name: np.moveaxis(array, 0, 1)
-        if len(_get_shape(array)) == NDIM_WITH_TIME.get(name)
-        else array
-        for name, array in built.items()
-    }
+    stacked: Fields = dict(built_samples[0])
+    for name in set(PER_SAMPLE_FIELDS) & set(stacked):
+        arrays = [x.pop(name) for x in built_samples]
+        stacked[name] = arrays if is_nested_sparse(arrays) else np.stack(arrays)
+    return stacked
 
 
-def _are_next_rewards(reward_shape: tuple[int, ...], transition_shape: tuple[int, ...]) -> bool:
-    """Return whether the rewards of one sample are by next state, (S, A, S'), and not by time."""
-    fits_next_state = len(reward_shape) > 2 and reward_shape[-3:] == transition_shape[-3:]
-    horizon = transition_shape[:-3] or reward_shape[:1]
-    fits_time = len(reward_shape) == 3 and reward_shape == (*horizon, *transition_shape[-3:-1])
-    if fits_next_state and fits_time and len(transition_shape) == 3:
-        raise InputError(
-            f"build returned rewards of shape {reward_shape} for one sample, which could be per "
-            "time (T, S, A) or per next state (S, A, S'); call them next_rewards for the latter, "
-            "or give the transitions a time axis too for the former"
-        )
-    return fits_next_state and not fits_time
-
-
-def _get_shape(values: Any) -> tuple[int, ...]:
-    return () if values is None or is_nested_sparse(values) else np.shape(values)
-
-
-def _check_same_fields(
-    first_built: Fields, built: Fields, samples: ParameterSamples, i: int
-) -> None:
+def _check_same_fields(first_built: Fields, built: Fields) -> None:
     """Refuse a sample whose fields, shapes or shared values differ from those of sample 0."""
     if set(built) != set(first_built):
-        sample_text = _describe_sample(samples, i)
         raise InputError(
-            f"{sample_text}: build returned {sorted(built)}, for sample 0 {sorted(first_built)}; "
+            f"build returned {sorted(built)}, for sample 0 {sorted(first_built)}; "
             "return the same fields for all samples"
         )
-    for name in built:
-        if name in PER_SAMPLE_FIELDS and _get_shape(built[name]) != _get_shape(first_built[name]):
+    for name, values in built.items():
+        shape, first_shape = _get_shape(values), _get_shape(first_built[name])
+        if name in PER_SAMPLE_FIELDS and shape != first_shape:
             raise InputError(
-                f"{_describe_sample(samples, i)}: {name} have shape {_get_shape(built[name])}, "
-                f"those of sample 0 {_get_shape(first_built[name])}; states and actions must be "
-                "the same for all samples"
+                f"{name} have shape {shape}, those of sample 0 {first_shape}; states, actions and "
+                "times must be the same for all samples"
             )
-        if name not in PER_SAMPLE_FIELDS and not _is_close(built[name], first_built[name]):
+        if name not in PER_SAMPLE_FIELDS and not _is_close(values, first_built[name]):
             raise InputError(
-                f"{_describe_sample(samples, i)}: build returned another {name} than for sample 0; "
+                f"build returned another {name} than for sample 0; "
                 f"only {join_or(PER_SAMPLE_FIELDS, ' and ')} may depend on the sample"
             )
 
 
-def _check_sample_rows(transitions: Any, samples: ParameterSamples) -> None:
-    """Refuse a sample with a row that is not a distribution (or absent), and name it."""
-    is_sparse = is_nested_sparse(transitions)
-    depth = find_nesting_depth(transitions) + 2 if is_sparse else transitions.ndim
-    for models in transitions if depth == 5 else [transitions]:
-        for i, rows in enumerate(models):
-            if is_sparse:  # matrices (S, S') by action
-                sums = np.stack([np.asarray(x.sum(axis=1)).reshape(-1) for x in rows], axis=1)
-                min_entries = np.array([x.min() for x in rows]) + 0 * sums
-            else:
-                sums, min_entries = rows.sum(axis=-1), rows.min(axis=-1)
-            is_distribution = (np.abs(sums - 1) <= PRINTED_TOLERANCE) | (sums == 0)
-            is_bad = ~(is_distribution & (min_entries > -NEGATIVE_TOLERANCE))
-            if not is_bad.any():
-                continue
-            s, a = (int(x) for x in np.argwhere(is_bad)[0])
-            problem = f"sum to {sums[s, a]:.6g}, not 1"
-            if not np.isfinite(sums[s, a]):
-                problem = "are not all numbers"
-            elif min_entries[s, a] < 0:
-                problem = f"go down to {min_entries[s, a]:.6g}"
-            raise InputError(
-                f"{_describe_sample(samples, i)}: probabilities of state {s}, action {a} {problem} "
-                f"({pluralize(int(is_bad.sum()), 'row')} of this sample like it); correct build or "
-                "drop the sample"
-            )
+def _get_shape(values: Any) -> tuple[int, ...]:
+    return (len(values),) if is_nested_sparse(values) else np.shape(values)
+
+
+def _arrange_fields(built: Fields) -> Fields:
+    """Arrange fields with samples first as MMDP takes them: time first, next_rewards by name."""
+    transitions = built["transitions"]
+    if is_nested_sparse(transitions):
+        if find_nesting_depth(transitions) == 3:
+            built["transitions"] = list(zip(*transitions, strict=True))
+    elif "rewards" in built and _are_next_rewards(built["rewards"].shape, transitions.shape):
+        built["next_rewards"] = built.pop("rewards")
+    return {
+        name: np.moveaxis(values, 0, 1)
+        if name in NDIM_WITH_TIME and np.ndim(values) == NDIM_WITH_TIME[name]
+        else values
+        for name, values in built.items()
+    }
+
+
+def _are_next_rewards(reward_shape: tuple[int, ...], transition_shape: tuple[int, ...]) -> bool:
+    """Return whether rewards (n, ...) are by next state, (n, S, A, S'), and not by time."""
+    fits_next_state = len(reward_shape) > 3 and reward_shape[-3:] == transition_shape[-3:]
+    horizon = transition_shape[1:-3] or reward_shape[1:2]
+    fits_time = len(reward_shape) == 4 and reward_shape[1:] == (*horizon, *transition_shape[-3:-1])
+    if fits_next_state and fits_time and len(transition_shape) == 4:
+        raise InputError(
+            f"build returned rewards of shape {reward_shape[1:]} for one sample, which could be "
+            "per time (T, S, A) or per next state (S, A, S'); call them next_rewards for the "
+            "latter, or give the transitions a time axis too for the former"
+        )
+    return fits_next_state and not fits_time
 
 
 def _describe_sample(samples: ParameterSamples, i: int) -> str:

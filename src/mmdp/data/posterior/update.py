@@ -188,8 +188,6 @@ def update_model(model: MMDP, steps: LoggedSteps, weights: Array, initial: str |
     new_model = model.replace(weights=weights)
     if initial is None:
         return new_model
-    if initial != "last":
-        raise InputError(f"initial={initial!r} is not 'last'; pass 'last' or leave it out")
     if steps.n_episodes > 1:
         raise InputError(
             f"{steps.source.location}: {steps.n_episodes} episodes have no last state in common",
