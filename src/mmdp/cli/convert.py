@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
 
 from mmdp.cli.console import LiveLine, print_facts
 from mmdp.cli.data import ADVANCED, Data
 from mmdp.cli.economics import Economics
 from mmdp.cli.files import check_output_path
 from mmdp.cli.signatures import command
-from mmdp.cli.types import make_keyword_type
 from mmdp.core.errors import InputError
 from mmdp.core.text import format_bytes
-
-ShardFormat = Annotated[str, make_keyword_type("npz", "parquet")]
 
 
 @command(
     "mmdp convert data/riverswim --out models.npz",
     "mmdp convert data/riverswim --out models.pomdpx",
     "mmdp convert models.npz --out models --shards 16",
-    "mmdp convert models.npz --out models --shards 16 --format parquet",
     "mmdp convert models --effects effects.csv --wtp 20000 -o priced.npz",
     advanced=ADVANCED,
 )
@@ -31,7 +26,6 @@ def convert(
     *,
     out: Path,
     shards: int | None = None,
-    file_format: ShardFormat | None = None,
     horizon: float | None = None,
     wtp: float | None = None,
     economics: Economics,
@@ -51,8 +45,6 @@ def convert(
         Where to write: .npz, .parquet, .csv, .pomdpx, .pomdp or a folder.
     shards
         Write a folder of this many files, each with some models.
-    file_format
-        Format of the shards; npz if not given.
     horizon
         Number of decisions, if rewards vary with time.
     wtp
@@ -61,8 +53,6 @@ def convert(
     import mmdp
 
     check_output_path(out, data.path)
-    if file_format is not None and shards is None:
-        raise InputError("--format is the format of shards; give --shards, or a suffix to --out")
     model = data.read(quiet=False)
     amounts = economics.read(model, wtp, "--wtp")
     if wtp is not None:
@@ -81,7 +71,7 @@ def convert(
         raise InputError("--horizon is for rewards that vary with time; give --effects too")
     with LiveLine(f"writing {out}"):
         if shards is not None:
-            mmdp.io.save_shards(model, out, shards, suffix=f".{file_format or 'npz'}")
+            mmdp.io.save_shards(model, out, shards)
         elif out.suffix.lower() in (".pomdp", ".pomdpx"):
             mmdp.interop.save_pomdp(model, out)
         else:

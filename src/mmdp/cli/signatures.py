@@ -33,7 +33,6 @@ SPELLINGS = {  # of options that are not named like their parameters, and short 
     "columns": ["--column"],
     "comparators": ["--comparator"],
     "domains": ["--domain"],
-    "file_format": ["--format"],
     "horizon": ["--horizon", "-T"],
     "method": ["--method", "-m"],
     "methods": ["--methods", "-m"],

@@ -112,12 +112,11 @@ def test_other_arrays_in_an_npz_file_are_refused(storage: str, tmp_path: Path) -
             assert bad_array is not None or loaded is None or name == "count"
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
-def test_damaged_shards_are_refused(suffix: str, tmp_path: Path) -> None:
+def test_damaged_shards_are_refused(tmp_path: Path) -> None:
     model = make_model("sparse", "everything")
     assert model is not None
-    mmdp.io.save_shards(model, tmp_path, 2, suffix=suffix)
-    file, expected = tmp_path / f"part-00001{suffix}", model_to_dict(mmdp.load(tmp_path))
+    mmdp.io.save_shards(model, tmp_path, 2)
+    file, expected = tmp_path / "part-00001.npz", model_to_dict(mmdp.load(tmp_path))
     data = file.read_bytes()
     for damaged_data in iter_damaged(data, 10):
         file.write_bytes(damaged_data)

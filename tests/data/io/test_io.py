@@ -440,8 +440,10 @@ def test_ragged_policy_json_is_refused(tmp_path: Path, document: Any) -> None:
     path.write_text(json.dumps({"format": "mmdp-policy-1", **document}))
     with pytest.raises(mmdp.InputError) as error_info:
         mmdp.load_policy(path)
-    message = "rows of different lengths; every time has the same states"
-    assert str(error_info.value) == f"{path}: {message}"
+    message = str(error_info.value)
+    assert message.startswith(f"{path}: ")
+    assert "must be" in message
+    assert "\n" not in message
 
 
 def test_a_split_of_a_file_is_refused(tmp_path: Path) -> None:

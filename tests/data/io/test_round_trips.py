@@ -54,12 +54,9 @@ def make_file_trip(name: str) -> Callable[[mmdp.MMDP, Path], mmdp.MMDP]:
     return round_trip
 
 
-def make_shards_trip(suffix: str) -> Callable[[mmdp.MMDP, Path], mmdp.MMDP]:
-    def round_trip(model: mmdp.MMDP, folder: Path) -> mmdp.MMDP:
-        mmdp.io.save_shards(model, folder / "parts", 2, suffix=suffix)
-        return mmdp.load(folder / "parts")
-
-    return round_trip
+def convert_by_shards(model: mmdp.MMDP, folder: Path) -> mmdp.MMDP:
+    mmdp.io.save_shards(model, folder / "parts", 2)
+    return mmdp.load(folder / "parts")
 
 
 def convert_by_cli(model: mmdp.MMDP, folder: Path) -> mmdp.MMDP:
@@ -149,8 +146,7 @@ ROUND_TRIPS: dict[str, Callable[[mmdp.MMDP, Path], mmdp.MMDP]] = {
     "parquet": make_file_trip("m.parquet"),
     "folder": make_file_trip("m"),
     "csv": make_file_trip("m.csv"),
-    "parts, npz": make_shards_trip(".npz"),
-    "parts, parquet": make_shards_trip(".parquet"),
+    "shards": convert_by_shards,
     "frame": convert_by_frame,
     "convert": convert_by_cli,
     "pickle": lambda model, _: pickle.loads(pickle.dumps(model)),
@@ -169,7 +165,7 @@ REFUSAL_MESSAGES: dict[str, dict[str, str]] = {  # field or storage: what is sai
     "folder": {"model transitions": SWITCHING_MESSAGES},
     "csv": {"model transitions": SWITCHING_MESSAGES},
     "convert": {"model transitions": SWITCHING_MESSAGES},
-    "parts, npz": {
+    "shards": {
         "model transitions": SWITCHING_MESSAGES,
         "events": "cannot be divided",
         "corners": "cannot be d",
@@ -181,7 +177,6 @@ REFUSAL_MESSAGES: dict[str, dict[str, str]] = {  # field or storage: what is sai
         "missing": "are missing",
     },
 }
-REFUSAL_MESSAGES["parts, parquet"] = REFUSAL_MESSAGES["parts, npz"]
 REFUSAL_MESSAGES["pomdp"] = REFUSAL_MESSAGES["pomdpx"]
 LOST_BY_POMDP = {
     "name",

@@ -80,7 +80,7 @@ def load(
     ----------
     path
         A folder means its ``training.csv`` (else ``training.parquet``, else ``model.npz``, else
-        its shards ``part-*.npz`` or ``part-*.parquet``, see :func:`mmdp.io.save_shards`); a
+        its shards ``part-*.npz``, see :func:`mmdp.io.save_shards`); a
         file is read by its suffix: ``.csv``, ``.parquet``, ``.npz``, ``.pomdpx``, ``.pomdp`` or
         ``.transitions``. :mod:`mmdp.io` says which files are read along with it.
     split
@@ -143,7 +143,7 @@ def load(
     overrides = {key: value for key, value in fields.items() if value is not None}
     file, suffix = files[0], files[0].suffix.lower()
     if len(files) > 1:
-        model = load_shards(files, shard, lambda file: _load_table(file, options, {}, sidecars))
+        model = load_shards(files, shard)
     elif suffix == ".npz":
         model = load_npz(file)
     elif suffix in POMDP_LOADERS:

@@ -109,7 +109,7 @@ def read_parquet_table(path: Path, options: LoadOptions) -> ModelTable:
     return ModelTable(table, fields, sizes, is_complete=True)
 
 
-def save_parquet(model: MMDP, path: Path, **extra_metadata: object) -> None:
+def save_parquet(model: MMDP, path: Path) -> None:
     """Write a model as a tidy table with its other fields in the metadata."""
     fields = model.to_kwargs()
     del fields["allowed"]  # an action is allowed if the table has a row for it
@@ -118,7 +118,7 @@ def save_parquet(model: MMDP, path: Path, **extra_metadata: object) -> None:
     for name, value in fields.items():
         fields[name] = value.tolist() if isinstance(value, np.ndarray) else value
     sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
-    metadata = {"format": MODEL_FORMAT, "fields": fields, "sizes": sizes, **extra_metadata}
+    metadata = {"format": MODEL_FORMAT, "fields": fields, "sizes": sizes}
     write_parquet(to_frame(model), metadata, path)
 
 

@@ -282,11 +282,6 @@ def _read_json_policy(path: Path, model: MMDP | None) -> Policy:
             f"{path}: not a policy saved by mmdp (no format {POLICY_FORMAT!r}); write it with "
             "save_policy()"
         )
-    if not all(
-        _is_rectangular(document.get(name))
-        for name in ("policy", "probabilities", "nodes", "moves")
-    ):
-        raise InputError(f"{path}: rows of different lengths; every time has the same states")
     labels = {
         "n_actions": document.get("n_actions"),
         "state_labels": document.get("states"),
@@ -359,23 +354,6 @@ def _has_same_labels(policy: Policy, model: MMDP) -> bool:
         getattr(policy, name) in (None, model_labels[name])
         for name in ("state_labels", "action_labels")
     )
-
-
-def _is_rectangular(table: Any) -> bool:
-    """Return whether nested lists have one length at every depth.
-
-    >>> _is_rectangular([[0, 1], [1, 0]]), _is_rectangular([[0, 1], [1]]), _is_rectangular([0, [1]])
-    (True, False, False)
-    """
-    level = [table]
-    while level:
-        lengths = {len(x) if isinstance(x, list) else None for x in level}
-        if len(lengths) > 1:
-            return False
-        if None in lengths:
-            return True
-        level = [y for x in level for y in x]
-    return True
 
 
 def _policy_from_table(

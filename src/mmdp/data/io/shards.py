@@ -1,4 +1,4 @@
-"""Folders of shards: ``part-*.npz`` or ``part-*.parquet``, each with some of the models.
+"""Folders of shards: ``part-*.npz``, each with some of the models.
 
 Every file is a model as :func:`mmdp.save` writes it; in the order of their names they are one
 model. They have the same states, actions and discount. Models of different files have equal weights
@@ -10,8 +10,7 @@ more memory than the result and one shard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,11 +29,9 @@ from mmdp.data.io.npz import (
     MODEL_FORMAT,
     ArrayMapping,
     model_from_arrays,
-    model_to_arrays,
     open_npz,
     save_npz,
 )
-from mmdp.data.io.parquet import read_parquet, save_parquet
 from mmdp.data.io.writing import PathLike, write_all_atomic
 from mmdp.data.schema import AnyArray, Fields, TableSource
 
@@ -49,21 +46,18 @@ SHARED_FIELDS = (
     "states",
     "actions",
 )
-TableReader = Callable[[Path], MMDP]
 
 
 def find_shard_files(folder: Path) -> list[Path]:
     """Find the files of a folder of shards, in order; none if it is another folder."""
-    files_by_suffix = [sorted(folder.glob(f"part-*{suffix}")) for suffix in (".npz", ".parquet")]
-    return files_by_suffix[0] or files_by_suffix[1]
+    return sorted(folder.glob("part-*.npz"))
 
 
 @check_arguments
-def save_shards(model: MMDP, folder: PathLike, n_shards: int, *, suffix: str = ".npz") -> None:
+def save_shards(model: MMDP, folder: PathLike, n_shards: int) -> None:
     """Write models as a folder of ``n_shards`` files, which :func:`mmdp.load` reads.
 
-    ``suffix`` is ``".npz"``, the fastest to read, or ``".parquet"``. All files are written or
-    none; shards that the folder held before are replaced.
+    All files are written or none; shards that the folder held before are replaced.
 
     >>> import tempfile, pathlib, mmdp
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -77,32 +71,24 @@ def save_shards(model: MMDP, folder: PathLike, n_shards: int, *, suffix: str = "
         raise InputError("models that switch cannot be divided into shards; save them as one .npz")
     if model.storage == "events":
         raise InputError("exogenous events cannot be divided into shards; save them as one .npz")
-    if suffix not in (".npz", ".parquet"):
-        raise InputError(f"suffix={suffix!r} is not '.npz' or '.parquet'; use one of them")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
 
     def write_shard(i: int, path: Path) -> None:
         local_models = Shard(i, n_shards, model.n_models).local_models
-        shard_model = model.subset(local_models)
         total_weight = float(model.weights[local_models].sum())
-        if suffix == ".npz":
-            save_npz(shard_model, path, total_weight=total_weight)
-        else:
-            save_parquet(shard_model, path, total_weight=total_weight)
+        save_npz(model.subset(local_models), path, total_weight=total_weight)
 
     Shard.parse((0, n_shards), model.n_models)
-    files = {target / f"part-{i:05}{suffix}": partial(write_shard, i) for i in range(n_shards)}
+    files = {target / f"part-{i:05}.npz": partial(write_shard, i) for i in range(n_shards)}
     write_all_atomic(files, stale=[file for file in find_shard_files(target) if file not in files])
 
 
-def load_shards(
-    files: Sequence[Path], shard: tuple[int, int] | None, read_table: TableReader
-) -> MMDP:
+def load_shards(files: Sequence[Path], shard: tuple[int, int] | None) -> MMDP:
     """Load the models of all files, or of shard i of n, given as (i, n)."""
     headers: list[ArrayMapping] = []
     for file in files:
-        headers.append(_read_small_arrays(file, read_table, headers[0] if headers else {}))
+        headers.append(_read_small_arrays(file, headers[0] if headers else {}))
     _check_shards_agree(files, headers)
     if any("model_transitions" in header for header in headers):
         raise InputError(
@@ -123,7 +109,7 @@ def load_shards(
         if low < high:
             source = slice(low - first_model, high - first_model)
             target = slice(low - local_models.start, high - local_models.start)
-            with _open_shard(file, read_table) as file_arrays:
+            with open_npz(file) as file_arrays:
                 _add_models(arrays, n_local, target, file_arrays, header, source)
         first_model += n_models
     return model_from_arrays(arrays, local_shard)
@@ -233,14 +219,12 @@ def _check_shards_agree(files: Sequence[Path], headers: Sequence[ArrayMapping]) 
                 )
 
 
-def _read_small_arrays(
-    file: Path, read_table: TableReader, first_header: ArrayMapping
-) -> ArrayMapping:
+def _read_small_arrays(file: Path, first_header: ArrayMapping) -> ArrayMapping:
     """Read the small arrays of a file, and whether it has rewards by next state.
 
     Arrays that are equal to those of the first file are held once.
     """
-    with _open_shard(file, read_table) as file_arrays:
+    with open_npz(file) as file_arrays:
         header = {name: file_arrays[name] for name in file_arrays if name not in LARGE_ARRAYS}
         has_next_rewards = "next_rewards" in file_arrays
     if str(header.get("format")) != MODEL_FORMAT:
@@ -257,13 +241,3 @@ def _read_small_arrays(
         **header,
         "has_next_rewards": has_next_rewards,
     }
-
-
-def _open_shard(file: Path, read_table: TableReader) -> AbstractContextManager[ArrayMapping]:
-    """Open the arrays of a file by name."""
-    if file.suffix.lower() != ".parquet":
-        return open_npz(file)
-    metadata = read_parquet(file)[1] or {}
-    weight_field = {"total_weight": metadata["total_weight"]} if "total_weight" in metadata else {}
-    arrays = model_to_arrays(read_table(file)) | weight_field
-    return nullcontext({name: np.asarray(value) for name, value in arrays.items()})
