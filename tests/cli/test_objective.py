@@ -115,9 +115,7 @@ def test_compare_is_about_the_objective(folder: Path, train: mmdp.MMDP) -> None:
 
 def test_refusals(folder: Path) -> None:
     words = ("solve", folder, "-T", 2, "--objective")
-    assert "the weight of the tail, is above 0 and at most 1, not 2.0" in run_refused(
-        *words, "cvar:2"
-    )
+    assert "the weight of a tail, above 0 and at most 1, not 2.0" in run_refused(*words, "cvar:2")
     assert "(did you mean 'worst'?)" in run_refused(*words, "worse")
     message = run_refused(*words, "worst", "--method", "wsu")
     assert "wsu cannot do this: it maximises the mean, not worst; choose --method cadp" in message

@@ -28,12 +28,12 @@ import math
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields, replace
 from types import ModuleType
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.arguments import Unchecked, check_arguments, is_of_type
+from mmdp.core.arguments import PositiveFloat, Probability, ValueConstraint, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.text import did_you_mean
 
@@ -52,6 +52,9 @@ __all__ = [
 ]
 
 Array = npt.NDArray[np.float64]
+TailWeight = Annotated[
+    float, ValueConstraint(lambda x: 0 < x <= 1, "the weight of a tail, above 0 and at most 1")
+]
 ObjectiveFunction = Callable[[Array, Array], npt.ArrayLike]
 
 CONTINUATION_FACTORS = (
@@ -135,21 +138,13 @@ class Objective:
         return self._fill_template(self.sentence_template) or f"{self.name}."
 
     def _fill_template(self, template: str) -> str:
-        """Fill the parameters of this objective into a template."""
-        percentages = {
-            name: _format_percent(value)
-            for name, value in vars(self).items()
-            if name in ("alpha", "mean_weight")
-        }
-        return template.format(
-            self, tail_share=_format_percent(1 - getattr(self, "mean_weight", 0.0)), **percentages
-        )
+        """Fill the parameters of this objective into a template, shares as percentages."""
+        shares = {name: f"{100 * getattr(self, name, 0):.6g}%" for name in ("alpha", "mean_weight")}
+        return template.format(self, **shares)
 
     def __str__(self) -> str:
         parameters = astuple(self)  # type: ignore[call-overload]
-        return ":".join(
-            [self.key, *(repr(float(x) if is_of_type(x, float) else x) for x in parameters)]
-        )
+        return ":".join([self.key, *map(str, parameters)])
 
 
 @dataclass(frozen=True)
@@ -160,9 +155,9 @@ class Mean(Objective):
     5.0
     """
 
-    key: ClassVar[str] = "mean"
-    is_mean: ClassVar[bool] = True
-    sentence_template: ClassVar[str] = "The mean over the models."
+    key = "mean"
+    is_mean = True
+    sentence_template = "The mean over the models."
 
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute the mean return over the models."""
@@ -178,14 +173,7 @@ class Mean(Objective):
 class TailObjective(Objective):
     """An objective of the worst models, whose weights add up to alpha."""
 
-    alpha: float
-
-    def __post_init__(self) -> None:
-        if not (is_of_type(self.alpha, float) and 0 < self.alpha <= 1):
-            raise InputError(
-                f"alpha of {type(self).__name__}, the weight of the tail, is above 0 and at most "
-                f"1, not {self.alpha!r}"
-            )
+    alpha: TailWeight
 
     def continuation_path(self, weights: Array) -> list[Objective]:
         """List the same objective with wider tails, the widest first."""
@@ -193,6 +181,7 @@ class TailObjective(Objective):
         return [replace(self, alpha=alpha) for alpha in wider_alphas if alpha < 1]
 
 
+@check_arguments
 @dataclass(frozen=True)
 class CVaR(TailObjective):
     """The mean return over the worst models, whose weights add up to alpha.
@@ -205,9 +194,9 @@ class CVaR(TailObjective):
     array([5.])
     """
 
-    key: ClassVar[str] = "cvar"
-    name_template: ClassVar[str] = "CVaR {alpha}"
-    sentence_template: ClassVar[str] = "The mean over the worst {alpha} of the models, by weight."
+    key = "cvar"
+    name_template = "CVaR {alpha}"
+    sentence_template = "The mean over the worst {alpha} of the models, by weight."
 
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute the mean return over the worst share alpha of the models."""
@@ -218,6 +207,7 @@ class CVaR(TailObjective):
         return _tail_density(self.alpha, returns, weights)
 
 
+@check_arguments
 @dataclass(frozen=True)
 class VaR(TailObjective):
     """The alpha-quantile: the smallest x such that models of weight alpha return at most x.
@@ -229,11 +219,9 @@ class VaR(TailObjective):
     10.0
     """
 
-    key: ClassVar[str] = "var"
-    name_template: ClassVar[str] = "VaR {alpha}"
-    sentence_template: ClassVar[str] = (
-        "The return that all but the worst {alpha} of the models reach."
-    )
+    key = "var"
+    name_template = "VaR {alpha}"
+    sentence_template = "The return that all but the worst {alpha} of the models reach."
     is_concave = False
 
     def value(self, returns: Array, weights: Array) -> Array:
@@ -246,6 +234,7 @@ class VaR(TailObjective):
         return [*tail.continuation_path(weights), tail]
 
 
+@check_arguments
 @dataclass(frozen=True)
 class EVaR(TailObjective):
     """Entropic value at risk: the worst mean over weights that are near the given ones.
@@ -259,9 +248,9 @@ class EVaR(TailObjective):
     2.9577
     """
 
-    key: ClassVar[str] = "evar"
-    name_template: ClassVar[str] = "EVaR {alpha}"
-    sentence_template: ClassVar[str] = (
+    key = "evar"
+    name_template = "EVaR {alpha}"
+    sentence_template = (
         "The worst mean over weights of the models that a tail of {alpha} could have, measured by "
         "entropy."
     )
@@ -326,6 +315,7 @@ class EVaR(TailObjective):
         return unit * np.exp(np.where(is_converged, log_s, log_high))
 
 
+@check_arguments
 @dataclass(frozen=True)
 class Entropic(Objective):
     """The certainty equivalent of exponential utility, -1/beta log(sum lambda exp(-beta rho)).
@@ -337,17 +327,11 @@ class Entropic(Objective):
     3.7989
     """
 
-    beta: float
+    beta: PositiveFloat
 
-    key: ClassVar[str] = "entropic"
-    name_template: ClassVar[str] = "entropic {0.beta:g}"
-    sentence_template: ClassVar[str] = (
-        "The certainty equivalent of exponential utility with beta = {0.beta:g}."
-    )
-
-    def __post_init__(self) -> None:
-        if not (is_of_type(self.beta, float) and 0 < self.beta < math.inf):
-            raise InputError(f"beta must be a positive number, not {self.beta!r}")
+    key = "entropic"
+    name_template = "entropic {0.beta:g}"
+    sentence_template = "The certainty equivalent of exponential utility with beta = {0.beta:g}."
 
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute -1/beta log(sum lambda exp(-beta rho)) without overflow."""
@@ -389,9 +373,9 @@ class WorstCase(Objective):
     1.0
     """
 
-    key: ClassVar[str] = "worst"
-    name_template: ClassVar[str] = "worst case"
-    sentence_template: ClassVar[str] = "The worst of the models."
+    key = "worst"
+    name_template = "worst case"
+    sentence_template = "The worst of the models."
 
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute the smallest return of a model with positive weight."""
@@ -411,6 +395,7 @@ class WorstCase(Objective):
         return CVaR(float(weights[weights > 0].min())).continuation_path(weights)
 
 
+@check_arguments
 @dataclass(frozen=True)
 class MeanCVaR(TailObjective):
     """``mean_weight`` times the mean plus ``1 - mean_weight`` times CVaR_alpha.
@@ -421,21 +406,13 @@ class MeanCVaR(TailObjective):
     10.0
     """
 
-    mean_weight: float
+    mean_weight: Probability
 
-    key: ClassVar[str] = "mean-cvar"
-    name_template: ClassVar[str] = "{mean_weight} mean, {tail_share} CVaR {alpha}"
-    sentence_template: ClassVar[str] = (
-        "{mean_weight} of the mean plus {tail_share} of the mean over the worst {alpha} of the "
-        "models."
+    key = "mean-cvar"
+    name_template = "{mean_weight} mean, the rest CVaR {alpha}"
+    sentence_template = (
+        "{mean_weight} of the mean, and for the rest the mean over the worst {alpha} of the models."
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (is_of_type(self.mean_weight, float) and 0 <= self.mean_weight <= 1):
-            raise InputError(
-                f"mean_weight, the weight of the mean, is from 0 to 1, not {self.mean_weight!r}"
-            )
 
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute the weighted mean of the mean return and CVaR."""
@@ -463,15 +440,11 @@ class CustomObjective(Objective):
     array([2.])
     """
 
-    function: Unchecked[ObjectiveFunction]
+    function: ObjectiveFunction
     is_monotone: bool | None = None
 
-    key: ClassVar[str] = "custom"
+    key = "custom"
     is_concave = False
-
-    def __post_init__(self) -> None:
-        if not callable(self.function):
-            raise InputError(f"an objective is a function, not {self.function!r}")
 
     def value(self, returns: Array, weights: Array) -> Array:
         """Call the function, and check the shape and type of what it returns."""
@@ -592,39 +565,31 @@ def as_objective(objective: str | Objective | ObjectiveFunction) -> Objective:
         )
     if not isinstance(objective, str):
         return CustomObjective(objective)  # type: ignore[arg-type]
-    key, *parameter_texts = objective.strip().lower().split(":")
-    if key == "regret" and parameter_texts:
-        return Regret(as_objective(":".join(parameter_texts)))
-    if key == "regret":
-        raise InputError(f"write regret: and one of {EXAMPLE_TEXTS}, e.g. regret:worst")
+    key, *parameters = objective.strip().lower().split(":")
+    if key == "regret" and parameters:
+        return Regret(as_objective(":".join(parameters)))
+    grammar = f"write one of {EXAMPLE_TEXTS}, or regret: before it"
     if key not in OBJECTIVES:
         suggestion = did_you_mean(key, [*OBJECTIVES, "regret:worst"])
-        raise InputError(f"no objective is called {suggestion}; {_describe_grammar()}")
-    parameter_names = [field.name for field in fields(OBJECTIVES[key])]  # type: ignore[arg-type]
+        raise InputError(f"no objective is called {suggestion}; {grammar}")
+    names = [field.name for field in fields(OBJECTIVES[key])]  # type: ignore[arg-type]
     try:
-        parameters = [float(x) for x in parameter_texts]
+        numbers = [float(x) for x in parameters]
     except ValueError:
-        parameters = []
-    if len(parameters) != len(parameter_names) or len(parameters) != len(parameter_texts):
-        expected_form = ":".join([key, *(name.upper() for name in parameter_names)])
-        raise InputError(
-            f"objective {objective!r} is not of the form {expected_form}; {_describe_grammar()}"
-        )
-    return OBJECTIVES[key](*parameters)
-
-
-def _describe_grammar() -> str:
-    """Describe how objectives are written as text, for messages."""
-    return f"write one of {EXAMPLE_TEXTS}, or regret: before it"
+        numbers = []
+    if not len(numbers) == len(parameters) == len(names):
+        expected_form = ":".join([key, *map(str.upper, names)])
+        raise InputError(f"objective {objective!r} is not of the form {expected_form}; {grammar}")
+    return OBJECTIVES[key](*numbers)
 
 
 def weighted_quantile(returns: Array, weights: Array, level: float) -> Array:
     """Find the smallest return x with P(return <= x) >= level: returns (..., M) to (...)."""
     order = _stable_argsort(returns)
-    cumulative_weights = np.cumsum(weights[order], axis=-1)
-    reaches_level = (cumulative_weights >= level * (1 - WEIGHT_RTOL)) & (weights[order] > 0)
-    last_positive = len(weights) - 1 - (weights[order] > 0)[..., ::-1].argmax(axis=-1)
-    rank = np.where(reaches_level.any(axis=-1), reaches_level.argmax(axis=-1), last_positive)
+    sorted_weights = weights[order]
+    cumulative_weights = np.cumsum(sorted_weights, axis=-1)
+    threshold = np.minimum(level, cumulative_weights[..., -1:]) * (1 - WEIGHT_RTOL)
+    rank = ((cumulative_weights >= threshold) & (sorted_weights > 0)).argmax(axis=-1)
     model_index = np.take_along_axis(order, rank[..., None], axis=-1)
     return np.take_along_axis(returns, model_index, axis=-1)[..., 0]
 
@@ -716,8 +681,3 @@ def _kl_divergence(xi: Array, weights: Array) -> Array:
     )
     divergence: Array = (np.maximum(terms, 0.0) @ weights)[..., None]
     return divergence
-
-
-def _format_percent(fraction: float) -> str:
-    """Format a fraction as a percentage."""
-    return f"{100 * fraction:.6g}%"

@@ -456,7 +456,7 @@ def check_every_state_acts(allowed: Mask, fields: ModelFields) -> None:
 
 def _find_wrong_sums(sums: Array, allowed: Mask, allow_missing: AllowMissing) -> Mask:
     """Find the row sums (T', rows, M) that are not those of a distribution."""
-    is_right = (sums >= 1.0 - SUM_TOLERANCE) & (sums <= 1.0 + SUM_TOLERANCE)
+    is_right = (sums > 1.0 - SUM_TOLERANCE) & (sums < 1.0 + SUM_TOLERANCE)
     if allow_missing == "partial":
         is_right |= sums <= 1.0
     elif allow_missing:

@@ -50,8 +50,8 @@ def test_a_dominated_point_is_not_efficient() -> None:
     ("arguments", "message"),
     [
         ({"alphas": []}, "alphas is empty; give at least one"),
-        ({"alphas": [2]}, "alpha of CVaR"),
-        ({"tail": 0}, "alpha of CVaR"),
+        ({"alphas": [2]}, "alpha must be the weight of a tail"),
+        ({"tail": 0}, "alpha must be the weight of a tail"),
     ],
 )
 def test_bad_frontier_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
