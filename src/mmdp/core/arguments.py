@@ -3,13 +3,13 @@
 :func:`check_arguments` decorates a function or a class. Before each call it compares the arguments
 with their annotations; a value of another type is an :class:`mmdp.InputError`. Numbers with a
 range have types of their own here, such as :data:`PositiveInt` and :data:`Seconds`. NaN is no
-number, and True is none. Whole numbers other than seeds have at most 64 bits, and a range must fit
-into memory. What arrays, files and mappings hold is checked by those who read them.
+number, and True is none. Whole numbers other than seeds have at most 64 bits. What arrays, files
+and mappings hold is checked by those who read them.
 """
 
 from __future__ import annotations
 
-import ast
+import builtins
 import collections.abc
 import functools
 import importlib
@@ -17,6 +17,7 @@ import inspect
 import math
 import numbers
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -38,11 +39,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError
-from mmdp.core.memory import check_memory
 from mmdp.core.text import did_you_mean, join_or, pluralize
 
 F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
+METHOD_OPTIONS_HINT = (
+    "give options of a method to it, as in method=mmdp.methods.CADP(n_init=16), and those of a "
+    "policy class to that"
+)
 MAX_REPR_LENGTH = 30  # letters of a value that is shown; of others, the type
 
 
@@ -102,8 +106,6 @@ Vector = Annotated[npt.ArrayLike, _make_array_constraint(1)]
 Matrix = Annotated[npt.ArrayLike, _make_array_constraint(2)]
 Array3D = Annotated[npt.ArrayLike, _make_array_constraint(3)]
 ARRAY_LIKE_TYPES = set(get_args(getattr(npt.ArrayLike, "__value__", npt.ArrayLike)))  # as below
-# modules that are loaded when they are used, by the name that annotations give them
-LAZY_MODULES = {"pd": "pandas", "Axes": "matplotlib.axes", "gymnasium": "gymnasium"}
 TYPE_DESCRIPTIONS: dict[object, str] = {
     type(None): "None",
     bool: "True or False",
@@ -120,7 +122,6 @@ TYPE_DESCRIPTIONS: dict[object, str] = {
     tuple: "a tuple",
     list: "a list",
 }
-TYPE_REMEDIES = {"an MMDP": "use mmdp.load(path) for files"}
 NUMERIC_TYPES: dict[object, type] = {
     bool: bool,
     int: numbers.Integral,
@@ -163,17 +164,17 @@ def check_arguments(function: F) -> F:
     @functools.wraps(function)
     def wrapper(*args: object, **kwargs: object) -> object:
         for unknown_name in () if has_var_keyword else kwargs.keys() - parameters.keys():
-            raise InputError(f"{name}() has no argument {did_you_mean(unknown_name, parameters)}")
+            suggestion = did_you_mean(unknown_name, parameters)
+            raise InputError(
+                f"{name}() has no argument {suggestion}",
+                [METHOD_OPTIONS_HINT] if "method" in parameters else [],
+            )
         try:
             bound_arguments = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{name}(): {error}") from None
         hints = _get_type_hints(function)
-        arguments = {**kwargs, **bound_arguments}
-        for argument, value in arguments.items():
-            _check_length(argument, value)
-        _check_order(name, bound_arguments, hints)
-        for argument, value in arguments.items():
+        for argument, value in {**kwargs, **bound_arguments}.items():
             if argument in hints:
                 check_type(argument, value, hints[argument])
         return function(*args, **kwargs)
@@ -185,13 +186,6 @@ def check_type(name: str, value: object, hint: object) -> None:
     """Raise InputError if a value is not of the type; ``name`` is that of the argument."""
     if is_of_type(value, hint):
         return
-    for number in value if isinstance(value, (list, tuple)) else [value]:
-        if _is_whole(number) and not -WIDEST <= number < WIDEST:
-            power, verb = int(math.log10(abs(number))), "is" if number is value else "has"
-            raise InputError(
-                f"{name} {verb} a whole number of about 1e{power}, too large for 64 bits; give a "
-                "smaller one, or a number with a decimal point if that is meant"
-            )
     alternatives, shown_value = _split_union(hint), type(value).__name__
     choices = [
         x
@@ -201,37 +195,10 @@ def check_type(name: str, value: object, hint: object) -> None:
     ]
     if isinstance(value, str) and choices:
         shown_value = did_you_mean(value, choices)
-    elif (
-        value is None
-        or isinstance(value, (bool, numbers.Real))
-        or len(repr(value)) <= MAX_REPR_LENGTH
-    ):
+    elif isinstance(value, numbers.Real) or len(repr(value)) <= MAX_REPR_LENGTH:
         shown_value = repr(value)
-    remedies = [TYPE_REMEDIES[x] for x in map(_describe_type, alternatives) if x in TYPE_REMEDIES]
     expected = join_or(dict.fromkeys(map(_describe_type, alternatives)))
-    raise InputError(f"{name} must be {expected}, not {shown_value}", remedies)
-
-
-def _check_order(function_name: str, arguments: Mapping[str, object], hints: Any) -> None:
-    """Refuse a call whose first two arguments fit in the other order only."""
-    pairs = [(name, value) for name, value in arguments.items() if name in hints][:2]
-    if len(pairs) < 2:
-        return
-    (first, x), (second, y) = pairs
-    is_swapped = is_of_type(y, hints[first]) and is_of_type(x, hints[second])
-    if is_swapped and not is_of_type(x, hints[first]):
-        raise InputError(
-            f"{function_name}() takes the {first} first, then the {second}; swap the two"
-        )
-
-
-def _check_length(name: str, value: object) -> None:
-    """Refuse a range, or a dict with one, that would not fit into memory as an array."""
-    for x in value.values() if type(value) is dict else [value]:
-        if isinstance(x, range):
-            # len() raises for what does not fit into 64 bits
-            count = max(0, -((x.start - x.stop) // x.step))
-            check_memory(8 * count, f"{name}, {count:,} numbers,", ["shorten it"])
+    raise InputError(f"{name} must be {expected}, not {shown_value}")
 
 
 # ---------------------------------------------------------------------- annotations
@@ -262,25 +229,20 @@ def _resolve_annotation(annotation: object, module: types.ModuleType) -> Any:
     annotation = getattr(annotation, "__forward_arg__", annotation)
     if not isinstance(annotation, str):
         return annotation
-    names = {node.id for node in ast.walk(ast.parse(annotation)) if isinstance(node, ast.Name)}
-    namespace = {**vars(sys.modules["mmdp"]), **vars(module)}
-    for name in names - namespace.keys() - vars(sys.modules["builtins"]).keys():
-        namespace[name] = _resolve_lazy_name(name)
-    return eval(annotation, namespace)
+    names = re.findall(r"[A-Za-z_]\w*", annotation)
+    return eval(annotation, {name: _find_name(name, module) for name in names})
 
 
-def _resolve_lazy_name(name: str) -> object:
-    """Find the object of a name that a module imports for type checkers only."""
+def _find_name(name: str, module: types.ModuleType) -> object:
+    """Find what a name in a module stands for, also if it is imported for type checkers only."""
     if name == "pd":
         return importlib.import_module("pandas")  # waits for a thread that is importing it
-    if name in LAZY_MODULES:
-        loaded_module = sys.modules.get(LAZY_MODULES[name])
-        return loaded_module if name == "gymnasium" else getattr(loaded_module, name, UnloadedType)
-    return next(
-        vars(module)[name]
-        for module_name, module in list(sys.modules.items())
-        if module_name.startswith("mmdp.") and name in vars(module)
-    )
+    lazy_modules = [sys.modules.get("matplotlib.axes", builtins)]
+    lazy_modules += [x for key, x in list(sys.modules.items()) if key.startswith("mmdp")]
+    for namespace in map(vars, (module, builtins, *lazy_modules)):
+        if name in namespace:
+            return namespace[name]
+    return UnloadedType
 
 
 class UnloadedType:
@@ -387,24 +349,15 @@ def _is_sequence(value: object, origin: object, type_args: tuple[object, ...]) -
 
     A mapping is an Iterable of its keys, such as labels, but no Sequence.
     """
-    is_single_string = isinstance(value, str) and type_args == (
-        str,
-    )  # most often meant as one entry
-    is_mapping = isinstance(value, Mapping)
-    is_iterated_mapping = is_mapping and origin is collections.abc.Iterable
-    if (
-        not isinstance(value, Iterable)
-        or isinstance(value, bytes)
-        or getattr(value, "shape", None) == ()
-        or is_single_string
-        or is_mapping > is_iterated_mapping
-    ):
+    is_single_text = isinstance(value, str) and type_args == (str,)  # most often one entry
+    is_lookup = isinstance(value, Mapping) and origin is not collections.abc.Iterable
+    is_scalar = not isinstance(value, Iterable) or getattr(value, "shape", None) == ()
+    if is_scalar or is_single_text or is_lookup or isinstance(value, bytes):
         return False
     if not isinstance(value, (list, tuple, range, str, np.ndarray, Mapping)):
         return origin is not tuple
     if origin is tuple and type_args[-1:] != (...,):
-        pairs = zip(value, type_args, strict=False)
-        return len(value) == len(type_args) and all(is_of_type(x, y) for x, y in pairs)
+        return len(value) == len(type_args) and all(map(is_of_type, value, type_args))
     if not type_args or type_args[0] in (Any, object):
         return True
     items = value[:1] if isinstance(value, range) else value  # all of a range are alike

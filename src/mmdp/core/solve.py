@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import functools
-import inspect
 import math
 import os
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +21,7 @@ from mmdp.core.methods import METHODS, Method, MethodResult, SolveContext
 from mmdp.core.methods.registry import check_supported
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
-from mmdp.core.policies import POLICY_CLASSES, Planner, PolicyClass, as_policy
+from mmdp.core.policies import Planner, PolicyClass, as_policy
 from mmdp.core.policies.tree import TreeWithTable
 from mmdp.core.search.context import get_stop_status
 from mmdp.core.search.unreachable import fill_unreachable
@@ -36,50 +32,8 @@ from mmdp.core.timing import Callback, accept_interrupt
 from mmdp.core.validate import check_not_sharded, check_problem_size
 
 Array = npt.NDArray[np.float64]
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
-def _check_argument_names(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap solve() so that an unknown argument raises an error that says where it belongs."""
-    parameter_names = list(inspect.signature(function).parameters)
-
-    @functools.wraps(function)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        unknown_name = next((name for name in kwargs if name not in parameter_names), None)
-        if unknown_name is None:
-            return function(*args, **kwargs)
-        values = {**dict(zip(parameter_names, args, strict=False)), **kwargs}
-        owners = _find_option_owners(cast("str | Method", values.get("method", "cadp")))
-        matches = difflib.get_close_matches(unknown_name, [*parameter_names, *owners], n=1)
-        if matches and matches[0] in owners:
-            option, (kind, constructor) = matches[0], owners[matches[0]]
-            raise InputError(
-                f"{unknown_name} is an option of the {kind}; pass {constructor}({option}=...)"
-                if option == unknown_name
-                else f"solve() has no argument {unknown_name!r} "
-                f"(did you mean {constructor}({option}=...)?)"
-            )
-        raise InputError(f"solve() has no argument {did_you_mean(unknown_name, parameter_names)}")
-
-    return wrapper
-
-
-def _find_option_owners(method: str | Method) -> dict[str, tuple[str, str]]:
-    """Find which argument of solve() takes an option: of the method, or else of a policy class."""
-    owners: dict[str, tuple[str, str]] = {}
-    for role, class_ in [
-        ("method", type(as_method(method))),
-        *(("policy_class", x) for x in POLICY_CLASSES.values() if not x.uses_belief),
-    ]:
-        module = f"mmdp.{'methods' if role == 'method' else 'policies'}."
-        prefix = module * class_.__module__.startswith("mmdp.")
-        for option in inspect.signature(class_).parameters:
-            owners.setdefault(option, (role.replace("_", " "), f"{role}={prefix}{class_.__name__}"))
-    return owners
-
-
-@_check_argument_names
 @check_arguments
 def solve(
     model: MMDP,
@@ -336,28 +290,22 @@ def _add_simulated_returns(result: MethodResult, context: SolveContext) -> Metho
     )
 
 
-def _add_exact_returns(result: MethodResult, context: SolveContext) -> MethodResult:
-    """Add the exact returns of the policy table, if there is one, to a result."""
-    table = result.policy.table if isinstance(result.policy, TreeWithTable) else result.policy
-    if result.returns is not None or not isinstance(table, np.ndarray):
-        return result
-    return result.replace(returns=context.compute_returns(table))
-
-
 def _make_solution(result: MethodResult, method: Method, context: SolveContext) -> Solution:
     """Make the Solution of a method's result, with returns, evaluation and certificate."""
+    table = result.policy.table if isinstance(result.policy, TreeWithTable) else result.policy
     if not getattr(result.policy, "has_exact_returns", True):
         result = _add_simulated_returns(result, context)
-    else:
-        result = _add_exact_returns(result, context)
-        result = result if method.covers_unreachable else fill_unreachable(context, result)
+    elif result.returns is None and isinstance(table, np.ndarray):
+        result = result.replace(returns=context.compute_returns(table))
+    if not method.covers_unreachable:
+        result = fill_unreachable(context, result)
     returns, policy = result.returns, result.policy
     if isinstance(policy, (np.ndarray, tuple)):
         policy = context.policy_class.make_policy(context.model, policy)
     if returns is None:
         assert policy is not None
         returns = policy.compute_returns(context.model, context.backend)
-    provenance = _make_provenance(context, _get_options(method))
+    provenance = _make_provenance(context, dict(vars(method)))
     evaluation = _make_evaluation(context, returns, provenance, result)
     value = context.objective_value(returns)
     bound_value, certificate = result.details.get("bound"), None
@@ -389,13 +337,6 @@ def _find_bound_scope(result: MethodResult, policy_class: PolicyClass) -> BoundS
     default_scope = "stationary" if policy_class.is_infinite_horizon else "markov"
     scope = policy_class.bound_scope or result.details.get("scope", default_scope)
     return cast("BoundScope", scope)
-
-
-def _get_options(method: Method) -> dict[str, object]:
-    """Get the options of a method by name, with arrays and policies unchanged."""
-    if not dataclasses.is_dataclass(method):
-        return {}
-    return {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
 
 
 def _make_provenance(context: SolveContext, options: dict[str, object]) -> Provenance:
