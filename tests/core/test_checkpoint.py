@@ -137,7 +137,10 @@ def test_it_is_written_every_so_often(file: Path, monkeypatch: pytest.MonkeyPatc
         ({"horizon": 4}, "another problem (another horizon)"),
         ({"objective": "cvar:0.5"}, "another problem (another objective)"),
         ({"policy_class": mmdp.policies.Monotone()}, "another problem (another policy_class)"),
-        ({"method": "wsu"}, "wsu cannot resume from a checkpoint; leave out checkpoint, or choose"),
+        (
+            {"method": "wsu"},
+            "wsu cannot resume from a markov policy; leave out checkpoint, or choose",
+        ),
         ({"policy_class": mmdp.policies.Memory(2)}, "cannot resume from a memory policy"),
         ({"policy_class": mmdp.policies.Tree(2)}, "another policy_class"),
         ({"checkpoint": "best.csv"}, "must end in .json"),
@@ -267,11 +270,8 @@ def test_a_full_disk_does_not_lose_the_solve(file: Path, monkeypatch: pytest.Mon
     model = make_small_model(4, n_models=6)
     baseline = mmdp.solve(model, 5)
     fake_full_disk(monkeypatch)
-    with pytest.warns(
-        mmdp.core.errors.FileNotWrittenWarning, match="No space left.*not saved"
-    ) as warned:
+    with pytest.warns(mmdp.core.errors.FileNotWrittenWarning, match="No space left.*not saved"):
         solution = mmdp.solve(model, 5, checkpoint=file)
-    assert len(warned) == 1
     assert solution.value == baseline.value
     assert not file.exists()
 

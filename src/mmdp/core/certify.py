@@ -6,8 +6,6 @@ import dataclasses
 import math
 from typing import Literal
 
-import numpy as np
-
 from mmdp.core import kernels
 from mmdp.core.bounds import closed_form
 from mmdp.core.bounds.api import check_request, search_bound
@@ -28,18 +26,8 @@ from mmdp.core.validate import check_not_sharded
 EXACT_TIME_SHARE = 0.8  # share of certify_time for ``exact`` if the horizon is infinite
 
 
-def check_certifiable(
-    certify_time: float | None, method: Method, objective: Objective, model: MMDP, horizon: int
-) -> None:
+def check_certifiable(method: Method, objective: Objective, model: MMDP, horizon: int) -> None:
     """Refuse a certificate that cannot be computed for this problem, before it is solved."""
-    if certify_time is None:
-        return
-    is_number = isinstance(certify_time, (int, float, np.number))
-    if isinstance(certify_time, bool) or not (is_number and certify_time > 0):
-        raise InputError(
-            f"certify_time={certify_time!r} is not a number > 0 (seconds); "
-            "pass None to compute no bound"
-        )
     oracle_hint = 'use mmdp.bound(model, horizon, "oracle")'
     check_not_sharded(model.problem, "certify_time", [oracle_hint])
     pairs_hint = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
@@ -52,7 +40,6 @@ def certify_solution(
     context: SolveContext,
     certify_time: float | None,
     backend: str | Backend,
-    callback: Callback | None,
 ) -> Solution:
     """Add a certificate to a solution, searching a bound for ``certify_time`` seconds if given.
 
@@ -60,7 +47,7 @@ def certify_solution(
     """
     solution = _mark_single_model_optimum(solution, context)
     if certify_time is not None and solution.status is not Status.INTERRUPTED:
-        search = CertificateSearch(solution, context, float(certify_time), backend, callback)
+        search = CertificateSearch(solution, context, certify_time, backend)
         solution = _add_certificate(solution, search)
     if solution.certificate is None:
         return solution
@@ -125,7 +112,6 @@ class CertificateSearch:
     context: SolveContext
     time_limit: float
     backend: str | Backend
-    callback: Callback | None
 
     @property
     def can_use_exact(self) -> bool:
@@ -189,37 +175,31 @@ class CertificateSearch:
             solution,
             self.backend,
             solve_context=context,
-            callback=None if self.callback is None else self._make_callback(exact_bound),
+            callback=self._make_callback(exact_bound),
         )
 
     def _find_exact_bound(self) -> Bound | None:
         """Compute a bound by ``exact`` from the solution on; None if the problem is too large."""
         context, solution = self.context, self.solution
-        unrestricted_context, policy = context.unrestricted_context(), context.best_policy
-        passes = Exact.min_passes
-        unrestricted_context.use_backend(
+        exact_context, policy = context.unrestricted_context(), context.best_policy
+        exact_context.use_backend(
             kernels.get_backend(
                 self.backend,
-                unrestricted_context.problem,
-                unrestricted_context.horizon,
-                n_passes=passes,
+                exact_context.problem,
+                exact_context.horizon,
+                n_passes=Exact.min_passes,
             )
         )
-        unrestricted_context.stopwatch = Stopwatch(
-            (EXACT_TIME_SHARE if context.policy_class.is_infinite_horizon else 1.0)
-            * self.time_limit
-        )
-        if type(context.policy_class) is type(unrestricted_context.policy_class) and not (
-            policy is None or is_randomized(policy)
-        ):
-            unrestricted_context.best_policy, unrestricted_context.best_value = (
-                policy,
-                context.best_value,
-            )
-        unrestricted_context.callback = None if self.callback is None else self._make_callback()
-        n_init: int | Literal["auto"] = "auto" if unrestricted_context.best_policy is None else 1
+        is_infinite_horizon = context.policy_class.is_infinite_horizon
+        time_share = EXACT_TIME_SHARE if is_infinite_horizon else 1.0
+        exact_context.stopwatch = Stopwatch(time_share * self.time_limit)
+        exact_context.callback = self._make_callback()
+        is_same_class = type(context.policy_class) is type(exact_context.policy_class)
+        if is_same_class and policy is not None and not is_randomized(policy):
+            exact_context.best_policy, exact_context.best_value = policy, context.best_value
+        n_init: int | Literal["auto"] = "auto" if exact_context.best_policy is None else 1
         try:
-            result = Exact(rel_gap=OPTIMALITY_GAP, n_init=n_init).run(unrestricted_context)
+            result = Exact(rel_gap=OPTIMALITY_GAP, n_init=n_init).run(exact_context)
         except (InputError, TimeUp):  # too large for it, or for the time
             return None
         evaluation = solution.evaluation
@@ -236,23 +216,21 @@ class CertificateSearch:
         # the bound is at least the value of the solution
         bound_value = max(
             result.details["bound"],
-            solution.value + self.context.estimate_rounding(solution.returns),
+            solution.value + context.estimate_rounding(solution.returns),
         )
         return Bound(
             bound_value,
             Exact.name,
             result.details["scope"],
             details,
-            unrestricted_context.stopwatch.elapsed,
+            exact_context.stopwatch.elapsed,
         )
 
     def compute_tolerance(self, new_bound: Bound, best_bound: Bound) -> float:
         """Compute the difference of bound and value at which the solution counts as optimal."""
         solution, context = self.solution, self.context
-        oracle, objective = (
-            new_bound.details.get("bounds_by_method", {}).get("oracle", best_bound.value),
-            context.objective,
-        )
+        objective = context.objective
+        bounds = new_bound.details.get("bounds_by_method", {})
         relative_returns = objective.relative_returns(
             solution.returns, lambda: solution.evaluation.oracle
         )
@@ -261,37 +239,31 @@ class CertificateSearch:
         tolerance = gap_tolerance(
             OPTIMALITY_GAP,
             solution.value,
-            oracle,
+            bounds.get("oracle", best_bound.value),
             lambda error: float(objective.value(relative_returns + error, weights)),
         )
-        return (
-            max(tolerance, 3 * context.estimate_rounding(solution.returns))
-            if self.can_use_exact
-            else tolerance
-        )
+        if self.can_use_exact:
+            return max(tolerance, 3 * context.estimate_rounding(solution.returns))
+        return tolerance
 
-    def _make_callback(self, earlier_bound: Bound | None = None) -> Callback:
+    def _make_callback(self, earlier_bound: Bound | None = None) -> Callback | None:
         """Make the callback of a bound search that calls the callback of solve() with the bound."""
-        solution, callback = self.solution, self.callback
-        assert callback is not None
-        value, iterations = solution.value, solution.iterations
-        earlier_value, earlier_seconds = (
-            (math.inf, 0.0)
-            if earlier_bound is None
-            else (earlier_bound.value, earlier_bound.seconds)
-        )
+        solution, callback = self.solution, self.context.callback
+        if callback is None:
+            return None
 
         def report_progress(progress: Progress) -> None:
-            bound = min(progress.bound, earlier_value)
-            elapsed_seconds = solution.seconds + earlier_seconds + progress.elapsed
+            bound, elapsed = progress.bound, solution.seconds + progress.elapsed
+            if earlier_bound is not None:
+                bound, elapsed = min(bound, earlier_bound.value), elapsed + earlier_bound.seconds
             callback(
                 Progress(
-                    stage=solution.method,
-                    iteration=iterations,
-                    value=value,
-                    best_value=value,
-                    bound=bound,
-                    elapsed=elapsed_seconds,
+                    solution.method,
+                    solution.iterations,
+                    solution.value,
+                    solution.value,
+                    bound,
+                    elapsed=elapsed,
                 )
             )
 

@@ -29,17 +29,10 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str], context: SolveContext, method: Method) -> None:
         from mmdp.data.io.writing import check_writable
 
-        if not context.policy_class.can_initialize:
-            class_name = context.policy_class.name
+        if not (context.policy_class.can_initialize and method.can_resume):
+            resumable_names = [name for name, x in METHODS.items() if x.can_resume]
             raise InputError(
-                f"a solve cannot resume from a {class_name} policy; leave out checkpoint"
-            )
-        if not method.can_resume:
-            resumable_names = [
-                name for name, method_class in METHODS.items() if method_class.can_resume
-            ]
-            raise InputError(
-                f"{method.name} cannot resume from a checkpoint",
+                f"{method.name} cannot resume from a {context.policy_class.name} policy",
                 ["leave out checkpoint", Remedy("method", *resumable_names, verb="choose")],
             )
         self.path, self.context = Path(path), context
@@ -54,7 +47,6 @@ class Checkpoint:
             "restriction": context.policy_class.to_settings(context.model, context.horizon),
         }
         self._saved_value, self._next_write_time = -math.inf, 0.0
-        self._has_failed = False
 
     def resume(self) -> None:
         """Read the policy in the file, if there is one, and make it the incumbent of the search."""
@@ -77,15 +69,9 @@ class Checkpoint:
         if value >= self._saved_value - TIE_RTOL * abs(self._saved_value):
             return result
         is_finished = result.status in (Status.OPTIMAL, Status.LOCAL_OPTIMUM)
-        return MethodResult(
-            context.best_policy,
-            Status.COMPLETED if is_finished else result.status,
-            result.n_iterations,
-            trace=[context.best_value],
-            details={
-                key: detail for key, detail in result.details.items() if key == "unrestricted_value"
-            },
-        )
+        status = Status.COMPLETED if is_finished else result.status
+        trace = [context.best_value]
+        return MethodResult(context.best_policy, status, result.n_iterations, trace=trace)
 
     def _compute_value(self, policy: Policy) -> float:
         """Compute the objective value of a policy."""
@@ -141,11 +127,9 @@ class Checkpoint:
             write_atomic(self.path, json.dumps(document) + "\n")
             self._saved_value = context.best_value
         except InputError as error:
-            if not self._has_failed:
-                warnings.warn(
-                    f"{error}; the best policy is not saved", FileNotWrittenWarning, stacklevel=2
-                )
-            self._has_failed = True
+            warnings.warn(
+                f"{error}; the best policy is not saved", FileNotWrittenWarning, stacklevel=2
+            )
         self._next_write_time = time.monotonic() + max(
             WRITE_INTERVAL, WRITE_TIME_FACTOR * (time.monotonic() - start_time)
         )

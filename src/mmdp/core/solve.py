@@ -139,17 +139,15 @@ def solve(
         time_limit=time_limit,
         callback=callback,
     )
-    check_certifiable(certify_time, resolved_method, spec.objective, model, n_steps)
+    if certify_time is not None:
+        check_certifiable(resolved_method, spec.objective, model, n_steps)
     if checkpoint is not None:
         check_not_sharded(model.problem, "a checkpoint", ["leave out checkpoint"])
-    result = (
-        _run_method(resolved_method, context)
-        if checkpoint is None
-        else _run_with_checkpoint(resolved_method, context, checkpoint)
-    )
-    return certify_solution(
-        _make_solution(result, resolved_method, context), context, certify_time, backend, callback
-    )
+        result = _run_with_checkpoint(resolved_method, context, checkpoint)
+    else:
+        result = _run_method(resolved_method, context)
+    solution = _make_solution(result, resolved_method, context)
+    return certify_solution(solution, context, certify_time, backend)
 
 
 @check_arguments
