@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.core.arguments import NonNegativeFloat, check_arguments
-from mmdp.core.errors import InputError
+from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
 from mmdp.core.kernels.problem import Problem, SweepType
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.core.methods.wsu import WSU
@@ -29,7 +28,6 @@ from mmdp.core.search.space import SearchSpace
 from mmdp.core.search.spaces import make_space
 from mmdp.core.search.trees import TreeSpace, grow_tree
 from mmdp.core.solution import Status
-from mmdp.core.validate import check_int
 
 
 @check_arguments
@@ -79,7 +77,7 @@ class CADP(Method):
     init: str | Planner = "wsu"
     n_init: InitCount = "auto"
     tol: NonNegativeFloat = 0.0
-    max_iter: int = 1000
+    max_iter: PositiveInt = 1000
     sweep_type: SweepType = "two-way"
 
     name: ClassVar[str] = "cadp"
@@ -87,16 +85,6 @@ class CADP(Method):
     best_status: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
     can_resume: ClassVar[bool] = True
     ignores_rounding: ClassVar[bool] = True  # for the mean of policies without restriction
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        if self.n_init != "auto":
-            check_int(self.n_init, "n_init")
-        check_int(self.max_iter, "max_iter")
-        if self.sweep_type not in ("paper", "two-way"):
-            raise InputError(f'sweep_type must be "paper" or "two-way", not {self.sweep_type!r}')
-        if not self.tol >= 0:
-            raise InputError(f"tol must be at least 0, not {self.tol}")
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why CADP cannot solve the problem with these options; None if it can."""

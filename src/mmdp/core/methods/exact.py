@@ -16,13 +16,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from mmdp.core.arguments import NonNegativeFloat, check_arguments
+from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
 from mmdp.core.bounds import closed_form
 from mmdp.core.bounds.descent import SLOW_LEVEL, DualDescent
 from mmdp.core.bounds.portfolio import BoundPortfolio
 from mmdp.core.bounds.relaxation import LagrangianRelaxation, Mask
 from mmdp.core.bounds.request import BoundRequest
-from mmdp.core.errors import InputError
 from mmdp.core.evaluate import Evaluator
 from mmdp.core.kernels.problem import Array, ModelPairs
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
@@ -33,7 +32,6 @@ from mmdp.core.search.inits import InitCount
 from mmdp.core.search.markov import MarkovSpace
 from mmdp.core.solution import Status
 from mmdp.core.timing import Progress, Stopwatch
-from mmdp.core.validate import check_int
 
 NODE_LEVEL = 0.05  # level of the descent, a share of the gap, at which a node is split
 ROOT_TIME_LIMIT = 30.0  # most for the searches at the root if there is no time limit
@@ -73,21 +71,13 @@ class Exact(Method):
 
     rel_gap: NonNegativeFloat = 1e-8
     n_init: InitCount = "auto"
-    max_nodes: int = 100_000
+    max_nodes: PositiveInt = 100_000
 
     name: ClassVar[str] = "exact"
     title: ClassVar[str] = "branch and bound over single actions"
     best_status: ClassVar[Status | None] = Status.OPTIMAL
     can_resume: ClassVar[bool] = True
     min_passes: ClassVar[float] = math.inf
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        if not self.rel_gap >= 0:
-            raise InputError(f"rel_gap must be at least 0, not {self.rel_gap}")
-        if self.n_init != "auto":
-            check_int(self.n_init, "n_init")
-        check_int(self.max_nodes, "max_nodes")
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why the method cannot solve the problem; None if it can."""

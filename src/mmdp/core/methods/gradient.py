@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
-from mmdp.core.arguments import NonNegativeFloat, check_arguments
-from mmdp.core.errors import InputError
+from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.methods.base import Method, MethodResult, SolveContext
 from mmdp.core.policies import Planner
@@ -17,7 +16,6 @@ from mmdp.core.search.inits import make_first_init
 from mmdp.core.search.markov import MarkovSpace
 from mmdp.core.solution import Status
 from mmdp.core.timing import allow_stop
-from mmdp.core.validate import check_int
 
 
 @dataclass(frozen=True)
@@ -39,17 +37,12 @@ class _GradientMethod(Method):
     """
 
     init: str | Planner = "uniform"
-    max_iter: int = 200
+    max_iter: PositiveInt = 200
     tol: NonNegativeFloat = 1e-6
     deterministic: bool = True
 
     can_resume: ClassVar[bool] = True
     min_passes: ClassVar[float] = 600  # about three per step of the line search
-
-    def __post_init__(self) -> None:
-        check_int(self.max_iter, "max_iter")
-        if not self.tol >= 0:
-            raise InputError(f"tol must be at least 0, not {self.tol}")
 
     def run(self, context: SolveContext) -> MethodResult:
         """Ascend from the initial policy, then round to a deterministic policy if asked."""

@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from mmdp.core.arguments import NonNegativeFloat, check_arguments
-from mmdp.core.bounds import closed_form, lp, tails
-from mmdp.core.bounds.relaxation import Mask, compute_reach_bounds, expand_allowed
+from mmdp.core.bounds.closed_form import GapTolerance, compute_first_bound
+from mmdp.core.bounds.lp import LP_OBJECTIVES, LPResult, OccupancyProgram, compute_loss_caps
+from mmdp.core.bounds.relaxation import compute_reach_bounds, expand_allowed
 from mmdp.core.errors import InputError, Remedy
-from mmdp.core.kernels.problem import Array, PolicyTable, VisitBounds
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext, TimeUp
 from mmdp.core.methods.cadp import CADP
 from mmdp.core.search.context import Details, get_stop_status
@@ -38,9 +36,6 @@ class MILP(Method):
     rel_gap
         Relative gap at which HiGHS stops and the answer counts as optimal, as for
         :class:`mmdp.methods.Exact`.
-    use_reach_bounds
-        Whether L and B are the reach bounds; otherwise they are 0 and the weight of the model
-        (the plain program, for comparison).
 
     >>> import mmdp
     >>> from mmdp.core.methods.milp import MILP
@@ -50,20 +45,15 @@ class MILP(Method):
     """
 
     rel_gap: NonNegativeFloat = 1e-6
-    use_reach_bounds: bool = True
 
     name: ClassVar[str] = "milp"
     title: ClassVar[str] = "a mixed-integer program, solved by HiGHS"
     best_status: ClassVar[Status | None] = Status.OPTIMAL
 
-    def __post_init__(self) -> None:
-        if not self.rel_gap >= 0:
-            raise InputError(f"rel_gap must be at least 0, not {self.rel_gap}")
-
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why the method cannot solve the problem; None if it can."""
         switching_reason = spec.reason_if_switching("its bounds plan for each model by itself")
-        if spec.objective.key not in tails.LP_OBJECTIVES:
+        if spec.objective.key not in LP_OBJECTIVES:
             return f"its program has the mean and lower tails, not {spec.objective}"
         reason = spec.reason_if_coupled() or spec.reason_if_infinite()
         return reason or switching_reason or spec.reason_if_sharded()
@@ -71,149 +61,96 @@ class MILP(Method):
     def run(self, context: SolveContext) -> MethodResult:
         """Solve the program from CADP's policy; return the best policy with its proven bound."""
         problem = context.problem
-        n_variables = lp.count_variables(problem, context.horizon)
+        n_allowed = int(expand_allowed(problem, context.horizon).sum())
+        n_variables = n_allowed * (problem.n_models + 1)
         if n_variables > MAX_VARIABLES:
             raise InputError(
                 f"the program would have {n_variables:,} variables (at most {MAX_VARIABLES:,}; "
                 "exact has no limit)",
                 [Remedy("method", "exact", verb="use")],
             )
-        closed_form_bound = self._compute_closed_form_bound(context)
-        details: Details = {"bound": closed_form_bound, "scope": "history"}
+        rounding_error = problem.rounding_errors(context.horizon)
+        if context.objective.is_mean:
+            first_bound = compute_first_bound(context.prepared)[1]
+        else:
+            first_bound = context.objective_value(context.oracle_returns() + rounding_error)
+        details: Details = {"bound": first_bound, "scope": "history"}
         details |= {"n_nodes": 0, "n_variables": n_variables}
         with context.allow_stop() as stop_state:
             CADP().run(context)
-            tail_lp, lp_result = self._solve_lp(context, closed_form_bound)
+            program = self._build_program(context, first_bound)
+            result = self._solve_program(context, program)
         if stop_state.exception is not None:
-            return MethodResult(
-                context.best_policy, get_stop_status(stop_state), 0, details=details
-            )
-        if lp_result.x is not None:
-            actions = _extract_policy(
-                tail_lp.occupancy_lp, lp_result.x, expand_allowed(problem, context.horizon)
-            )
+            status = get_stop_status(stop_state)
+            return MethodResult(context.best_policy, status, 0, details=details)
+        if result.x is not None:
+            actions = program.variables_to_policy(result.x)
             value = context.objective_value(context.compute_returns(actions))
             if value > context.best_value:
                 context.trace.append(value)
                 context.keep_best(actions, value)
-        rounding_error = problem.rounding_errors(context.horizon)
-        lp_bound = (
-            tail_lp.objective_offset
-            - lp_result.bound
-            + 2 * tail_lp.bound_value_error(rounding_error)
-        )
-        if math.isfinite(lp_bound) and lp_bound < closed_form_bound:
+        bound = program.objective_offset - result.bound
+        bound += 2 * program.bound_value_error(rounding_error)
+        if math.isfinite(bound) and bound < first_bound:
             # the mean is linear in each decision: drawing an action gains nothing
-            scope = "markov" if tail_lp.mean_share == 1 else "deterministic markov"
-            details |= {"bound": lp_bound, "scope": scope}
+            scope = "markov" if program.mean_share == 1 else "deterministic markov"
+            details |= {"bound": bound, "scope": scope}
         returns = context.compute_returns(context.best_policy)
         details["bound"] = max(details["bound"], context.objective_value(returns + rounding_error))
-        details |= {"n_nodes": lp_result.n_nodes, "n_variables": len(tail_lp.is_integral)}
-        status = STOP_STATUSES.get(lp_result.status, Status.COMPLETED)
-        if details["bound"] - context.best_value <= self._gap_tolerance(
-            context, closed_form_bound, lp_result.tolerance_error
-        ):
+        details |= {"n_nodes": result.n_nodes, "n_variables": program.n_columns}
+        status = STOP_STATUSES.get(result.status, Status.COMPLETED)
+        tolerance = self._gap_tolerance(context, first_bound, result.tolerance_error)
+        if details["bound"] - context.best_value <= tolerance:
             status = Status.OPTIMAL
-        return MethodResult(context.best_policy, status, lp_result.n_nodes, details=details)
+        return MethodResult(context.best_policy, status, result.n_nodes, details=details)
 
-    def _gap_tolerance(
-        self, context: SolveContext, closed_form_bound: float, slack: float
-    ) -> float:
+    def _gap_tolerance(self, context: SolveContext, first_bound: float, slack: float) -> float:
         """Compute the absolute gap at which the policy counts as optimal, given slack of HiGHS."""
         value, returns = context.best_value, context.compute_returns(context.best_policy)
-        gap_tolerance, max_gain = (
-            closed_form.GapTolerance(context.problem, context.horizon),
-            closed_form_bound - value,
-        )
-        tolerance = gap_tolerance(
+        max_gain = first_bound - value
+        tolerance = GapTolerance(context.problem, context.horizon)(
             self.rel_gap,
             value,
-            closed_form_bound,
+            first_bound,
             lambda error: context.objective_value(returns + error),
         )
         return max(tolerance, min(self.rel_gap * max_gain + slack, MAX_SLACK_SHARE * max_gain))
 
-    def _compute_closed_form_bound(self, context: SolveContext) -> float:
-        """Compute the smaller of Oracle and QMDP, or F of the models' own optima."""
-        problem, horizon = context.problem, context.horizon
-        if context.objective.is_mean:
-            return closed_form.compute_first_bound(context.prepared)[1]
-        return context.objective_value(context.oracle_returns() + problem.rounding_errors(horizon))
-
-    def _make_tail_lp(
-        self, context: SolveContext, reach: VisitBounds, closed_form_bound: float
-    ) -> tails.TailLP:
+    def _build_program(self, context: SolveContext, first_bound: float) -> OccupancyProgram:
         """Build the program over policies that are at most slightly worse than CADP's."""
-        problem, objective = context.problem, context.objective
-        negated_problem = context.prepared.replace(rewards=-problem.r, terminal=-problem.terminal)
-        min_returns = -negated_problem.compute_returns(
-            negated_problem.backward("per_model").first_values
-        )
-        max_returns = context.prepared.compute_returns(
-            context.prepared.backward("per_model").first_values
-        )  # over the open actions
+        problem, objective, prepared = context.problem, context.objective, context.prepared
+        reach = compute_reach_bounds(prepared, deadline=context.stopwatch.deadline)
+        negated = prepared.replace(rewards=-problem.r, terminal=-problem.terminal)
         min_returns, max_returns = (
             objective.relative_returns(returns, context.oracle_returns)
-            for returns in (min_returns, max_returns)
+            for returns in (
+                -negated.compute_returns(negated.backward("per_model").first_values),
+                prepared.compute_returns(prepared.backward("per_model").first_values),
+            )
         )
-        min_value = context.best_value - VALUE_MARGIN * (closed_form_bound - context.best_value)
-        caps = tails.compute_loss_caps(
-            objective, problem.weights, max_returns, min_returns, min_value
-        )
-        return tails.TailLP(
-            lp.build_lp(context.prepared, reach, caps),
-            objective,
-            problem.weights,
-            max_returns,
-            caps,
-        )
+        min_value = context.best_value - VALUE_MARGIN * (first_bound - context.best_value)
+        caps = compute_loss_caps(objective, problem.weights, max_returns, min_returns, min_value)
+        context.check_time()
+        return OccupancyProgram(prepared, reach, objective, max_returns, caps)
 
-    def _solve_lp(
-        self, context: SolveContext, closed_form_bound: float
-    ) -> tuple[tails.TailLP, lp.LPResult]:
-        """Build and solve the program, with the incumbent as initial solution."""
-        problem, incumbent = context.problem, context.best_policy
-        if self.use_reach_bounds:
-            reach = compute_reach_bounds(context.prepared, deadline=context.stopwatch.deadline)
-        else:
-            shape = (context.horizon, problem.n_states, problem.n_models)
-            reach = VisitBounds(np.zeros(shape), np.broadcast_to(problem.weights, shape).copy())
+    def _solve_program(self, context: SolveContext, program: OccupancyProgram) -> LPResult:
+        """Solve the program with the incumbent as initial solution."""
+
+        def report_progress(bound: float, n_nodes: int) -> bool:
+            try:
+                context.report_bound(program.objective_offset - bound, n_nodes)
+            except TimeUp:
+                return False
+            return True
+
         context.check_time()
-        tail_lp = self._make_tail_lp(context, reach, closed_form_bound)
-        context.check_time()
-        model_weights = context.prepared.forward(incumbent)
+        incumbent = context.best_policy
         returns = context.objective.relative_returns(
             context.compute_returns(incumbent), context.oracle_returns
         )
-        lp_result = lp.minimize(
-            *tail_lp.to_arrays(),
-            is_integral=tail_lp.is_integral,
+        return program.minimize(
+            program.policy_to_variables(incumbent, context.prepared.forward(incumbent), returns),
             rel_gap=self.rel_gap,
             time_limit=context.stopwatch.time_left,
-            callback=_make_callback(context, tail_lp.objective_offset),
-            initial_solution=tail_lp.policy_to_variables(incumbent, model_weights, returns),
+            callback=report_progress,
         )
-        return tail_lp, lp_result
-
-
-def _make_callback(context: SolveContext, constant: float) -> lp.MipCallback:
-    """Make the callback that reports the bound of HiGHS and stops it at the time limit."""
-
-    def report_progress(bound: float, n_nodes: int) -> bool:
-        try:
-            context.report_bound(constant - bound, n_nodes)
-        except TimeUp:
-            return False
-        return True
-
-    return report_progress
-
-
-def _extract_policy(program: lp.OccupancyLP, solution: Array, mask: Mask) -> PolicyTable:
-    """Extract the actions (T, S) of a solution; the lowest allowed one where it has no weight."""
-    probs = np.where(
-        program.policy_columns >= 0, solution[np.maximum(program.policy_columns, 0)], -1.0
-    )
-    probs = np.where(mask, probs, -2.0)
-    actions: PolicyTable = probs.argmax(axis=2).astype(np.int32)
-    return actions

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from mmdp.core.arguments import PositiveFloat, check_arguments
-from mmdp.core.errors import InputError
 from mmdp.core.kernels import Problem
 from mmdp.core.kernels.planner import SAMPLED, PlannerTables
 from mmdp.core.kernels.rewards import iter_blocks
@@ -55,17 +54,6 @@ class MixTS(BeliefMethod):
     name: ClassVar[str] = "mixts"
     title: ClassVar[str] = "Thompson sampling over the models"
     uses_sampled_model: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        if self.resample not in ("episode", "step"):
-            raise InputError(f'resample must be "episode" or "step", not {self.resample!r}')
-        if self.likelihood not in ("transition", "reward", "both"):
-            raise InputError(
-                f'likelihood must be "transition", "reward" or "both", not {self.likelihood!r}'
-            )
-        if self.reward_sd is not None and not self.reward_sd > 0:
-            raise InputError(f"reward_sd must be positive, not {self.reward_sd}")
 
     def estimate_bytes(self, spec: ProblemSpec) -> int:
         """Estimate the memory of a solve in bytes, as of a method with values by model."""

@@ -9,14 +9,13 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.arguments import NonNegativeFloat, check_arguments
+from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.planner import TREE, PlannerTables
 from mmdp.core.methods.base import MethodResult, ProblemSpec, SolveContext
 from mmdp.core.methods.belief import BeliefMethod
 from mmdp.core.search.context import Details
 from mmdp.core.solution import Status
-from mmdp.core.validate import check_int
 
 
 @check_arguments
@@ -45,7 +44,7 @@ class POMCP(BeliefMethod):
     12.0
     """
 
-    n_queries: int = 500
+    n_queries: PositiveInt = 500
     leaf_value: Literal["cadp", "rollout", "random"] = "cadp"
     exploration: NonNegativeFloat = 1.0
 
@@ -53,16 +52,6 @@ class POMCP(BeliefMethod):
     title: ClassVar[str] = "tree search with the exact belief"
     min_passes: ClassVar[float] = math.inf
     uses_sampled_model: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        check_int(self.n_queries, "n_queries", item_bytes=64)  # nodes of the tree
-        if self.leaf_value not in ("cadp", "rollout", "random"):
-            raise InputError(
-                f'leaf_value must be "cadp", "rollout" or "random", not {self.leaf_value!r}'
-            )
-        if not self.exploration >= 0:
-            raise InputError(f"exploration must be at least 0, not {self.exploration}")
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why the method cannot solve the problem; None if it can."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from mmdp.core.arguments import PositiveInt
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.problem import AscentResult
 from mmdp.core.memory import check_memory
@@ -153,4 +154,4 @@ def select_best(
     )
 
 
-InitCount = int | Literal["auto"]
+InitCount = PositiveInt | Literal["auto"]
