@@ -81,7 +81,7 @@ def make_instance(seed: int, unit: float = 1.0, offset: float = 0.0) -> mmdp.MMD
     r[:, :, 3] = r[:, :, 2]
     return mmdp.MMDP(
         P,
-        unit * (r + offset),
+        next_rewards=unit * (r + offset),
         discount=0.75,
         initial=rng.dirichlet(np.ones(S)),
         weights=rng.dirichlet(np.ones(5)),
