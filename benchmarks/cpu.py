@@ -358,7 +358,7 @@ def measure_two_way(sizes: Sizes) -> Iterator[Row]:
     ratios: dict[str, list[float]] = {"to its value": [], "whole solve": []}
     for name in sizes.domains:
         case = CASES[name]
-        model, T = case.load_models(SEED, None)[0], sizes.domain_horizon or case.main_horizon
+        model, T = case.make_factory(SEED)().train, sizes.domain_horizon or case.main_horizon
         solves = {
             x: partial(
                 mmdp.solve,

@@ -51,7 +51,7 @@ def study_bounds(limits: list[float]) -> None:
 def list_bounds(name: str, limits: list[float]) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each limit and method; everything is compiled before."""
     case = CASES[name]
-    model, T = case.load_models(SEED, None)[0], case.main_horizon
+    model, T = case.make_factory(SEED)().train, case.main_horizon
     value = mmdp.solve(model, T).value
     for method in BOUNDS:
         compute_bound(model.subset(range(min(4, model.n_models))), T, method, 0.5)

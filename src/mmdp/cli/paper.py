@@ -14,13 +14,12 @@ from mmdp.core.timing import allow_stop
 @command(
     "mmdp paper",
     "mmdp paper --full --out out/full",
-    "mmdp paper --data data/cadp-uai2023 --domain RS --domain HIV",
+    "mmdp paper --domain RS --domain HIV",
     sources=["mmdp.insight.paper.run:PaperExperiment full domains seed n_jobs no_cache"],
 )
 def paper(
     *,
     out: OutputFolder = Path("out"),
-    data: Path | None = None,
     as_json: bool = False,
     **options: Any,
 ) -> int:
@@ -37,18 +36,12 @@ def paper(
     ----------
     out
         Where to write.
-    data
-        CSV folders to use instead of the packaged models.
     """
     from mmdp.insight.paper.page import format_terminal_tables, write_results
     from mmdp.insight.paper.run import PaperExperiment
 
-    job = PaperExperiment(out, data_dir=data, **options)
+    job = PaperExperiment(out, **options)
     out.mkdir(parents=True, exist_ok=True)
-    if data is not None and job.generated_domains and not as_json:
-        print_stderr(
-            f"note: {data} has no models of {', '.join(job.generated_domains)}; these are generated"
-        )
     with allow_stop() as stop_state:
         with StepBar(quiet=as_json) as step_bar:
             job.callback = step_bar.update
@@ -60,8 +53,7 @@ def paper(
         return EXIT_INTERRUPTED
     if as_json:
         records = results.to_frame().to_dict("records")
-        document = {"results": records, "generated": job.generated_domains}
-        print_json({**document, "seconds": results.seconds, "files": files})
+        print_json({"results": records, "seconds": results.seconds, "files": files})
         return 0
     for title, columns, rows in format_terminal_tables(results):
         print(f"\n{title}")

@@ -21,7 +21,7 @@ from mmdp.insight.paper.page import (
     write_results,
 )
 from mmdp.insight.paper.printed import read_paper_values
-from mmdp.insight.paper.run import QUERY_COUNTS, RESULT_COLUMNS, PaperExperiment, _make_cell
+from mmdp.insight.paper.run import QUERY_COUNTS, PaperCell, PaperExperiment
 from tests.insight.paper.quick import FEW_QUERIES, limit_queries
 
 HIV_CELLS = 3 * len(PAPER_METHODS)  # three horizons
@@ -50,7 +50,8 @@ def small(tmp_path_factory):
 def test_one_row_per_domain_horizon_and_method(small):
     out, _, _ = small
     table = pd.read_csv(out / "results.csv")
-    assert tuple(table.columns) == RESULT_COLUMNS
+    columns = "domain horizon method models mean sd stderr seconds paper_mean mean_equal paper_sd"
+    assert [*table.columns] == [*columns.split(), "sd_equal", "sd_misprinted", "paper_minutes"]
     assert table["method"].tolist() == 3 * list(PAPER_METHODS)
     assert table["horizon"].unique().tolist() == [5, 15, 20]
     assert set(table["domain"]) == {"HIV"}
@@ -119,66 +120,15 @@ def test_a_damaged_result_is_computed_again(small, content):
     path.write_text(original_content)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A small HIV folder in the published layout."""
-    train, test = mmdp.domains.hiv(n_train=4, n_test=4, seed=0)
-    (tmp_path / "data").mkdir()
-    mmdp.save(train, tmp_path / "data" / "hiv")
-    mmdp.save(test, tmp_path / "data" / "hiv", split="test")
-    return tmp_path / "data"
-
-
 def run_cells(job):
-    return [_make_cell(row) for row in job.run_cells(job.make_table_cells(CASES["HIV"]))]
+    return [PaperCell.from_row(row) for row in job.run_cells(job.make_table_cells(CASES["HIV"]))]
 
 
-def test_changed_files_are_not_served_from_the_cache(tmp_path, folder):
-    out = tmp_path / "out"
-    first = run_cells(PaperExperiment(out, domains=["HIV"], data_dir=folder))
-    job = PaperExperiment(out, domains=["HIV"], data_dir=folder)
-    assert run_cells(job) == first
-    assert job.n_reused == HIV_CELLS
-    copied = tmp_path / "elsewhere"
-    shutil.copytree(folder, copied)
-    job = PaperExperiment(out, domains=["HIV"], data_dir=copied)
-    assert run_cells(job) == first
-    assert job.n_reused == HIV_CELLS  # the same content in another place
-    _, other = mmdp.domains.hiv(n_train=4, n_test=4, seed=1)
-    mmdp.save(other, folder / "hiv", split="test")
-    job = PaperExperiment(out, domains=["HIV"], data_dir=folder)
-    cells = {c.method: c for c in run_cells(job) if c.horizon == 15}
-    assert job.n_reused == 0
-    assert cells["Oracle"].mean == pytest.approx(mmdp.solve(other, 15, "oracle").value, rel=1e-12)
-
-
-@pytest.mark.parametrize("name", ["CACHE_FORMAT", "SIMULATION_SETTINGS"])
-def test_other_constants_are_computed_again(tmp_path, folder, monkeypatch, name):
-    from mmdp.insight.paper import run
-
-    run_cells(PaperExperiment(tmp_path / "out", domains=["HIV"], data_dir=folder))
-    changed = {
-        "CACHE_FORMAT": run.CACHE_FORMAT + 1,
-        "SIMULATION_SETTINGS": {**run.SIMULATION_SETTINGS, "episodes_in_all": 1},
-    }
-    monkeypatch.setattr(run, name, changed[name])
-    job = PaperExperiment(tmp_path / "out", domains=["HIV"], data_dir=folder)
-    run_cells(job)
-    assert job.n_reused == {"CACHE_FORMAT": 0, "SIMULATION_SETTINGS": HIV_CELLS - 9}[name]
-
-
-def test_job_says_which_domains_are_generated(tmp_path, folder):
-    assert PaperExperiment(tmp_path).generated_domains == ["POP", "POPS", "INV"]
-    train, test = mmdp.domains.inventory(2, 2)
-    mmdp.save(train, folder / "inventory")
-    mmdp.save(test, folder / "inventory", split="test")
-    assert PaperExperiment(tmp_path, data_dir=folder).generated_domains == ["POP", "POPS"]
-
-
-def test_a_data_folder_comes_before_the_published_models(tmp_path, folder):
-    for case, source, count in (("HIV", "file", 4), ("RS", "published", 100)):
-        train, _, used_source = CASES[case].load_models(0, folder)
-        assert (used_source, train.n_models) == (source, count)
+@pytest.mark.parametrize("name", CASES)
+def test_cases_have_the_sizes_that_they_say(name):
+    case = CASES[name]
+    train, test = case.make_factory(0)()
+    assert (train.n_models, test.n_models) == (case.n_train, case.n_test)
 
 
 def test_an_error_that_is_rounding_is_not_shown(small):
@@ -196,12 +146,8 @@ def test_queries_of_the_plot(small, tmp_path):
     _, results, _ = small
     assert [row["queries"] for row in results.query_rows] == list(FEW_QUERIES)
     assert QUERY_COUNTS == (5, 50, 500)
-    assert PaperExperiment(tmp_path, full=True).make_figure_cells()[-1].version_key[2] == (
-        5,
-        50,
-        500,
-        5000,
-    )
+    full = PaperExperiment(tmp_path, full=True).make_figure_cells()[-1]
+    assert full.compute.args == ((5, 50, 500, 5000),)
 
 
 def test_figure_draws_a_start_that_has_arrived_at_the_bottom(small):
@@ -231,7 +177,7 @@ def comparable_cells(tmp_path_factory):
     job = PaperExperiment(tmp_path_factory.mktemp("equal"))
     cells = [cell for name in ("RS", "HIV") for cell in job.make_table_cells(CASES[name])]
     return [
-        _make_cell(x)
+        PaperCell.from_row(x)
         for x in job.run_cells([x for x in cells if x.labels["method"] in COMPARABLE_METHODS])
     ]
 
@@ -298,16 +244,9 @@ def test_population_small_on_the_published_log():
     assert table.loc["WSU", 0] == pytest.approx(wsu, rel=1e-12)
 
 
-def test_unknown_domain_and_missing_folder(tmp_path):
+def test_unknown_domain_and_wrong_seed(tmp_path):
     with pytest.raises(mmdp.InputError, match="domain 'XY' does not exist; choose from RS, POP"):
         PaperExperiment(tmp_path, domains=["XY"])
-    with pytest.raises(mmdp.InputError, match="does not exist; give a folder with --data"):
-        PaperExperiment(tmp_path, data_dir=tmp_path / "nowhere")
-    (tmp_path / "inventory").mkdir()
-    (tmp_path / "inventory" / "true.csv").touch()
-    message = "expected training.csv in one of the folders riverswim, .*inventory, hiv"
-    with pytest.raises(mmdp.InputError, match=message):
-        PaperExperiment(tmp_path, data_dir=tmp_path)
     for seed in (-3, 1.5, True):
         with pytest.raises(mmdp.InputError, match="seed must be a whole number of at least 0"):
             PaperExperiment(tmp_path, seed=seed)

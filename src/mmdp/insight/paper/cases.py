@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 
 import mmdp
 from mmdp.core.methods.base import Method
 from mmdp.core.methods.belief import BeliefMethod
-from mmdp.core.policies import MarkovPolicy
 
 # More steps gain nothing after rounding: on POPS 12 give -440.45, any number -440.44.
 GRADIENT_STEPS = 12
@@ -19,85 +17,66 @@ POMCP_QUERIES = 50
 SEED = 0
 TOTAL_EPISODES = 20_000
 TOTAL_QUERIES = 2_000_000
-# Inputs of a cached result besides the options of its method.
-SIMULATION_SETTINGS = {
-    "episodes_in_all": TOTAL_EPISODES,
-    "queries_in_all": TOTAL_QUERIES,
-    "pomcp_queries": POMCP_QUERIES,
-}
 
 
 @dataclass(frozen=True)
 class PaperCase:
-    """A domain of the paper: the source of its models and the horizons of its tables."""
+    """A domain of the paper: the source of its models and the horizons of its tables.
+
+    ``generate(seed)`` samples its models; without it the published ones, which are in the package
+    as ``folder``, are used.
+    """
 
     name: str
     folder: str
-    main_horizon: int
-    horizons: tuple[int, ...]
+    n_train: int
+    n_test: int
+    generate: Callable[..., mmdp.domains.Domain] | None = None
+    main_horizon: int = 50
+    horizons: tuple[int, ...] = (50, 100, 150)
     unit: int = 1  # the main table prints HIV in thousands
-    generate: Callable[..., mmdp.domains.Domain] | None = (
-        None  # None: the published models are in the package
-    )
 
-    def load_models(self, seed: int, data_dir: Path | None) -> tuple[mmdp.MMDP, mmdp.MMDP, str]:
-        """Load training models, test models and the name of their source."""
-        source = self.find_source(data_dir)
-        if data_dir is not None and source == "file":
-            folder = data_dir / self.folder
-            train, test = (
-                mmdp.load(folder, split=split, name=self.name) for split in ("train", "test")
-            )
-            return train, test, source
-        if self.generate is None:
-            return *mmdp.domains.load_published(self.folder), source
-        return *self.generate(seed=seed), source
-
-    def find_source(self, data_dir: Path | None) -> str:
-        """Find the source of the models: "file" (in ``data_dir``), "published" or "generated"."""
-        if data_dir is not None and self.has_files(data_dir):
-            return "file"
+    @property
+    def source(self) -> str:
+        """Source of the models: "published" or "generated"."""
         return "published" if self.generate is None else "generated"
 
-    def has_files(self, data_dir: Path) -> bool:
-        """Test whether ``data_dir`` holds this domain's models."""
-        return (data_dir / self.folder / "training.csv").is_file()
+    def make_factory(self, seed: int) -> Callable[[], mmdp.domains.Domain]:
+        """Make the function that loads or samples the training and test models."""
+        if self.generate is None:
+            return partial(mmdp.domains.load_published, self.folder)  # type: ignore[arg-type]
+        return partial(self.generate, seed=seed)
 
-    def quick_horizons(self) -> tuple[int, ...]:
-        """List the horizons without ``--full``: all for published models, else the main one."""
-        return self.horizons if self.generate is None else (self.main_horizon,)
+    def choose_horizons(self, full: bool) -> tuple[int, ...]:
+        """Choose the horizons: all if ``full`` or for published models, else the main one."""
+        return self.horizons if full or self.generate is None else (self.main_horizon,)
 
     def unit_for(self, horizon: int) -> int:
         """Get the unit of the paper's figures at a horizon: 1 or 1000."""
         return self.unit if horizon == self.main_horizon else 1
 
-    def fingerprint(self, data_dir: Path | None) -> str | None:
-        """Hash the files in ``data_dir`` that are used; None if none are."""
-        if data_dir is None or not self.has_files(data_dir):
+    def choose_n_episodes(self, method: str, horizon: int) -> int | None:
+        """Choose the episodes per test model so that every cell costs about the same.
+
+        None for methods that are not simulated.
+        """
+        if method not in BELIEF_METHODS:
             return None
-        digest = hashlib.sha256()
-        for file in sorted((data_dir / self.folder).glob("*.csv")):
-            digest.update(f"{file.name} {file.stat().st_size} ".encode())
-            digest.update(file.read_bytes())
-        return digest.hexdigest()[:16]
+        total_episodes = TOTAL_EPISODES // max(1, self.n_train // 200)
+        if method == "POMCP":
+            total_episodes = min(total_episodes, TOTAL_QUERIES // (POMCP_QUERIES * horizon))
+        return max(2 if method == "POMCP" else 4, total_episodes // self.n_test)
 
 
-def _make_inventory(seed: int) -> mmdp.domains.Domain:
-    """Generate the inventory domain with the posterior calibrated to the paper."""
-    return mmdp.domains.inventory(seed=seed, preset="paper")
-
-
-LONG_HORIZONS = (50, 100, 150)
+make_inventory = partial(mmdp.domains.inventory, preset="paper")
 CASES = {
     case.name: case
     for case in (
-        PaperCase("RS", "riverswim", 50, LONG_HORIZONS),
-        PaperCase("POP", "population", 50, LONG_HORIZONS, generate=mmdp.domains.population),
-        PaperCase(
-            "POPS", "population_small", 50, LONG_HORIZONS, generate=mmdp.domains.population_small
-        ),
-        PaperCase("INV", "inventory", 50, LONG_HORIZONS, generate=_make_inventory),
-        PaperCase("HIV", "hiv", 15, (5, 15, 20), unit=1000),
+        PaperCase("RS", "riverswim", 100, 700),
+        PaperCase("POP", "population", 1000, 1000, mmdp.domains.population),
+        PaperCase("POPS", "population_small", 100, 100, mmdp.domains.population_small),
+        PaperCase("INV", "inventory", 100, 200, make_inventory),
+        PaperCase("HIV", "hiv", 50, 50, main_horizon=15, horizons=(5, 15, 20), unit=1000),
     )
 }
 
@@ -123,17 +102,3 @@ BELIEF_METHODS = tuple(
 COMPARABLE_METHODS = tuple(
     name for name in PAPER_METHODS if name not in ("Mirror", "Gradient", *BELIEF_METHODS)
 )
-
-
-def make_method(name: str, baseline: MarkovPolicy | None) -> Method:
-    """Make the method of a row of the paper's tables, with a baseline if it plans on beliefs."""
-    method = PAPER_METHODS[name]
-    return replace(method, baseline=baseline) if isinstance(method, BeliefMethod) else method
-
-
-def choose_n_episodes(name: str, n_models: int, horizon: int, n_train_models: int) -> int:
-    """Choose the episodes per test model so that every cell costs about the same."""
-    total_episodes = TOTAL_EPISODES // max(1, n_train_models // 200)
-    if name == "POMCP":
-        total_episodes = min(total_episodes, TOTAL_QUERIES // (POMCP_QUERIES * horizon))
-    return max(4 if name != "POMCP" else 2, total_episodes // n_models)

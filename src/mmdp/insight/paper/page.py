@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,9 +30,12 @@ def write_results(results: PaperResults, out_dir: Path) -> list[Path]:
         "regret.png": plots.to_png(_plot_regret(results)),
         "queries.png": plots.to_png(_plot_queries(results)),
     }
-    files: dict[Path, str | bytes] = {out_dir / name: content for name, content in pictures.items()}
-    files[out_dir / "results.csv"] = results.to_frame().to_csv(index=False)
-    files[out_dir / "paper.html"] = _render_results(results, pictures)
+    contents: dict[str, str | bytes] = {
+        **pictures,
+        "results.csv": results.to_frame().to_csv(index=False),
+        "paper.html": _render_results(results, pictures),
+    }
+    files = {out_dir / name: content for name, content in contents.items()}
     out_dir.mkdir(parents=True, exist_ok=True)
     write_all_atomic(files)
     return list(files)
@@ -112,29 +114,27 @@ def format_terminal_tables(results: PaperResults) -> list[tuple[str, list[str], 
     """
     cells, columns = index_cells(results), list_columns(results)
     legend = "ours (paper); = the paper's digits"
-    formatters: dict[str, Callable[[PaperCell], str]] = {
-        f"Mean return over the test models: {legend}": lambda cell: _format_pair(
-            cell, "mean_return"
-        ),
-        f"Standard deviation of returns: {legend}, * misprint": lambda cell: _format_pair(
-            cell, "sd_return"
-        ),
-        "Time to compute a policy": lambda cell: format_duration(cell.seconds),
+    titles: dict[TableName, str] = {
+        "mean_return": f"Mean return over the test models: {legend}",
+        "sd_return": f"Standard deviation of returns: {legend}, * misprint",
+        "minutes": "Time to compute a policy",
     }
     tables = []
-    for title, format_cell in formatters.items():
+    for table, title in titles.items():
         for i in range(0, len(columns), 5):  # five columns fit a terminal
             group = columns[i : i + 5]
             rows = [
-                [name, *(format_cell(cells[(*column, name)]) for column in group)]
+                [name, *(_format_cell(cells[(*column, name)], table) for column in group)]
                 for name in PAPER_METHODS
             ]
             tables.append((title, ["", *(f"{d} T={t}" for d, t in group)], rows))
     return tables
 
 
-def _format_pair(cell: PaperCell, table: TableName) -> str:
-    """Format our figure of a cell, with the paper's."""
+def _format_cell(cell: PaperCell, table: TableName) -> str:
+    """Format our figure of a cell, with the paper's unless it is a time."""
+    if table == "minutes":
+        return format_duration(cell.seconds)
     ours = format_truncated(cell.our_value(table), cell.unit) + "k" * (cell.unit == 1000)
     if cell.matches_paper(table):
         return f"{ours} ="
@@ -159,14 +159,9 @@ def compute_differences(results: PaperResults) -> dict[tuple[str, int, str], Pai
     cells, differences = index_cells(results), {}
     for column, (first, second) in itertools.product(list_columns(results), METHOD_PAIRS):
         pair = cells[(*column, first)], cells[(*column, second)]
-        first_printed, second_printed = (cell.printed_value("mean_return") for cell in pair)
-        printed_value = (
-            None
-            if first_printed is None or second_printed is None
-            else first_printed - second_printed
-        )
+        printed = [x for x in (cell.printed_value("mean_return") for cell in pair) if x is not None]
         differences[(*column, f"{first} − {second}")] = PairedDifference(
-            pair[0].mean - pair[1].mean, printed_value
+            pair[0].mean - pair[1].mean, printed[0] - printed[1] if len(printed) == 2 else None
         )
     return differences
 
@@ -175,7 +170,6 @@ def compute_differences(results: PaperResults) -> dict[tuple[str, int, str], Pai
 SOURCES = {
     "published": "the published models",
     "generated": "models sampled by us",
-    "file": "models from the data folder",
 }
 
 

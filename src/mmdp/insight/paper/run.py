@@ -6,61 +6,33 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mmdp
 from mmdp.core.errors import InputError
-from mmdp.core.identity import compute_digest
 from mmdp.core.methods import Method
 from mmdp.core.methods.belief import BeliefMethod
 from mmdp.core.policies import MarkovPolicy
 from mmdp.core.timing import raise_if_interrupted
 from mmdp.core.validate import check_int
-from mmdp.insight.paper.cases import (
-    BELIEF_METHODS,
-    CASES,
-    PAPER_METHODS,
-    SEED,
-    SIMULATION_SETTINGS,
-    PaperCase,
-    choose_n_episodes,
-    make_method,
-)
+from mmdp.insight.paper.cases import BELIEF_METHODS, CASES, PAPER_METHODS, SEED, PaperCase
 from mmdp.insight.paper.printed import TableName, read_misprints, read_paper_values
 from mmdp.insight.study import (
-    EvaluatedSolution,
     ModelSource,
+    StudyCell,
     StudyProgress,
     StudyRow,
     StudyRunner,
     make_models,
+    solve_and_test,
 )
-from mmdp.insight.study import StudyCell as StudyCell
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FigureRow = dict[str, str | float]  # one point of a figure
-RESULT_COLUMNS = (
-    "domain",
-    "horizon",
-    "method",
-    "models",
-    "mean",
-    "sd",
-    "stderr",
-    "seconds",
-    "paper_mean",
-    "mean_equal",
-    "paper_sd",
-    "sd_equal",
-    "sd_misprinted",
-    "paper_minutes",
-)
-
-CACHE_FORMAT = 5  # of the files in out_dir/cells: another number makes the old ones stale
 QUERY_COUNTS = (5, 50, 500)
 FULL_QUERY_COUNTS = (*QUERY_COUNTS, 5000)
 REGRET_HORIZONS = (2, 4, 8, 16, 32, 64)
@@ -74,11 +46,22 @@ class PaperCell:
     domain: str
     horizon: int
     method: str
+    source: str
     mean: float
     sd: float
     stderr: float
     seconds: float
-    source: str
+
+    @classmethod
+    def from_row(cls, row: StudyRow) -> PaperCell:
+        """Make a cell of the tables from a row of the study."""
+        name, sd, seconds = row["method"], row["test_sd"], row["seconds"]
+        if name == "Oracle":  # it solves the test models themselves
+            seconds = row["test_seconds"]
+        elif name in BELIEF_METHODS:  # they decide while they are simulated
+            sd, seconds = row["test_episode_sd"], seconds + row["test_seconds"]
+        domain, mean, stderr = row["model"], row["test_mean"], row["test_stderr"]
+        return cls(domain, row["horizon"], name, CASES[domain].source, mean, sd, stderr, seconds)
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -109,6 +92,25 @@ class PaperCell:
         """Test whether the paper's figure contradicts its own rows."""
         return table == "sd_return" and self.key in read_misprints()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to a row of results.csv, with the paper's figures."""
+        return {
+            "domain": self.domain,
+            "horizon": self.horizon,
+            "method": self.method,
+            "models": self.source,
+            "mean": self.mean,
+            "sd": self.sd,
+            "stderr": self.stderr,
+            "seconds": self.seconds,
+            "paper_mean": self.printed_value("mean_return"),
+            "mean_equal": self.matches_paper("mean_return"),
+            "paper_sd": self.printed_value("sd_return"),
+            "sd_equal": self.matches_paper("sd_return"),
+            "sd_misprinted": self.is_misprint("sd_return"),
+            "paper_minutes": self.printed_value("minutes"),
+        }
+
 
 @dataclass(frozen=True)
 class PaperResults:
@@ -125,27 +127,7 @@ class PaperResults:
         """Tabulate the cells, one row per (domain, horizon, method), with the paper's figures."""
         import pandas as pd
 
-        rows = [
-            (
-                *cell.key,
-                cell.source,
-                cell.mean,
-                cell.sd,
-                cell.stderr,
-                cell.seconds,
-                cell.printed_value("mean_return"),
-                cell.matches_paper("mean_return"),
-                cell.printed_value("sd_return"),
-                cell.matches_paper("sd_return"),
-                cell.is_misprint("sd_return"),
-                cell.printed_value("minutes"),
-            )
-            for cell in self.cells
-        ]
-        return pd.DataFrame(rows, columns=list(RESULT_COLUMNS))
-
-
-ProgressCallback = Callable[[str, int, int], None]
+        return pd.DataFrame([cell.to_dict() for cell in self.cells])
 
 
 class PaperExperiment:
@@ -155,8 +137,6 @@ class PaperExperiment:
     ----------
     out_dir
         The folder of the results.
-    data_dir
-        CSV folders to use instead of the packaged models.
     full
         Whether to solve for every horizon of POP, POPS and INV (some minutes).
     domains
@@ -173,13 +153,12 @@ class PaperExperiment:
         self,
         out_dir: Path,
         *,
-        data_dir: Path | None = None,
         full: bool = False,
         domains: Sequence[str] = tuple(CASES),
         seed: int = SEED,
         no_cache: bool = False,
         n_jobs: int = 1,
-        callback: ProgressCallback | None = None,
+        callback: Callable[[str, int, int], object] | None = None,
     ) -> None:
         unknown = [name for name in domains if name not in CASES]
         if unknown:
@@ -187,22 +166,10 @@ class PaperExperiment:
                 f"domain {unknown[0]!r} does not exist; choose from {', '.join(CASES)}"
             )
         check_int(seed, "seed", 0)
-        if data_dir is not None:
-            _check_data(data_dir)
-        self.out_dir, self.data_dir, self.full, self.seed = out_dir, data_dir, full, seed
-        self.cases = [CASES[name] for name in domains]
-        self._data_keys = {name: case.fingerprint(data_dir) for name, case in CASES.items()}
+        self.out_dir, self.full, self.seed, self.callback = out_dir, full, seed, callback
         self.no_cache, self.n_jobs, self.n_done, self.n_reused = no_cache, n_jobs, 0, 0
-        self.callback = callback or (lambda text, done, total: None)
-        self.table_cells = [cell for case in self.cases for cell in self.make_table_cells(case)]
+        self.table_cells = [x for name in domains for x in self.make_table_cells(CASES[name])]
         self.n_total = len(self.table_cells) + 3
-
-    @property
-    def generated_domains(self) -> list[str]:
-        """The domains whose models are sampled: neither published nor in the data folder."""
-        return [
-            case.name for case in self.cases if case.generate and self._data_keys[case.name] is None
-        ]
 
     def run(self) -> PaperResults:
         """Compute all cells, or reuse cached ones.
@@ -215,7 +182,7 @@ class PaperExperiment:
             [*self.table_cells, *self.make_figure_cells()]
         )
         return PaperResults(
-            [_make_cell(row) for row in rows],
+            [PaperCell.from_row(row) for row in rows],
             ascent_row["data"],
             regret_row["data"],
             query_row["data"],
@@ -233,239 +200,152 @@ class PaperExperiment:
             callback=self._on_progress,
         )
         raise_if_interrupted(runner.is_interrupted)
-        errors = [row["error"] for row in runner.rows if row.get("error")]
-        if errors:
-            raise InputError(errors[0])
+        for row in runner.rows:
+            if row.get("error"):
+                raise InputError(row["error"])
         return runner.rows
 
     def _on_progress(self, progress: StudyProgress) -> None:
         """Count finished cells and call the callback."""
-        self.n_done, self.n_reused = progress.n_done, progress.n_reused
-        row = progress.row
-        self.callback(
-            f"{row['model']} T={row['horizon']} {row['method']}", self.n_done, self.n_total
-        )
+        self.n_done, self.n_reused, row = progress.n_done, progress.n_reused, progress.row
+        if self.callback is not None:
+            text = f"{row['model']} T={row['horizon']} {row['method']}"
+            self.callback(text, self.n_done, self.n_total)
 
     # ------------------------------------------------------------ what is computed
     def make_table_cells(self, case: PaperCase) -> list[TableCell]:
         """Make the cells of one domain's tables."""
         return [
             TableCell(
-                {
-                    "model": case.name,
-                    "horizon": horizon,
-                    "method": name,
-                    "source": case.find_source(self.data_dir),
-                },
-                self._make_model_source(case),
+                {"model": case.name, "horizon": horizon, "method": name},
+                self._make_source(case),
                 None,
                 horizon,
                 method,
                 seed=self.seed,
                 backend="numba",
-                version_key=self._make_version_key(
-                    SIMULATION_SETTINGS if name in BELIEF_METHODS else None
-                ),
+                n_episodes=case.choose_n_episodes(name, horizon),
             )
-            for horizon in (case.horizons if self.full else case.quick_horizons())
+            for horizon in case.choose_horizons(self.full)
             for name, method in PAPER_METHODS.items()
         ]
 
     def make_figure_cells(self) -> list[FigureCell]:
         """Make the cells of the figures: ``figure``, ``regret`` and ``queries``."""
-        two_models = ModelSource.from_models(mmdp.domains.two_models)
         query_counts = FULL_QUERY_COUNTS if self.full else QUERY_COUNTS
-        figures = {
-            "figure": (self._make_model_source(CASES["POPS"]), 50, _compute_ascent, None),
-            "regret": (two_models, None, _compute_regret, [REGRET_HORIZONS, REGRET_QUERIES]),
+        figures: dict[str, tuple[ModelSource, Callable[..., object]]] = {
+            "figure": (self._make_source(CASES["POPS"]), _compute_ascent),
+            "regret": (
+                ModelSource.from_models(mmdp.domains.two_models),
+                partial(_compute_regret, REGRET_HORIZONS, REGRET_QUERIES),
+            ),
             "queries": (
-                self._make_model_source(CASES["RS"]),
-                50,
-                _compute_query_curve,
-                query_counts,
+                self._make_source(CASES["RS"]),
+                partial(_compute_query_curve, query_counts),
             ),
         }
         return [
             FigureCell(
-                {"model": name, "horizon": horizon, "method": "picture"},
+                {"model": name, "horizon": 50, "method": "picture"},
                 source,
                 None,
-                horizon,
-                mmdp.methods.CADP(sweep_type="paper"),
+                50,
+                PAPER_METHODS["CADP"],
                 seed=self.seed,
                 backend="numba",
-                version_key=self._make_version_key(settings),
                 compute=compute,
             )
-            for name, (source, horizon, compute, settings) in figures.items()
+            for name, (source, compute) in figures.items()
         ]
 
-    def _make_model_source(self, case: PaperCase) -> ModelSource:
-        """Make the source of a domain's models; files are identified by their content."""
-        key = compute_digest([case.name, self.seed, self._data_keys[case.name]])
-        return ModelSource(partial(_load_pair, case.name, self.seed, self.data_dir), key)
-
-    def _make_version_key(self, settings: object) -> list[Any]:
-        """Make the key of the versions and settings that cached results depend on."""
-        return [CACHE_FORMAT, mmdp.__version__, settings]
-
-
-def _load_pair(name: str, seed: int, data_dir: Path | None) -> tuple[mmdp.MMDP, mmdp.MMDP]:
-    """Load the training and test models of a domain."""
-    train, test, _ = CASES[name].load_models(seed, data_dir)
-    return train, test
+    def _make_source(self, case: PaperCase) -> ModelSource:
+        """Make the source of a domain's models."""
+        return ModelSource.from_models(case.make_factory(self.seed))
 
 
 @dataclass(frozen=True, eq=False)
 class TableCell(StudyCell):
-    """A cell of the tables; belief methods share CADP's policy as their baseline.
-
-    ``version_key``: inputs of the figures besides the fields of every cell.
-    """
-
-    version_key: list[Any] | None = None
+    """A cell of the tables; belief methods have CADP's policy as their baseline."""
 
     def adapt_to_models(self, train: mmdp.MMDP, test: mmdp.MMDP | None) -> StudyCell:
-        """Set the baseline and the number of episodes of a belief method."""
+        """Set the baseline of a belief method."""
         _warm_up()
         if not isinstance(self.method, BeliefMethod):
             return self
-        assert test is not None
-        assert self.horizon is not None
-        if self._baseline_key not in _baselines:
-            _baselines[self._baseline_key] = _solve_markov(self, train, PAPER_METHODS["CADP"])
-        name, horizon = str(self.labels["method"]), int(self.horizon)
-        return replace(
-            self,
-            method=replace(self.method, baseline=_baselines[self._baseline_key]),
-            n_episodes=choose_n_episodes(name, test.n_models, horizon, train.n_models),
-        )
-
-    def make_row(self, evaluated_solution: EvaluatedSolution) -> StudyRow:
-        """Make the row of results, and keep CADP's policy as a baseline."""
-        policy = evaluated_solution.solution.policy
-        if isinstance(self.method, mmdp.methods.CADP) and isinstance(policy, MarkovPolicy):
-            _baselines[self._baseline_key] = policy
-        return super().make_row(evaluated_solution)
-
-    @property
-    def _baseline_key(self) -> tuple[str, float | None]:
-        """Models and horizon of the cell."""
-        return self.source.key, self.horizon
+        baseline = _solve_baseline(train, self.horizon, self.seed)
+        return replace(self, method=replace(self.method, baseline=baseline))
 
 
-_baselines: dict[tuple[str, float | None], MarkovPolicy] = {}  # CADP's, of this process
-
-
-def _make_cell(row: StudyRow) -> PaperCell:
-    """Make a cell of the tables from a row of the study."""
-    name, sd, seconds = row["method"], row["test_sd"], row["seconds"]
-    if name == "Oracle":  # it solves the test models themselves
-        seconds = row["test_seconds"]
-    elif name in BELIEF_METHODS:  # they decide while they are simulated
-        sd, seconds = row["test_episode_sd"], seconds + row["test_seconds"]
-    return PaperCell(
-        row["model"],
-        row["horizon"],
-        name,
-        row["test_mean"],
-        sd,
-        row["test_stderr"],
-        seconds,
-        row["source"],
-    )
+@lru_cache(1)  # three belief methods in turn have the same baseline
+def _solve_baseline(train: mmdp.MMDP, horizon: float | None, seed: int | None) -> MarkovPolicy:
+    """Solve the training models by CADP; return the policy."""
+    policy = mmdp.solve(train, horizon, PAPER_METHODS["CADP"], seed=seed, backend="numba").policy
+    assert isinstance(policy, MarkovPolicy)
+    return policy
 
 
 @dataclass(frozen=True, eq=False)
 class FigureCell(StudyCell):
     """A cell with the data of a figure, computed by a function of the cell and its models."""
 
-    version_key: list[Any] | None = None
-    compute: Callable[[FigureCell, mmdp.MMDP, mmdp.MMDP], object] | None = None
+    compute: Callable[..., object] | None = None
 
     def compute_row(self, source: ModelSource, test_source: ModelSource | None = None) -> StudyRow:
         """Compute the data of the figure from the models."""
         assert self.compute is not None
-        train, test = make_models(source)
-        assert test is not None
-        return {"status": "COMPLETED", "data": self.compute(self, train, test)}
+        return {"status": "COMPLETED", "data": self.compute(self, *make_models(source))}
 
-
-def _solve_cell(cell: StudyCell, train: mmdp.MMDP, method: Method) -> mmdp.Solution:
-    """Solve the training models with the settings of a cell."""
-    return mmdp.solve(train, cell.horizon, method, seed=cell.seed, backend=cell.backend)
-
-
-def _solve_markov(cell: StudyCell, train: mmdp.MMDP, method: Method) -> MarkovPolicy:
-    """Solve the training models by a method with Markov policies; return the policy."""
-    policy = _solve_cell(cell, train, method).policy
-    assert isinstance(policy, MarkovPolicy)
-    return policy
+    def solve(self, train: mmdp.MMDP, method: Method) -> mmdp.Solution:
+        """Solve the training models with the settings of the cell."""
+        return mmdp.solve(train, self.horizon, method, seed=self.seed, backend=self.backend)
 
 
 def _compute_ascent(cell: FigureCell, train: mmdp.MMDP, test: mmdp.MMDP) -> dict[str, list[float]]:
     """Compute the training return by iteration of CADP from three initial policies on POPS."""
     inits = {"WSU": "wsu", "MVP": "mvp", "random": "random"}
     return {
-        label: _solve_cell(
-            cell, train, mmdp.methods.CADP(init=init, sweep_type="paper")
-        ).trace.tolist()
+        label: cell.solve(train, mmdp.methods.CADP(init=init, sweep_type="paper")).trace.tolist()
         for label, init in inits.items()
     }
 
 
-def _compute_regret(cell: FigureCell, model: mmdp.MMDP, test: mmdp.MMDP) -> list[FigureRow]:
+def _compute_regret(
+    horizons: Sequence[int], n_queries: int, cell: FigureCell, model: mmdp.MMDP, test: mmdp.MMDP
+) -> list[FigureRow]:
     """Compute Bayes regret by horizon on the example of the third theorem."""
     methods = (
         cell.method,
         mmdp.methods.MixTS(resample="step"),
-        mmdp.methods.POMCP(n_queries=REGRET_QUERIES),
+        mmdp.methods.POMCP(n_queries=n_queries),
     )
     rows: list[FigureRow] = []
-    for horizon in REGRET_HORIZONS:
+    for horizon in horizons:
         oracle = mmdp.solve(model, horizon, "oracle").value
         for method in methods:
             solution = mmdp.solve(model, horizon, method, seed=cell.seed)
+            regret, stderr = oracle - solution.value, solution.evaluation.stderr
             rows.append(
-                {
-                    "horizon": horizon,
-                    "method": solution.method,
-                    "regret": oracle - solution.value,
-                    "stderr": solution.evaluation.stderr,
-                }
+                {"horizon": horizon, "method": solution.method, "regret": regret, "stderr": stderr}
             )
     return rows
 
 
-def _compute_query_curve(cell: FigureCell, train: mmdp.MMDP, test: mmdp.MMDP) -> list[FigureRow]:
+def _compute_query_curve(
+    query_counts: Sequence[int], cell: FigureCell, train: mmdp.MMDP, test: mmdp.MMDP
+) -> list[FigureRow]:
     """Compute POMCP's return on RS by the number of tree queries, paired with CADP."""
-    assert cell.version_key is not None
-    subset, baseline = test.subset(slice(0, 100)), _solve_markov(cell, train, cell.method)
+    subset, baseline = (
+        test.subset(slice(0, 100)),
+        _solve_baseline(train, cell.horizon, cell.seed),
+    )
     rows: list[FigureRow] = []
-    for n_queries in cell.version_key[2]:
+    for n_queries in query_counts:
         method = mmdp.methods.POMCP(n_queries=n_queries, n_episodes=2, baseline=baseline)
-        planner = _solve_cell(cell, train, method)
+        planner = cell.solve(train, method)
         details = mmdp.evaluate(subset, planner, n_episodes=4, seed=cell.seed).details
-        rows.append(
-            {
-                "queries": n_queries,
-                "difference": details["difference"],
-                "stderr": details["difference_stderr"],
-            }
-        )
+        difference, stderr = details["difference"], details["difference_stderr"]
+        rows.append({"queries": n_queries, "difference": difference, "stderr": stderr})
     return rows
-
-
-def _check_data(data_dir: Path) -> None:
-    """Refuse a data folder that is missing or holds no published models."""
-    if not data_dir.is_dir():
-        raise InputError(f"the data folder {data_dir} does not exist; give a folder with --data")
-    if not any(case.has_files(data_dir) for case in CASES.values()):
-        folders = ", ".join(case.folder for case in CASES.values())
-        raise InputError(
-            f"{data_dir} holds no published models; expected training.csv in one of the folders "
-            f"{folders}"
-        )
 
 
 @cache
@@ -474,12 +354,9 @@ def _warm_up() -> None:
     from mmdp.core.testing import make_random_model
 
     model = make_random_model(1, n_models=8, n_states=3, n_actions=2, horizon=0)
-    for name in ("cadp", "gradient"):
-        mmdp.solve(model, 2, name, seed=0, backend="numba")
-    for name in BELIEF_METHODS:
-        planner = mmdp.solve(model, 2, make_method(name, None), seed=0, backend="numba")
-        mmdp.evaluate(model, planner, n_episodes=2, seed=0, backend="numba")
     dense_model = make_random_model(
         1, n_models=2, n_states=40, n_actions=2, horizon=0, storage="dense"
     )
+    for method in PAPER_METHODS.values():
+        solve_and_test(model, model, 2, method, backend="numba")
     mmdp.solve(dense_model, 2, "mvp", seed=0, backend="numba")  # long rows use another pass
