@@ -125,7 +125,7 @@ def test_duplicate_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "parts"),
     [
-        ("3,0,1,0,1,0", ("line 5: state is 3 but no state id is 2", "id_gaps='relabel'")),
+        ("3,0,1,0,1,0", ("line 5: state is 3 but no state id is 2", "number them from 0")),
         ("1,2,1,0,1,0", ("line 5: action is 2 but no action id is 1",)),
         ("1,0,1,2,1,0", ("line 5: model is 2 but no model id is 1",)),
         ("1000000000,0,1,0,1,0", ("line 5: state is 1000000000 but no state id is 2",)),

@@ -68,9 +68,7 @@ def test_bad_data_names_the_options_that_help(folder: Path, tmp_path: Path) -> N
     ragged = {"format": "mmdp-policy-1", "policy": [[0, 1, 0], [1]]}
     (tmp_path / "ragged.json").write_text(json.dumps(ragged))
     message = run_refused("evaluate", tmp_path / "ragged.json", folder)
-    assert message.endswith(
-        "ragged.json: rows of different lengths; every time has the same states\n"
-    )
+    assert message.endswith("ragged.json: policy actions must be a table (time steps, states)\n")
     (tmp_path / "short.csv").write_text("\n".join(lines[:-1]) + "\n")
     assert "--load-option normalize=true" in run_refused("info", tmp_path / "short.csv")
     assert run("info", tmp_path / "short.csv", "--load-option", "normalize=true").code == 0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -298,9 +298,6 @@ class ColumnLabels(validate.LabelIndex):
         return ids
 
 
-GapRule = Literal["error", "relabel", "keep"]
-
-
 def encode_axis(
     axis: str,
     roles: Sequence[str],
@@ -309,13 +306,13 @@ def encode_axis(
     expected: int | Labels | None = None,
     *,
     base: int = 0,
-    gaps: GapRule = "keep",
+    allow_gaps: bool = True,
 ) -> tuple[ColumnLabels, list[IntArray]]:
     """Convert the columns of an axis to ids from 0, and make the labels of the axis.
 
     Columns hold ids that count from ``base``, or labels in their order of appearance.
     ``expected``: the number of ids, or labels in order (the names of ids if columns hold ids).
-    ``gaps`` in ids of unknown number are kept, refused or closed, with the old ids as labels.
+    Gaps in ids of unknown number are refused unless ``allow_gaps``.
     """
     if any(column.categories is not None for column in columns):
         labels = _collect_labels(columns) if expected is None else expected
@@ -335,14 +332,11 @@ def encode_axis(
     n_ids = max(int(array.max()) for array in ids) + 1
     names = expected if isinstance(expected, tuple) else None
     size = len(expected) if isinstance(expected, tuple) else expected
-    if gaps != "keep" and (size is None or n_ids > size):
+    if not allow_gaps and (size is None or n_ids > size):
         used_ids = _find_used_ids(ids, n_ids)
         if len(used_ids) < n_ids:
-            if gaps == "error":
-                _fail_gap(axis, roles, ids, used_ids, source)
-            ids = [np.searchsorted(used_ids, array) for array in ids]
-            names = tuple(map(str, used_ids.tolist()))
-        return ColumnLabels(axis, len(used_ids), names), ids
+            _fail_gap(axis, roles, ids, used_ids, source)
+        return ColumnLabels(axis, n_ids, names), ids
     size = n_ids if size is None else size
     id_range = f"{pluralize(size, axis)} {base}..{size - 1 + base}"
     for array, role in zip(ids, roles, strict=True):
@@ -402,12 +396,11 @@ def _fail_gap(
     next_id = int(used_ids[gap])
     role, array = next((r, x) for r, x in zip(roles, arrays, strict=True) if (x == next_id).any())
     noun = "time" if axis == "time" else f"{axis} id"
-    remedies: list[str | Remedy] = ["number them from 0 without gaps", Remedy("id_gaps", "relabel")]
     source.fail(
         f"{role} is {next_id} but no {noun} is {gap} ({len(used_ids)} distinct, largest "
         f"{used_ids[-1]})",
         int(np.argmax(array == next_id)),
-        remedies[:1] if axis == "time" else remedies,
+        ["number them from 0 without gaps"],
     )
 
 

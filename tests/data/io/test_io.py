@@ -297,10 +297,11 @@ def test_dead_ends_absorb(tmp_path: Path) -> None:
     assert value == pytest.approx(0.5 * (1 + 0.5 + 0.25))
 
 
-def test_id_gaps_relabel_keeps_the_old_ids(tmp_path: Path) -> None:
-    write_csv(tmp_path, "10,1,20,3,1,5\n20,1,10,3,1,0\n")
-    (tmp_path / "initial.csv").write_text("idstate,probability\n20,1\n")
-    model = mmdp.load(tmp_path, id_gaps="relabel")
+def test_ids_with_gaps_are_read_as_labels(tmp_path: Path) -> None:
+    """As the documentation says: a table of pandas with text in place of the ids."""
+    path = write_csv(tmp_path, "10,1,20,3,1,5\n20,1,10,3,1,0\n")
+    names = ["idstatefrom", "idaction", "idstateto", "idoutcome"]
+    model = io.from_frame(pd.read_csv(path, dtype=dict.fromkeys(names, str)), initial={"20": 1.0})
     assert model.state_labels == ("10", "20")
     assert model.action_labels == ("1",)
     assert model.model_labels == ("3",)

@@ -171,7 +171,7 @@ def _read_labels(file: Path, encoded: EncodedTransitions, options: LoadOptions) 
     for axis in [x for x in encoded.axes if (kind == x).any()]:
         labels, rows = encoded.axes[axis], np.flatnonzero(kind == axis)
         order = table.sort_rows(ids[rows], labels.size, axis, "label")
-        if labels.labels is not None and axis not in encoded.relabeled:
+        if labels.labels is not None:
             source.fail(f"labels of {axis}s are in the transitions already; give them once")
         fields[f"{axis}s"] = table["label"].iloc[rows[order]].tolist()
     return fields

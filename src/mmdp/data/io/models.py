@@ -31,7 +31,6 @@ from mmdp.data.io.tables import (
     DeadEnds,
     Duplicates,
     ExtraColumns,
-    IdGaps,
     LoadOptions,
     MissingActions,
     ModelTable,
@@ -65,7 +64,6 @@ def load(
     normalize: bool = False,
     missing_actions: MissingActions = "error",
     dead_ends: DeadEnds = "error",
-    id_gaps: IdGaps = "error",
     extra_columns: ExtraColumns = "error",
     storage: StorageOption = "auto",
     sidecars: bool = True,
@@ -104,8 +102,6 @@ def load(
         An action that some models lack ends the episode there and earns 0 (``"zero"``).
     dead_ends
         A state without any action gets action 0, which stays there and earns 0 (``"absorb"``).
-    id_gaps
-        Number the ids that occur from 0, and keep the old ids as labels (``"relabel"``).
     extra_columns
         Skip unknown columns and parameters (``"ignore"``).
     storage
@@ -133,7 +129,6 @@ def load(
         normalize=normalize,
         missing_actions=missing_actions,
         dead_ends=dead_ends,
-        id_gaps=id_gaps,
         extra_columns=extra_columns,
         storage=storage,
     )

@@ -57,7 +57,6 @@ TableColumns = dict[str, AnyArray]  # columns by role
 Duplicates = Literal["error", "last", "sum"]
 MissingActions = Literal["error", "zero"]
 DeadEnds = Literal["error", "absorb"]
-IdGaps = Literal["error", "relabel"]
 ExtraColumns = Literal["error", "ignore"]
 Compatibility = Literal["cadp"]
 
@@ -79,7 +78,6 @@ class LoadOptions:
     normalize: bool = False
     missing_actions: MissingActions = "error"
     dead_ends: DeadEnds = "error"
-    id_gaps: IdGaps = "error"
     extra_columns: ExtraColumns = "error"
     storage: StorageOption = "auto"
 
@@ -91,15 +89,11 @@ class LoadOptions:
 
 @dataclass
 class EncodedTransitions:
-    """Transitions as ids: columns by role, and the size and labels of every axis.
-
-    ``relabeled``: axes whose labels are old ids with gaps.
-    """
+    """Transitions as ids: columns by role, and the size and labels of every axis."""
 
     columns: TableColumns = field(default_factory=dict)
     axes: dict[str, ColumnLabels] = field(default_factory=dict)
     horizon: int | None = None
-    relabeled: set[str] = field(default_factory=set)
 
     @property
     def shape(self) -> ModelShape:
@@ -216,11 +210,9 @@ def encode_transitions(
             coded_columns,
             source,
             sizes.get(axis) if names is None and has_ids else names,
-            gaps="error" if axis == "time" else options.id_gaps,
+            allow_gaps=False,
         )
         encoded.columns |= dict(zip(roles, ids, strict=True))
-        if has_ids and names is None and encoded.axes[axis].labels is not None:
-            encoded.relabeled.add(axis)
     if "time" in encoded.axes:
         encoded.horizon = encoded.axes.pop("time").size
     encoded.columns |= {role: _parse_finite(table, role) for role in VALUE_ROLES}
@@ -297,7 +289,7 @@ def from_frame(
     the order of the labels that the frame holds. ``initial`` and ``weights`` may map labels
     to numbers; the other fields are those of :class:`mmdp.MMDP`. ``load_options`` are those of
     :func:`mmdp.load`: ``duplicates``, ``normalize``, ``missing_actions``, ``dead_ends``,
-    ``id_gaps``, ``extra_columns`` and ``storage``.
+    ``extra_columns`` and ``storage``.
 
     >>> import pandas as pd, mmdp
     >>> frame = pd.DataFrame({"state": ["up", "up", "down"], "action": "wait",
@@ -368,8 +360,7 @@ def build_model(
     """Build a model from transitions as ids; errors name the file."""
     model_fields = {key: value for key, value in fields.items() if value is not None}
     for axis, index in encoded.axes.items():
-        is_named = axis in encoded.relabeled and f"{axis}s" in model_fields
-        if index.labels is not None and not is_named:
+        if index.labels is not None:
             model_fields[f"{axis}s"] = index.labels
     _check_size(encoded, source)
     columns, rewards = _apply_options(encoded, source, options)
