@@ -515,17 +515,12 @@ class _GridRecursion:
         self, t: int, steps: list[_BeliefSteps], alpha: Array, upper: Array
     ) -> tuple[Array, IntArray, IntArray, Array]:
         """Compute alpha, actions, plan transitions and upper (S, N, ...) at t from t + 1."""
-        next_alphas, r, is_disallowed = (
-            self.problem.expect_models(alpha),
-            at_time(self.problem.r, t),
-            ~at_time(self.problem.allowed, t),
-        )
-        state_args = [(s, step, r[s], is_disallowed[s]) for s, step in enumerate(steps)]
-        alphas, actions, transitions = zip(
-            *(self._backup_alphas(*args, next_alphas) for args in state_args), strict=True
-        )
-        next_upper = [self._backup_upper(*args, upper) for args in state_args]
-        return np.array(alphas), np.array(actions), np.array(transitions), np.array(next_upper)
+        next_alphas = self.problem.expect_models(alpha)
+        backups = [
+            self._backup_state(t, s, steps[s], next_alphas, upper) for s in range(len(steps))
+        ]
+        alphas, actions, transitions, uppers = map(np.array, zip(*backups, strict=True))
+        return alphas, actions, transitions, uppers
 
     def _make_steps(self, p: Array, s: int) -> _BeliefSteps:
         """Compute the transitions of all grid beliefs at state s."""
@@ -547,53 +542,32 @@ class _GridRecursion:
             corner_weights * probs,
         )
 
-    def _backup_upper(
-        self,
-        s: int,
-        step: _BeliefSteps,
-        r: Array,
-        is_disallowed: npt.NDArray[np.bool_],
-        upper: Array,
-    ) -> Array:
-        """Compute the upper bound U_t(s, .) (N,) from U_{t+1} (S, N)."""
+    def _backup_state(
+        self, t: int, s: int, step: _BeliefSteps, next_alphas: Array, upper: Array
+    ) -> tuple[Array, IntArray, IntArray, Array]:
+        """Compute alpha_t(s, .) (N, M), actions (N,), next plans (N, S) and U_t(s, .) (N,)."""
         self.check_time()
-        q = r @ self.beliefs[s].T
+        problem, points = self.problem, np.arange(len(self.beliefs[s]))
+        r, is_disallowed = at_time(problem.r, t)[s], ~at_time(problem.allowed, t)[s]
+        upper_q = r @ self.beliefs[s].T
         next_upper = upper[step.next_states[:, None, None], step.corners]
         np.add.at(
-            q, step.actions, self.problem.discount * (step.corner_weights * next_upper).sum(axis=2)
+            upper_q, step.actions, problem.discount * (step.corner_weights * next_upper).sum(axis=2)
         )
-        q[is_disallowed] = -np.inf
-        best: Array = q.max(axis=0)
-        return best
-
-    def _backup_alphas(
-        self,
-        s: int,
-        step: _BeliefSteps,
-        r: Array,
-        is_disallowed: npt.NDArray[np.bool_],
-        next_alphas: Array,
-    ) -> tuple[Array, IntArray, IntArray]:
-        """Compute alpha_t(s, .) (N, M), actions (N,) and next plans (N, S) from alpha_{t+1}."""
-        self.check_time()
-        problem, N = self.problem, len(self.beliefs[s])
+        upper_q[is_disallowed] = -np.inf
         next_plans = (step.joint_probs @ np.swapaxes(next_alphas[step.next_states], 1, 2)).argmax(
             axis=2
         )  # (e, N)
-        q = np.repeat(r[:, None], N, axis=1)  # (A, N, M)
-        np.add.at(
-            q,
-            step.actions,
-            problem.discount * step.p * next_alphas[step.next_states[:, None], next_plans],
-        )
+        q = np.repeat(r[:, None], len(points), axis=1)  # (A, N, M)
+        followed_alphas = next_alphas[step.next_states[:, None], next_plans]
+        np.add.at(q, step.actions, problem.discount * step.p * followed_alphas)
         values = np.einsum("anm,nm->na", q, self.interior_beliefs[s])
         values[:, is_disallowed] = -np.inf
-        best, point_ids = _first_argmax(values), np.arange(N)
-        plan_transitions = np.broadcast_to(
-            point_ids[:, None], (problem.n_actions, N, problem.n_states)
-        ).copy()
+        best = _first_argmax(values)
+        shape = (problem.n_actions, len(points), problem.n_states)
+        plan_transitions = np.broadcast_to(points[:, None], shape).copy()
         plan_transitions[step.actions, :, step.next_states] = next_plans
-        return q[best, point_ids], best, plan_transitions[best, point_ids]
+        return q[best, points], best, plan_transitions[best, points], upper_q.max(axis=0)
 
 
 def _compute_controller_returns(
