@@ -274,7 +274,7 @@ def test_event_probs_that_are_no_distribution_are_refused(event_probs: Any, mess
         ),
         (
             {"allowed": lambda action, time: action["order"] <= time, "time_labels": 2},
-            "allowed differs between times",
+            "allowed has an unknown parameter 'time'",
         ),
         ({"is_terminal": lambda state: 1.0}, "is_terminal must return True or False"),
     ],

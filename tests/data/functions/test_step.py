@@ -448,7 +448,7 @@ def test_a_long_call_shows_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     def step(state: Inputs, action: Inputs, sample: Inputs) -> Any:
         return {"x": state["x"]}, sample["gain"]
 
-    step.rows = 2  # type: ignore[attr-defined]
+    step.rows_per_call = 2  # type: ignore[attr-defined]
     options: Any = {
         "states": {"x": range(3)},
         "actions": {"u": [0, 1]},
@@ -463,33 +463,6 @@ def test_a_long_call_shows_progress(monkeypatch: pytest.MonkeyPatch) -> None:
         # 2 samples of 3 states and 2 actions, 2 rows at a time; the screen shows some of them
         assert set(progress) <= {(str(n), "12") for n in (2, 4, 6, 8, 10)}
         assert progress[-1:] == ([] if delay else [("10", "12")])
-
-
-@pytest.mark.parametrize("asked", [{"time"}, {"state", "time"}])
-def test_a_long_call_of_event_probs_says_how_far_it_is(
-    asked: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def compute_probs(sample: Inputs, state: Inputs, time: Any) -> Any:
-        return [[1 - sample["p"], sample["p"]]] * len(state["x"])
-
-    def compute_time_probs(sample: Inputs, time: Any) -> Any:
-        return [1 - sample["p"], sample["p"]]
-
-    screen = FakeTerminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(timing, "BAR_DELAY", 0.0)
-    mmdp.from_step(
-        lambda state, action, event: ({"x": event["e"]}, 0.0),
-        states={"x": range(2)},
-        actions={"u": [0]},
-        events={"e": [0, 1]},
-        samples={"p": [0.1, 0.2, 0.3]},
-        time_labels=2,
-        event_probs=compute_probs if "state" in asked else compute_time_probs,
-    )
-    seen = re.findall(r"event_probs: (\d+) of (\d+) calls", screen.getvalue())
-    assert set(seen) <= {(str(n), "6") for n in range(1, 6)}  # 3 samples at 2 times
-    assert seen[-1] == ("5", "6")
 
 
 def test_a_callback_replaces_progress_on_stderr(

@@ -96,7 +96,6 @@ class OffGridSimulator:
             allowed = self.spec.allowed(
                 state={k: np.repeat(v, C) for k, v in state.items()},
                 action=self.spec.actions.values_at(grid_actions.reshape(-1)),
-                **self.spec.call_context(0, t),
             )
             is_usable &= np.broadcast_to(allowed, grid_actions.size).reshape(grid_actions.shape)
         best = np.where(is_usable, weights, -1.0).argmax(axis=1)

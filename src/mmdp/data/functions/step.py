@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,6 +77,8 @@ def from_step(
         models have initial distributions of their own if it reads the sample. Uniform by default.
     allowed
         ``allowed(state, action)``: whether an action may be taken; ``step`` never sees the others.
+        If it depends on the time, solve with ``policy_class=mmdp.policies.Fixed(mask)``, a mask
+        (T, S, A).
     terminal_reward
         ``terminal_reward(state, sample)``: the value of a state after the last decision.
     is_terminal
@@ -185,7 +187,7 @@ class StepSpec:
             event_axes,
             UserFunction("step", step, ("state", "action", "event", "sample", "time")),
             wrap("event_probs", event_probs, "sample", "state", "action", "time"),
-            wrap("allowed", allowed, "state", "action", "time"),
+            wrap("allowed", allowed, "state", "action"),
             wrap("terminal_reward", terminal_reward, "state", "sample"),
             wrap("is_terminal", is_terminal, "state"),
             {} if samples is None else read_samples(samples),
@@ -222,7 +224,7 @@ class StepSpec:
     def check_size(self) -> None:
         """Refuse axes whose next states, weights and rewards would exceed the memory."""
         S, A, W = self.n_states, self.actions.size, self.events.size
-        n_corners = 2 ** len(self.grid_axes)
+        n_corners = self.states.n_corners
         bytes_per_row = 8 + 4 * n_corners + (8 * n_corners if n_corners > 1 else 0)
         check_memory(
             bytes_per_row * S * A * W * self.count_times(self.step),
@@ -275,7 +277,7 @@ class StepSpec:
         """Refuse functions of time without time labels, and a number of times without them."""
         timed_names = [
             f.name
-            for f in (self.step, self.event_probs, self.allowed)
+            for f in (self.step, self.event_probs)
             if f is not None and "time" in f.argument_names
         ]
         if timed_names and self.time_labels is None:
@@ -304,66 +306,41 @@ class StepSpec:
             return np.ones((S, A), bool)
         s, a = np.divmod(np.arange(S * A), A)
         pair = {"state": self.states.values_at(s), "action": self.actions.values_at(a)}
-        masks = [
-            _broadcast_bools(
-                self.allowed(**pair, **self.call_context(0, t)), S * A, "allowed"
-            ).reshape(S, A)
-            for t in range(self.count_times(self.allowed))
-        ]
-        if any((x != masks[0]).any() for x in masks):
-            raise InputError(
-                "allowed differs between times; leave out its parameter time, and solve with "
-                "policy_class=mmdp.policies.Fixed(mask), a mask (T, S, A) of allowed actions"
-            )
-        has_no_action = ~masks[0].any(axis=1) & ~self.terminal_mask()
+        mask = _broadcast_bools(self.allowed(**pair), S * A, "allowed").reshape(S, A)
+        has_no_action = ~mask.any(axis=1) & ~self.terminal_mask()
         if has_no_action.any():
             state_text = self.states.format_label(int(np.argmax(has_no_action)))
             raise InputError(
                 f"no action is allowed in {state_text}; allow one, or return True by is_terminal="
             )
-        return masks[0]
+        return mask
 
     def compute_event_probs(self, mask: Mask) -> EventProbs:
         """Compute the probabilities of all events; equal distributions are stored once."""
         function, M = self.event_probs, self.n_models
         if function is None:
             return EventProbs(np.ones((1, 1, 1, M)), None)
-        with ProgressBar("event_probs", "calls") as bar:
-            if not function.argument_names & {"state", "action"}:
-                T, probs_by_time = self.count_times(function), []
-                for t in range(T):
-                    model_probs = [
-                        self._call_event_probs(function, m, t, {}, 1)
-                        for m in self._iter_models(bar, t, T)
-                    ]
-                    probs_by_time.append(np.stack(model_probs, axis=-1))
-                return EventProbs(np.stack(probs_by_time), None)
-            id_by_bytes: dict[bytes, int] = {}
-            distributions: list[Array] = []
-            distribution_id = np.zeros(
-                (self.count_times(function), self.n_states, self.actions.size), np.int32
+        n_times = self.count_times(function)
+        if not function.argument_names & {"state", "action"}:
+            probs_by_time = [
+                np.stack([self._call_event_probs(function, m, t, {}, 1) for m in range(M)], axis=-1)
+                for t in range(n_times)
+            ]
+            return EventProbs(np.stack(probs_by_time), None)
+        distributions: dict[bytes, Array] = {}
+        distribution_id = np.zeros((n_times, self.n_states, self.actions.size), np.int32)
+        for t in range(n_times):
+            distribution_id[t, : len(mask)] = self._assign_distributions(
+                function, t, mask, distributions
             )
-            for t in range(len(distribution_id)):
-                distribution_id[t, : len(mask)] = self._assign_distributions(
-                    function, t, mask, id_by_bytes, distributions, bar
-                )
-            return EventProbs(np.stack(distributions)[None], distribution_id)
-
-    def _iter_models(self, bar: ProgressBar, n_done: int, total: int) -> Iterator[int]:
-        """Yield the ids of all models and update the progress bar after each."""
-        M = self.n_models
-        for m in range(M):
-            bar.update(n_done * M + m, total * M)
-            yield m
+        return EventProbs(np.stack([*distributions.values()])[None], distribution_id)
 
     def _assign_distributions(
         self,
         function: UserFunction,
         t: int,
         mask: Mask,
-        id_by_bytes: dict[bytes, int],
-        distributions: list[Array],
-        bar: ProgressBar,
+        distributions: dict[bytes, Array],
     ) -> npt.NDArray[np.int32]:
         """Find the distribution id (S, A) of every pair at time t, and add new distributions."""
         M, probe_pairs = self.n_models, np.argwhere(mask)[:2]
@@ -380,21 +357,19 @@ class StepSpec:
         needed_ids = np.unique(pair_ids[mask])
         distribution_id = np.zeros(states.size * actions.size, np.int32)
         batch_size = max(1, PROBS_PER_BATCH // (M * self.events.size))
-        parts = np.split(needed_ids, range(batch_size, len(needed_ids), batch_size))
-        for i, rows in enumerate(parts):
+        for rows in np.split(needed_ids, range(batch_size, len(needed_ids), batch_size)):
             pairs = states, actions, *np.divmod(rows, actions.size)
             model_probs = [
                 self._call_event_probs(function, m, t, self._make_columns(*pairs), len(rows), pairs)
-                for m in self._iter_models(
-                    bar, t * len(parts) + i, self.count_times(function) * len(parts)
-                )
+                for m in range(M)
             ]
             p = np.ascontiguousarray(np.stack(model_probs, axis=-1))
             raw = p.reshape(len(rows), -1).view(np.dtype((np.void, p[0].nbytes))).reshape(-1)
             _, first_rows, inverse = np.unique(raw, return_index=True, return_inverse=True)
-            ids = np.array(
-                [_add_distribution(p[i], id_by_bytes, distributions) for i in first_rows], np.int32
-            )
+            for i in first_rows:
+                distributions.setdefault(p[i].tobytes(), p[i])
+            id_by_bytes = {key: i for i, key in enumerate(distributions)}
+            ids = np.array([id_by_bytes[p[i].tobytes()] for i in first_rows], np.int32)
             distribution_id[rows] = ids[inverse]
         return np.where(mask, distribution_id[pair_ids], 0).astype(np.int32)
 
@@ -511,7 +486,7 @@ class StepSpec:
         times = [t] if self.count_times(self.step) > 1 else range(event_probs.n_times)
         n_rows, rows_per_call = (
             self.states.size * A * W,
-            getattr(self.step.function, "rows", ROWS_PER_CALL),
+            getattr(self.step.function, "rows_per_call", ROWS_PER_CALL),
         )
         for start in range(0, n_rows, rows_per_call):
             n_calls = self.n_models if self.step.depends_on_sample() else 1
@@ -738,14 +713,6 @@ class StepSpec:
                 is_terminal, 0.0, _broadcast_rows(model_values, S, "terminal_reward")
             )
         return terminal_values
-
-
-def _add_distribution(p: Array, id_by_bytes: dict[bytes, int], distributions: list[Array]) -> int:
-    """Get the id of a distribution (W, M); add it to the list if it is new."""
-    distribution_id = id_by_bytes.setdefault(p.tobytes(), len(distributions))
-    if distribution_id == len(distributions):
-        distributions.append(p)
-    return distribution_id
 
 
 def _parse_time_labels(time_labels: object) -> tuple[object, ...] | None:
