@@ -83,6 +83,10 @@ def test_shards_of_different_models_are_refused(tmp_path: Path) -> None:
     mmdp.save(make_model(discount=0.5), tmp_path / "part-1.npz")
     with pytest.raises(InputError, match=r"part-1.npz: discount differ from those of part-0.npz"):
         mmdp.load(tmp_path)
+    plain = make_model()
+    mmdp.save(plain.replace(rewards=plain.rewards), tmp_path / "part-1.npz")
+    with pytest.raises(InputError, match="has next rewards differ from those of part-0.npz"):
+        mmdp.load(tmp_path)
     (tmp_path / "part-1.npz").write_bytes((tmp_path / "part-0.npz").read_bytes()[:900])
     with pytest.raises(InputError, match=r"part-1.npz: damaged npz file"):
         mmdp.load(tmp_path)

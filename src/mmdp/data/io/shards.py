@@ -1,8 +1,9 @@
 """Folders of shards: ``part-*.npz``, each with some of the models.
 
 Every file is a model as :func:`mmdp.save` writes it; in the order of their names they are one
-model. They have the same states, actions and discount. Models of different files have equal weights
-unless the files have total weights, as :func:`save_shards` writes them.
+model. They have the same states, actions and discount, and all or none have rewards per next
+state. Models of different files have equal weights unless the files have total weights, as
+:func:`save_shards` writes them.
 
 Shards are read one after the other into the arrays of the result, so that loading takes little
 more memory than the result and one shard.
@@ -39,6 +40,7 @@ LARGE_ARRAYS = ("p", "r", "terminal", "next_rewards")  # the arrays by model, mo
 PATTERN_ARRAYS = ("indptr", "indices")
 SHARED_FIELDS = (
     "allowed",
+    "has_next_rewards",
     "initial_given",
     "discount",
     "horizon",
@@ -100,7 +102,6 @@ def load_shards(files: Sequence[Path], shard: tuple[int, int] | None) -> MMDP:
     arrays = {**headers[0], **_concatenate_fields(headers), "weights": weights / weights.sum()}
     arrays["initial"] = _concatenate_initial(headers, local_models)
     arrays["indptr"], arrays["indices"] = _union_patterns(headers)
-    arrays["has_next_rewards"] = any(header["has_next_rewards"] for header in headers)
     n_local, first_model = local_models.stop - local_models.start, 0
     for file, header in zip(files, headers, strict=True):
         n_models = len(header["weights"])
@@ -129,9 +130,7 @@ def _add_models(
         union_pattern = _make_pattern({**header, **{x: arrays[x] for x in PATTERN_ARRAYS}})
         entries = np.searchsorted(union_pattern.flat_indices, _make_pattern(header).flat_indices)
     for name in LARGE_ARRAYS if arrays["has_next_rewards"] else LARGE_ARRAYS[:-1]:
-        has_values = name != "next_rewards" or header["has_next_rewards"]
-        values = file_arrays[name] if has_values else _expand_rewards(file_arrays["r"], header)
-        is_on_pattern = name in ("p", "next_rewards")
+        values, is_on_pattern = file_arrays[name], name in ("p", "next_rewards")
         if name not in arrays:
             shape = [*values.shape[:-1], n_models]
             if is_on_pattern:
@@ -148,11 +147,6 @@ def _add_models(
             arrays[name][:, entries, target] = values[..., source]
         else:
             arrays[name][..., target] = values[..., source]
-
-
-def _expand_rewards(r: AnyArray, header: ArrayMapping) -> AnyArray:
-    """Expand rewards by pair to rewards by next state."""
-    return np.repeat(r.reshape(len(r), -1, r.shape[-1]), np.diff(header["indptr"]), axis=1)
 
 
 def _make_pattern(header: ArrayMapping) -> SparseTransitions:
