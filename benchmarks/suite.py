@@ -37,7 +37,7 @@ from benchmarks.rows import (
     summarize,
 )
 from mmdp import InputError, __version__
-from mmdp.cli.console import StepBar, print_json, print_stderr
+from mmdp.cli.console import LiveLine, print_json, print_stderr
 from mmdp.data.io import write_all_atomic
 
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
@@ -354,14 +354,13 @@ def _run(options: argparse.Namespace) -> int:
     show("quick trial: tiny sizes, no measure of speed" * options.quick)
     show(LINE.format(*HEADS))
     try:
-        with StepBar(quiet=options.json) as steps:
+        with LiveLine("starting", quiet=options.json) as live_line:
             for i, (name, section) in enumerate(sections.items()):
-                steps.update(f"{name}: {section.title}", i, len(sections))
+                live_line.show_step(f"{name}: {section.title}", i, len(sections))
                 show(f"\n{name}: {section.title}")
                 for row in run.measure(name, section):
                     run.rows.append(row)
                     show(format_line(row))
-            steps.update("done", len(sections), len(sections))
     except KeyboardInterrupt:
         run.write(options.out)
         print_stderr(f"interrupted; the rows so far are in {options.out}")

@@ -555,9 +555,6 @@ CALLS: dict[str, Callable[[], Call]] = {
     "measures.evppi": lambda: make_call(measures.evppi, model=MODEL, horizon=2, parameter="rate"),
     "measures.voi_table": lambda: make_call(measures.voi_table, model=MODEL, horizon=2),
     "measures.leaf_table": lambda: make_call(measures.leaf_table, policy=solve_tree(), model=MODEL),
-    "measures.with_memory_gain": lambda: make_call(
-        measures.with_memory_gain, solution=solve_model(), model=MODEL, time_limit=0.1
-    ),
     "measures.policy_table": lambda: make_call(
         measures.policy_table, solution=solve_model(), model=MODEL
     ),

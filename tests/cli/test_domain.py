@@ -26,10 +26,9 @@ def test_domain_writes_what_the_library_samples(tmp_path: Path) -> None:
 
 
 def test_domain_lists_itself() -> None:
-    for arguments in ((), ("--list",)):
-        result = run("domain", *arguments)
-        assert all(name in result.out for name in mmdp.domains.DOMAINS)
-        assert fits_width(result.out)
+    result = run("domain")
+    assert all(name in result.out for name in mmdp.domains.DOMAINS)
+    assert fits_width(result.out)
     assert set(run("domain", "--json").json["domains"]) == set(mmdp.domains.DOMAINS)
 
 
@@ -46,10 +45,10 @@ def test_domain_refuses(tmp_path: Path) -> None:
         "domain", "hiv", "--out", tmp_path, "--set", "x=1"
     )
     garnet = ("domain", "garnet", "--out", tmp_path, "--set")
-    assert "garnet" in run_refused(*garnet, "concentration=high")
+    assert "concentration" in run_refused(*garnet, "concentration=high")
     assert "KEY=VALUE" in run_refused("domain", "hiv", "--out", tmp_path, "--set", "x")
     assert "at least 1" in run_refused("domain", "hiv", "--out", tmp_path, "--n-models", 0)
-    assert "seed must be a whole number of at least 0, not -1" in run_refused(
+    assert "seed must be a whole number of at least 0" in run_refused(
         "domain", "hiv", "--out", tmp_path, "--seed", -1
     )
     assert "expected a folder" in run_refused("domain", "hiv", "--out", tmp_path / "new.csv")

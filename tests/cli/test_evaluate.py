@@ -22,8 +22,8 @@ def test_evaluate_on_the_test_models(
     facts = result.parse_facts()
     assert float(facts["mean"]) == pytest.approx(expected.mean, abs=1e-4)
     assert float(facts["median"]) == pytest.approx(np.sort(expected.returns)[3], abs=1e-4)
-    assert float(facts["Bayes regret"]) == pytest.approx(expected.bayes_regret, abs=1e-4)
-    assert float(facts["max regret"]) == pytest.approx(expected.max_regret, abs=1e-4)
+    assert float(facts["bayes_regret"]) == pytest.approx(expected.bayes_regret, abs=1e-4)
+    assert float(facts["max_regret"]) == pytest.approx(expected.max_regret, abs=1e-4)
     with out.open() as file:
         rows = list(csv.DictReader(file))
     assert [float(row["return"]) for row in rows] == pytest.approx(expected.returns, rel=1e-12)

@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 
 import mmdp
-from mmdp.cli.export import export
+from mmdp.cli.report import export
 from mmdp.insight.exports import TARGETS
 from tests.cli.calls import run, run_refused
 

@@ -60,9 +60,10 @@ def test_a_table_of_counts_is_fitted_too(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------- real logs
 def fit_facts(log: str, tmp_path: Path, *options: object) -> dict[str, str]:
-    """The facts of a fit from standard input."""
-    out = tmp_path / "models"
-    result = run("fit", "-", "--n-models", 2, "--overwrite", "-o", out, *options, stdin=log)
+    """The facts of a fit of this log."""
+    out, file = tmp_path / "models", tmp_path / "log.csv"
+    file.write_text(log)
+    result = run("fit", file, "--n-models", 2, "--overwrite", "-o", out, *options)
     assert result.code == 0, result.err
     return result.parse_facts()
 
@@ -129,24 +130,13 @@ def test_notes_count_what_the_log_lacks(log: str, message: str) -> None:
     assert any(message in warning for warning in mmdp.fit(frame, n_models=1).warnings)
 
 
-def test_standard_input_discount_and_first_state(tmp_path: Path) -> None:
-    frame = "state,action,next_state,probability,reward\nup,go,down,1,4\ndown,go,up,1,1\n"
-    result = run("solve", "-", "-T", 2, "--initial", "up", "--discount", 0.5, "--json", stdin=frame)
-    assert result.json["value"] == 4.5
-    assert result.json["data"] == "standard input"
-    half = run("solve", "-", "-T", 2, "--initial", "up=0.5,down=0.5", "--json", stdin=frame).json
-    assert half["value"] == 5.0
-    assert "standard input, line 3: reward is 'x'" in run_refused(
-        "info", "-", stdin=frame.replace("1,1\n", "1,x\n")
-    )
-    assert "standard input is empty" in run_refused("info", "-", stdin="")
-    assert "the model has no label 'left'" in run_refused(
-        "solve", "-", "--initial", "left", stdin=frame
-    )
-    model = mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.25)
-    mmdp.save(model, tmp_path / "one.npz")
-    piped = run("info", "-", stdin=(tmp_path / "one.npz").read_bytes())
-    assert piped.parse_facts()["discount"] == "0.25"
+def test_discount_and_first_state(tmp_path: Path) -> None:
+    file = tmp_path / "models.csv"
+    file.write_text("state,action,next_state,probability,reward\nup,go,down,1,4\ndown,go,up,1,1\n")
+    words = ("solve", file, "-T", 2, "--json", "--initial")
+    assert run(*words, "up", "--discount", 0.5).json["value"] == 4.5
+    assert run(*words, "up=0.5,down=0.5").json["value"] == 5.0
+    assert "the model has no label 'left'" in run_refused(*words, "left")
 
 
 def test_files_that_only_happen_to_lie_beside(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ def test_wrong_classes_and_numbers_are_one_line(folder: Path, tmp_path: Path) ->
     run(*solve, "--max-nodes", 2, "--out", out)
     assert "has 2 nodes of memory" in run_refused(*solve, "--init", out)
     message = run_refused("plot", "policy", folder, "--policy", out, "--out", tmp_path / "x.png")
-    assert "draw it with mmdp plot chart" in message
+    assert "this picture shows" in message
+    assert "2 nodes of memory" in message
 
 
 def test_a_saved_controller_is_drawn(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:

@@ -63,10 +63,10 @@ def test_a_pair_has_test_models(shop: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (":modl", "no 'modl' (did you mean 'model'?) in this file; it has model"),
+        (":modl", "no model is called 'modl' (did you mean 'model'?); choose model or both"),
         ("", "name the model in it, like"),
-        (":number", "number is int; expected an MMDP, or a pair of train and test models"),
-        (":model --split test", "model has no test models"),
+        (":number", "no model is called 'number'"),
+        (":model --split test", "no test models; write a pair (train, test)"),
         (":model --load-option normalize=true", "normalize is for files of tables"),
     ],
 )

@@ -58,7 +58,9 @@ def test_an_option_is_a_parameter() -> None:
     assert (seen["depth"], "prune" in seen) == (3, False)
     assert CliRunner().invoke(plant, ["seed.txt"]).exit_code == 2  # --out has no default
     text = " ".join(CliRunner().invoke(plant, ["--help"]).output.split())
-    assert "--depth N How deep, as in deep water. [default: 3] --prune / --no-prune Set" in text
+    assert (
+        "--depth INTEGER How deep, as in deep water. [default: 3] --prune / --no-prune Set" in text
+    )
     assert "--color" not in text
     assert "--callback" not in text
     assert "--color red|blue" in CliRunner().invoke(plant, ["--help-all"]).output

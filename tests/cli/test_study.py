@@ -58,19 +58,10 @@ def test_a_full_disk_does_not_lose_the_table(
     out, columns = tmp_path / "out", ["model", "horizon", "method", "value", "status"]
     run("study", study_file, "--out", tmp_path / "known")
     known = pd.read_csv(tmp_path / "known" / "study.csv")[columns]
-    fake_full_disk(monkeypatch, out)
-    result = run("study", study_file, "--out", out)
-    assert result.code == 1
-    assert result.err.count("cannot be written (No space left on device); cells are not kept") == 1
-    (saved,) = (
-        Path(x.split(" instead")[0]) for x in result.err.split("written to ") if "instead" in x
-    )
-    pd.testing.assert_frame_equal(pd.read_csv(saved)[columns], known)
-    saved.unlink()
-    saved.parent.rmdir()
     fake_full_disk(monkeypatch)
     printed = run("study", study_file, "--out", out)
     assert printed.code == 1
+    assert printed.err.count("cannot be written (No space left on device); cells are not kept") == 1
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(printed.out))[columns], known)
 
 
@@ -82,7 +73,7 @@ def test_a_failing_cell_is_reported(study_file: Path, tmp_path: Path) -> None:
     assert result.code == 1
     assert "mmdp: 6 of 12 cells failed" in result.err.splitlines()
     assert result.err.splitlines()[-1].startswith("mmdp: 6 cells: wsu cannot")
-    assert "failed" in result.out
+    assert "FAILED" in result.out
 
 
 def test_policies_have_settings_and_horizons_may_be_infinite(
@@ -112,7 +103,7 @@ def test_policies_have_settings_and_horizons_may_be_infinite(
         mmdp.solve(two, 9, policy_class=policy_class).value for policy_class in policy_classes
     ]
     assert [row["value"] for row in table] == pytest.approx(expected_values)
-    study_file.write_text(STUDY.replace("[2, 4]", '[3, "inf"]').replace('"wsu", ', ""))
+    study_file.write_text(STUDY.replace("[2, 4]", "[3, inf]").replace('"wsu", ', ""))
     result = run("study", study_file, "--out", tmp_path / "endless")
     saved_lines = (tmp_path / "endless" / "study.csv").read_text().splitlines()[1:]
     assert result.code in (0, 1)
@@ -135,14 +126,19 @@ def test_logs_are_fitted(tmp_path: Path) -> None:
     [
         ("horizons = [", "not a TOML file"),
         ("horizons = 3", "no models; give each as a table"),
-        ("horizon = 3\n[models.x]\ndomain = 'hiv'", "unknown entry 'horizon' (did you mean"),
-        ("[models.x]\ndomain = 'hvi'", "no domain is called 'hvi'; did you mean 'hiv'?"),
-        ("[models.x]\ndomain = 'hiv'\nsed = 3", "unknown option 'sed' (did you mean 'seed'?)"),
+        (
+            "horizon = 3\n[models.x]\ndomain = 'hiv'",
+            "no argument 'horizon' (did you mean 'horizons'",
+        ),
+        ("[models.x]\ndomain = 'hvi'", "no domain is called 'hvi' (did you mean 'hiv'?)"),
+        (
+            "[models.x]\ndomain = 'hiv'\nsed = 3",
+            "option of hiv is called 'sed' (did you mean 'seed'",
+        ),
         ("[models.x]\nseed = 3", "a model has one of domain, data and log"),
         ("methods = ['cdp']\n[models.x]\ndomain = 'hiv'", "did you mean 'cadp'?"),
-        ("methods = [{method = 'wsu', n_init = 2}]\n[models.x]\ndomain = 'hiv'", "n_init is not"),
+        ("methods = [{method = 'wsu', n_init = 2}]\n[models.x]\ndomain = 'hiv'", "called 'n_init'"),
         ("policy_classes = ['markow']\n[models.x]\ndomain = 'hiv'", "did you mean 'markov'?"),
-        ("policy_classes = ['tied']\n[models.x]\ndomain = 'hiv'", "policy tied needs groups"),
         (
             "policy_classes = {policy_class = 'memory', max_node = 2}\n[models.x]\ndomain = 'hiv'",
             "'max_nodes'",

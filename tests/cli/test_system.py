@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 import numpy as np
@@ -33,10 +32,9 @@ def test_the_report_names_what_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"numpy {np.__version__}" in facts["packages"]
     assert facts["threads"].startswith("3 threads on ")
     assert facts["settings"] == "MMDP_NUM_THREADS 3"
-    assert facts["numba"].startswith("works, ")
+    assert facts["numba"] == "works"
     output = run("info", "--json").json["system"]
     assert output["packages"]["jax"] is None
-    assert re.search(r" \(\d+ files?, ", output["cache"])
 
 
 def test_a_broken_backend_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_an_unwritable_path_is_refused_before_the_work(
         monkeypatch.setattr(module, "solve", fail_if_called)
     monkeypatch.setattr("mmdp.insight.report.ReportContext", fail_if_called)
     monkeypatch.setattr("mmdp.data.posterior.dirichlet.fit", fail_if_called)
-    monkeypatch.setattr("mmdp.cli.domain._make_models", fail_if_called)
+    monkeypatch.setitem(mmdp.domains.DOMAINS, "riverswim", fail_if_called)
     message = run_refused(*(str(x).format(folder=folder) for x in arguments))
     assert "cannot be written" in message
 

@@ -134,6 +134,26 @@ def test_policy_classes_are_an_axis(tmp_path: Path) -> None:
     )
 
 
+def test_policies_are_compared_with_methods(tmp_path: Path) -> None:
+    model, test = make_small_model(1), make_small_model(2)
+    rule = mmdp.solve(model, math.inf).policy
+    policies = {
+        "today": mmdp.solve(model, 4, "mvp").policy,
+        "rule": rule,
+        "chart": mmdp.solve(model, 4, policy_class=mmdp.policies.Memory(2)).policy,
+    }
+    table = mmdp.study(
+        (model, test), 4, {"cadp": "cadp", **policies}, objectives="cvar:0.5", cache_dir=tmp_path
+    ).set_index("method")
+    for name, policy in {**policies, "rule": rule.to_markov(4)}.items():
+        assert table["value"][name] == pytest.approx(mmdp.evaluate(model, policy).value("cvar:0.5"))
+        expected = mmdp.evaluate(test, policy).value("cvar:0.5")
+        assert table["test_value"][name] == pytest.approx(expected)
+    infinite = mmdp.study(model, math.inf, policies)
+    assert infinite["error"].isna().tolist() == [False, True, False]
+    assert infinite["value"][1] == pytest.approx(mmdp.evaluate(model, rule).mean)
+
+
 def test_names_of_the_axes() -> None:
     table = mmdp.study(make_small_model(1), {"short": 2}, {"ours": mmdp.methods.CADP(n_init=1)})
     assert table.loc[0, ["model", "horizon", "method"]].tolist() == ["model", 2, "ours"]
@@ -675,20 +695,6 @@ def test_calls_that_fail_in_a_process_say_why_and_the_others_are_answered() -> N
 def test_a_horizon_that_is_none_fails_as_a_cell_of_its_own() -> None:
     table = mmdp.study(make_small_model(3), [2, "x"], "wsu", n_jobs=2)  # type: ignore[list-item]
     assert table["status"].tolist() == ["COMPLETED", "FAILED"]
-
-
-def test_long_horizons_are_handed_out_first(tmp_path: Path) -> None:
-    """Model by model; the table is in the order given."""
-    order: list[tuple[str, Any]] = []
-
-    def note(progress: StudyProgress) -> None:
-        order.append((progress.row["model"], progress.row["horizon"]))
-
-    models = {"b": make_small_model(1), "a": make_small_model(2)}
-    with ThreadPoolExecutor(1) as executor:
-        table = mmdp.study(models, [2, math.inf, 4], executor=executor, callback=note)
-    assert order == [(name, T) for name in "ba" for T in (math.inf, 4, 2)]
-    assert table["horizon"].tolist() == [2, math.inf, 4] * 2
 
 
 def test_any_executor(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from typing import Annotated, Any
 
 import click
@@ -17,8 +16,14 @@ from click.shell_completion import get_completion_class
 
 from mmdp._version import __version__
 from mmdp.cli.console import EXIT_INTERRUPTED, print_stderr, show_status
-from mmdp.cli.data import list_load_settings
+from mmdp.cli.data import is_load_option
+from mmdp.cli.info import info
+from mmdp.cli.models import convert, domain, fit, update
+from mmdp.cli.paper import paper
+from mmdp.cli.report import export, plot, report
 from mmdp.cli.signatures import command, format_examples
+from mmdp.cli.solve import bound, evaluate, solve
+from mmdp.cli.study import study
 from mmdp.core.errors import InputError, MMDPWarning, Remedy
 from mmdp.core.text import join_or
 from mmdp.core.timing import listen_for_compilation
@@ -47,10 +52,10 @@ def completion(shell: Shell) -> None:
     print(completion_class(app, {}, "mmdp", "_MMDP_COMPLETE").source())
 
 
-MODULES = (  # of the commands, as the help lists them
-    "solve evaluate bound report export fit update convert domain study plot info paper"
-)
-COMMANDS = [getattr(import_module(f"mmdp.cli.{name}"), name) for name in MODULES.split()]
+COMMANDS = [  # as the help lists them
+    *(solve, evaluate, bound, report, export, fit, update, convert, domain, study, plot),
+    *(info, paper, completion),
+]
 
 
 class App(click.Group):
@@ -108,18 +113,12 @@ def format_remedy(parameters: Iterable[click.Parameter], remedy: Remedy) -> str 
     >>> format_remedy([load_option], Remedy("duplicates", "last", "sum"))
     'pass --load-option duplicates=last or duplicates=sum'
     """
-    settings = list_load_settings()
-    is_setting = remedy.argument in settings
-    name = "load_option" if is_setting else remedy.argument
-    flag = next((x.opts[0] for x in parameters if x.name == name), None)
-    if flag is None:
-        return None
-    if is_setting:
-        values = [str(x).lower() if isinstance(x, bool) else x for x in remedy.values]
-        words = [f"{remedy.argument}={x}" for x in values or settings[remedy.argument]]
-    else:
-        words = [_format_value(value, flag) for value in remedy.values]
-    return " ".join(filter(None, [remedy.verb, flag, join_or(words)]))
+    flags = {x.name: x.opts[0] for x in parameters}
+    flag = flags.get(remedy.argument)
+    words = [_format_value(value, flag or "") for value in remedy.values]
+    if flag is None and "load_option" in flags and is_load_option(remedy.argument):
+        flag, words = flags["load_option"], [f"{remedy.argument}={x}" for x in words]
+    return flag and " ".join(filter(None, [remedy.verb, flag, join_or(words)]))
 
 
 def _format_value(value: object, flag: str) -> str:
@@ -128,7 +127,9 @@ def _format_value(value: object, flag: str) -> str:
         return f" {flag} ".join(f"{key}={x}" for key, x in value.items())
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
-    return "" if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "" if flag else str(value).lower()
+    return str(value)
 
 
 def run_with_exit_status(call: Callable[[], object]) -> int:
@@ -165,7 +166,7 @@ def _format_usage_error(error: click.UsageError) -> str:
 
 @click.group(
     cls=App,
-    commands=[*COMMANDS, completion],
+    commands=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=format_examples(
@@ -183,7 +184,7 @@ def app(ctx: click.Context) -> None:
     that the data allow and solve them together: a multi-model Markov decision process.
 
     DATA is a folder with training.csv (and test.csv), a .csv, .parquet, .npz, .pomdpx, .pomdp or
-    .transitions file, FILE.py:NAME for models that a Python file builds, or - for standard input.
+    .transitions file, or FILE.py:NAME for models that a Python file builds.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -191,9 +192,6 @@ def app(ctx: click.Context) -> None:
 
 def main() -> None:
     """Run the ``mmdp`` script."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed, as by >&-
-            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, mode), encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a label that the terminal cannot show must not end the command

@@ -6,24 +6,22 @@ import enum
 import json
 import math
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from mmdp.core.objectives import Objective
-from mmdp.core.text import clip_middle, format_bound_percent, format_column, pluralize
+from mmdp.core.text import clip_middle, format_bound_percent, format_column
 from mmdp.core.timing import InterruptFlag
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from mmdp import MMDP
     from mmdp.core.solution import Progress
 
 EXIT_INTERRUPTED = 130  # exit status after Ctrl-C
 EXIT_NOT_WRITTEN = 1  # exit status if a result is not where it was to be written
-WIDTH = 80  # columns that every table fits
 SHOW_AFTER = 1.0  # seconds of work before the live line appears
 
 
@@ -46,7 +44,12 @@ def _print_trimmed(table: Table) -> None:
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
-def print_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
+def print_model(data: object, model: object) -> None:
+    """Print which models the figures below are about."""
+    print(f"{data}\n{textwrap.fill(str(model), 80)}")
+
+
+def print_facts(title: object, facts: Iterable[tuple[str, str]]) -> None:
     """Print a title and one line per fact, the names in a column."""
     from rich.table import Table
 
@@ -60,7 +63,7 @@ def print_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int = 1) -> None:
-    """Print a plain table; the first ``left`` columns are text, the others numbers."""
+    """Print a plain table; the first ``n_left`` columns are text, the others numbers."""
     from rich import box
     from rich.table import Table
 
@@ -106,57 +109,8 @@ def to_jsonable(value: Any) -> object:
     return value.name if isinstance(value, enum.Enum) else str(value)
 
 
-def align_numbers(values: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Named numbers as facts, their decimal points below each other."""
-    numbers = format_column(list(values.values()))
-    width = max(map(len, numbers))
-    return [(name, number.rjust(width)) for name, number in zip(values, numbers, strict=True)]
-
-
-def objective_suffix(objective: Objective) -> str:
-    """Return what a title adds if the objective is not the mean."""
-    return "" if objective.is_mean else f", {objective.name}"
-
-
-# ---------------------------------------------------------------- models
-def print_model_header(data: object, model: MMDP) -> None:
-    """Print which models the figures below are about, and what had to be assumed."""
-    print_assumptions(model)
-    print(f"{data}\n{format_sizes(model)}")
-
-
-def format_sizes(model: MMDP) -> str:
-    parts = [
-        pluralize(model.n_models, "model"),
-        pluralize(model.n_states, "state"),
-        pluralize(model.n_actions, "action"),
-        f"discount {model.discount:g}",
-        *([f"rewards in {model.unit}"] if model.unit else []),
-    ]
-    return ", ".join(parts)
-
-
-def print_assumptions(model: MMDP) -> None:
-    for warning in list_assumptions(model):
-        print_stderr(f"note: {warning}")
-
-
-def list_assumptions(model: MMDP) -> list[str]:
-    messages = []
-    if not model.has_initial:
-        messages.append(
-            "no initial distribution is given; every state is equally likely at the start"
-        )
-    n_unused = int((model.weights == 0).sum())
-    if n_unused:
-        messages.append(f"{pluralize(n_unused, 'model')} of weight 0")
-    return messages
-
-
 # ---------------------------------------------------------------- while work lasts
-_live_callbacks: list[
-    Callable[[str], None]
-] = []  # how to say something in the lines shown, latest last
+_live_callbacks: list[Callable[[str], None]] = []  # of the lines shown, latest last
 
 
 def show_status(text: str) -> None:
@@ -168,7 +122,7 @@ def show_status(text: str) -> None:
 class LiveLine(InterruptFlag):
     """A live line on stderr while work lasts: only on a terminal, only after a second.
 
-    ``pressed`` says whether Ctrl-C was pressed meanwhile.
+    ``is_set`` says whether Ctrl-C was pressed meanwhile.
     """
 
     def __init__(self, text: str, *, quiet: bool = False) -> None:
@@ -193,66 +147,22 @@ class LiveLine(InterruptFlag):
             self._status.stop()
 
     def update(self, text: str) -> None:
+        """Show another text."""
         if self._status is not None:
             self._status.update(text)
 
+    def show_step(self, text: str, n_done: int, n_total: int) -> None:
+        """Show how many steps are done, and the last of them."""
+        self.update(f"{n_done:,} of {n_total:,}: {text}")
+
     def show_progress(self, progress: Progress) -> None:
-        """Show the progress of ``mmdp.solve``, as its callback."""
+        """Show the progress of ``mmdp.solve`` or ``mmdp.bound``, as their callback."""
         value_text, bound_text = format_column([progress.best_value, progress.bound], round_up=[1])
-        text = f"iteration {progress.iteration}, value {value_text}"
+        parts = [progress.stage]
+        if math.isfinite(progress.best_value):
+            parts.append(f"value {value_text}")
         if math.isfinite(progress.bound):
-            node_text = f"node {progress.n_nodes:,}, " if progress.n_nodes else ""
-            text = f"{node_text}value {value_text}, at most {bound_text}{_format_gap(progress.gap)}"
-        self.update(f"{progress.stage}: {text}, {progress.elapsed:.0f} s")
-
-    def show_bound(self, progress: Progress) -> None:
-        """Show the progress of ``mmdp.bound``, as its callback."""
-        bound_text = format_column([progress.bound], round_up=[0])[0]
-        text = f"at most {bound_text}{_format_gap(progress.gap)}"
-        self.update(f"{progress.stage}: {text}, {progress.elapsed:.0f} s")
-
-
-def _format_gap(gap: float) -> str:
-    return f", gap {format_bound_percent(gap)}" if math.isfinite(gap) else ""
-
-
-class StepBar:
-    """A bar for work of many known steps; plain lines if stderr is not a terminal.
-
-    ``say(text, done, total)`` moves it.
-    """
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-        console = _make_console(stderr=True)
-        self._is_shown, self._quiet, self._group = console.is_terminal and not quiet, quiet, ""
-        self._bar = Progress(
-            "{task.description}",
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not self._is_shown,
-            transient=True,
-        )
-        self._task = self._bar.add_task("starting", total=None)
-
-    def update(self, text: str, n_done: int, n_total: int) -> None:
-        self._bar.update(self._task, description=f"{text:<24}", completed=n_done, total=n_total)
-        group = text.split()[0].rstrip(":")
-        if not self._is_shown and not self._quiet and group != self._group:
-            self._group = group
-            print(f"{n_done:>3}/{n_total} {group}", file=sys.stderr, flush=True)
-
-    def _set_description(self, text: str) -> None:
-        self._bar.update(self._task, description=text)
-
-    def __enter__(self) -> StepBar:
-        self._bar.start()
-        _live_callbacks.append(self._set_description)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        _live_callbacks.pop()
-        self._bar.stop()
+            parts.append(f"at most {bound_text}")
+        if math.isfinite(progress.gap):
+            parts.append(f"gap {format_bound_percent(progress.gap)}")
+        self.update(", ".join([*parts, f"{progress.elapsed:.0f} s"]))

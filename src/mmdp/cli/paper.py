@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mmdp.cli.console import EXIT_INTERRUPTED, StepBar, print_json, print_stderr, print_table
+from mmdp.cli.console import EXIT_INTERRUPTED, LiveLine, print_json, print_stderr, print_table
 from mmdp.cli.signatures import command
 from mmdp.cli.types import OutputFolder
 from mmdp.core.timing import allow_stop
@@ -43,8 +43,8 @@ def paper(
     job = PaperExperiment(out, **options)
     out.mkdir(parents=True, exist_ok=True)
     with allow_stop() as stop_state:
-        with StepBar(quiet=as_json) as step_bar:
-            job.callback = step_bar.update
+        with LiveLine("starting", quiet=as_json) as live_line:
+            job.callback = live_line.show_step
             results = job.run()
         files = write_results(results, out)
     if stop_state.is_interrupted:

@@ -1,24 +1,58 @@
-"""mmdp report: one page about a decision."""
+"""mmdp report, plot and export: a page about a decision, one picture of it, a policy elsewhere."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
 
 from mmdp.cli.console import LiveLine, print_stderr
-from mmdp.cli.data import ADVANCED, TrainingData
-from mmdp.cli.economics import Economics, read_comparators
-from mmdp.cli.files import check_finite_horizon, load_finite_policy
-from mmdp.cli.signatures import command
+from mmdp.cli.data import ADVANCED, TrainingData, check_output_path, load_policy, read_comparators
+from mmdp.cli.signatures import OptionGroup, command, take_from
+from mmdp.cli.types import TextParam, make_keyword_type
 from mmdp.core.errors import InputError
-from mmdp.core.policies import require_markov
+from mmdp.core.policies import MarkovPolicy, TreePolicy, require_markov
 from mmdp.core.timing import propagate_interrupts
 
 if TYPE_CHECKING:
     from mmdp import MMDP, Bound
     from mmdp.core.arguments import Seconds
     from mmdp.core.objectives import Objective
+
+Figure = Annotated[str, TextParam("NAME", role="picture", words="mmdp.insight.report:FIGURES")]
+Target = Annotated[str, make_keyword_type("python", "javascript", "sql", "excel", "html")]
+
+
+@take_from("mmdp.insight.economics.discounting:OutcomeDiscounting")
+class Economics(OptionGroup):
+    """Effects and costs from a table, and how those of different times add up.
+
+    Parameters
+    ----------
+    effects
+        Effect and cost of actions: a CSV with state,action,effect,cost (and model, time,
+        next_state).
+    """
+
+    def __init__(self, *, effects: Path | None = None, **options: Any) -> None:
+        import mmdp
+
+        self.file, self.discounting = effects, mmdp.economics.OutcomeDiscounting(**options)
+
+    def read(self, model: MMDP, wtp: object, wtp_flag: str) -> dict[str, Any]:
+        """Effects, costs and their discounting, if they are given; refuse one without its worth."""
+        import mmdp
+
+        if (self.file is None) != (wtp is None):
+            raise InputError(f"--effects and {wtp_flag} belong together; give both or none")
+        if self.file is not None:
+            effects, costs = mmdp.report.read_effects(self.file, model)
+            return {"effects": effects, "costs": costs, "discounting": self.discounting}
+        if self.discounting != mmdp.economics.OutcomeDiscounting():
+            raise InputError("this option is about costs and effects; give --effects too")
+        return {}
 
 
 @command(
@@ -64,71 +98,166 @@ def report(
     """
     import mmdp
 
-    check_finite_horizon(options.get("horizon"))
+    horizon = options.get("horizon")
     with LiveLine(f"reading {data}") as live_line, propagate_interrupts():
         model = data.read()
         incumbent, certificate = None, None
         if policy is not None:
-            shown_policy = mmdp.load_policy(policy, model)  # stationary ones, trees and charts too
-            if shown_policy.policy_class.uses_belief:
-                raise InputError(
-                    f"{policy}: a page shows no plan by state and belief",
-                    ["draw it with mmdp plot belief"],
-                )
-            if not shown_policy.memory_note:
-                finite_policy = load_finite_policy(
-                    policy, model, options.get("horizon"), "a report shows"
-                )
-                incumbent = require_markov(finite_policy, "a report shows")
-            options.setdefault("horizon", int((incumbent or shown_policy).horizon))
-            options["policy"] = shown_policy
-            try:
-                certificate = _load_certificate(policy, model, shown_policy.horizon, objective)
-            except InputError as error:  # the page is about the policy all the same
-                if certify_time is None:
-                    remedy = "--certify-time 10 proves it again"
-                    options["notes"] = [f"no proof is shown: {error.message}; {remedy}"]
-                    print_stderr(f"note: {options['notes'][0]}")
-        test_model = data.read_test(model)
-        if objective is None and certificate is not None:
-            objective = certificate.objective
-        if objective is None and policy is not None:
-            objective = mmdp.io.load_objective(policy)
+            options["policy"] = mmdp.load_policy(policy, model)
+            incumbent = load_policy(policy, model, horizon)
+            horizon = options["horizon"] = horizon or _find_horizon(incumbent.horizon)
+            objective = objective or mmdp.io.load_objective(policy)
+            if certify_time is None:
+                certificate = _load_certificate(policy, model)
+        if certificate is not None:
+            objective = objective or certificate.objective
+            if options["policy"].horizon == math.inf or objective != certificate.objective:
+                options["notes"] = [
+                    f"no proof is shown: the proof is for {certificate.objective} and the horizon "
+                    f"{options['policy'].horizon}; --certify-time 10 proves it again"
+                ]
+                print_stderr(f"note: {options['notes'][0]}")
+                certificate = None
         objective = objective or mmdp.objectives.Mean()
         if certify_time is not None:
             live_line.update("proving a bound")
             certificate = mmdp.bound(
                 model,
-                options.get("horizon"),
+                horizon,
                 time_limit=certify_time,
-                incumbent=incumbent,
+                incumbent=incumbent if isinstance(incumbent, MarkovPolicy) else None,
                 objective=objective,
             )
         options |= economics.read(model, options.get("wtp_grid"), "--wtp-grid")
-        options["comparators"] = read_comparators(options.get("comparators", {}), model)
         if options.get("sample_size"):
             options["n_resamples"] = 20
         mmdp.report.write(
             model,
             out,
-            test_model=test_model,
+            test_model=data.read_test(model),
             bound=certificate,
             objective=objective,
             callback=live_line.update,
-            **options,
+            **options | {"comparators": read_comparators(options.get("comparators", {}), model)},
         )
     print(f"report written to {out}")
 
 
-def _load_certificate(
-    file: Path, model: MMDP, horizon: float, objective: Objective | None
-) -> Bound | None:
-    """Load what the policy's file proves; refuse a proof about something else than the page."""
+def _find_horizon(horizon: float) -> int | None:
+    """Return the number of decisions of a policy; None if it is stationary."""
+    return None if horizon == math.inf else int(horizon)
+
+
+def _load_certificate(policy: Path, model: MMDP) -> Bound | None:
+    """Load the certificate of a policy's file, if it is about these models."""
     import mmdp
 
-    certificate = mmdp.io.load_certificate(file, model)
-    if certificate is not None and horizon == math.inf:
-        raise InputError("the proof is for an infinite horizon")
-    if certificate is not None and objective not in (None, certificate.objective):
-        raise InputError(f"the proof is for {certificate.objective}, not {objective}")
-    return certificate
+    try:
+        return mmdp.io.load_certificate(policy, model)
+    except InputError as error:  # the page or file is about the policy all the same
+        print_stderr(f"note: no proof is shown: {error.message}")
+        return None
+
+
+@command(
+    "mmdp plot policy models --horizon 50 --out policy.png",
+    "mmdp plot returns models --horizon 50 --policy policy.csv --out returns.svg",
+    "mmdp plot chart models --policy chart.csv --out chart.svg",
+    "mmdp plot tree models --policy tree.json --out tree.svg",
+    sources=["mmdp.insight.report:write horizon methods wtp_grid comparators seed"],
+    advanced=ADVANCED,
+)
+def plot(
+    figure: Figure,
+    data: TrainingData,
+    *,
+    out: Path,
+    policy: Path | None = None,
+    economics: Economics,
+    **options: Any,
+) -> None:
+    """Draw one of the report's pictures as PNG or SVG.
+
+    A chart is the flow chart of a policy that mmdp solve --max-nodes wrote. A tree has the splits
+    and leaves of a policy that mmdp solve --max-leaves wrote as .json, with the share of visits and
+    what is at stake. A belief map is that of mmdp solve --method grid, or of the .json that it
+    wrote.
+
+    Parameters
+    ----------
+    figure
+        What to draw.
+    out
+        A .png or .svg file.
+    policy
+        A policy that mmdp solve wrote.
+    """
+    import mmdp
+
+    with LiveLine(f"drawing {figure}") as live_line:
+        model, horizon, shown = data.read(), options.get("horizon"), None
+        if policy is not None:
+            options["policy"] = shown = load_policy(policy, model, horizon)
+            options["horizon"] = horizon or _find_horizon(shown.horizon)
+            if figure not in ("chart", "belief") and shown.horizon != math.inf:
+                require_markov(shown, "this picture shows")
+        if figure == "tree" and isinstance(shown, TreePolicy):
+            leaf_rows = mmdp.measures.leaf_table(model, shown, objective=shown.objective)
+            mmdp.plots.save_figure(mmdp.plots.tree(shown, leaf_rows), out)
+        else:
+            options |= economics.read(model, options.get("wtp_grid"), "--wtp-grid")
+            options["comparators"] = read_comparators(options.get("comparators", {}), model)
+            mmdp.report.draw(model, figure, out, **options, callback=live_line.update)
+    print(f"{figure} drawn in {out}")
+
+
+@command(
+    "mmdp export policy.json --to python --out rule.py",
+    "mmdp export tree.json data/riverswim --out card.html",
+    "mmdp export policy.csv --to sql",
+    advanced=ADVANCED,
+)
+def export(
+    policy: Path,
+    data: TrainingData | None = None,
+    *,
+    to: Target | None = None,
+    out: Path | None = None,
+) -> None:
+    """Write a policy as one file that needs nothing else.
+
+    python and javascript have a function of the time and the state (and the node of a flow
+    chart), sql and excel a table to look it up, html is a page for a phone. With DATA the file
+    says the policy's value on the models by the objective that it was solved for (of a .csv: the
+    mean, unless a proof names another), and what is proven about it; a page also says what
+    the next best action would cost in each state. A tree keeps its questions if it was saved as
+    .json.
+
+    Parameters
+    ----------
+    policy
+        A policy that mmdp solve wrote.
+    data
+        The models it is for.
+    to
+        What to write; by default what the suffix of --out says.
+    out
+        Where to write; printed if not given.
+    """
+    import mmdp
+    from mmdp.insight.exports import render_policy
+
+    check_output_path(out, policy if data is None else data.path, policy)
+    model = None if data is None else data.read()
+    loaded_policy = mmdp.load_policy(policy, model)
+    bound = None if model is None else _load_certificate(policy, model)
+    if out is not None:
+        mmdp.export(loaded_policy, out, to=to, model=model, bound=bound)
+        print(f"policy exported to {out}")
+        return
+    if to is None:
+        raise InputError("nothing says what to write; give --to python or --out rule.py")
+    text = render_policy(loaded_policy, to, model, bound)
+    if isinstance(text, bytes):
+        raise InputError(f"{to} is no text; give --out rule.xlsx")
+    click.echo(text, nl=False)

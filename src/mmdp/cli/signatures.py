@@ -29,7 +29,6 @@ Target = Callable[..., Any]  # a function or a class
 HELP = {"as_json": "Print one JSON document and nothing else."}  # where no docstring says it
 SPELLINGS = {  # of options that are not named like their parameters, and short ones
     "as_json": ["--json"],
-    "as_list": ["--list"],
     "columns": ["--column"],
     "comparators": ["--comparator"],
     "domains": ["--domain"],
@@ -42,8 +41,6 @@ SPELLINGS = {  # of options that are not named like their parameters, and short 
     "settings": ["--set"],
 }
 
-
-METAVARS = {"integer": "N", "float": "X"}
 YES_OR_NO = type(click.BOOL)()  # of a flag that can be declined too
 
 
@@ -128,7 +125,7 @@ def _make_parameter(
         show_default=not is_required and default not in (None, False),
         multiple=is_repeated,
         callback=option_type.collect if is_repeated else None,
-        metavar=METAVARS.get(option_type.name, getattr(option_type, "metavar", None)),
+        metavar=getattr(option_type, "metavar", None),
         help=text,
     )
 
@@ -256,14 +253,10 @@ class SignatureCommand(click.Command):
 
     @cached_property
     def params(self) -> list[click.Parameter]:  # type: ignore[override]
-        return list_options(self.function) + [_HELP_ALL_OPTION] * bool(self.advanced)
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        hidden = [] if HELP_ALL in ctx.meta else self.advanced
-        options = [x for x in self.get_params(ctx) if x.name not in hidden]
-        rows = [x.get_help_record(ctx) for x in options if isinstance(x, click.Option)]
-        with formatter.section("Options"):
-            formatter.write_dl([row for row in rows if row is not None])
+        params: list[Any] = list_options(self.function)
+        for param in params:
+            param.hidden = param.name in self.advanced
+        return params + [_HELP_ALL_OPTION] * bool(self.advanced)
 
 
 def command(
@@ -280,12 +273,11 @@ def format_examples(*lines: str) -> str:
 
 def _print_help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        ctx.meta[HELP_ALL] = True
-        click.echo(ctx.get_help(), color=ctx.color)
+        assert isinstance(ctx.command, SignatureCommand)
+        click.echo(SignatureCommand(ctx.command.function, (), "").get_help(ctx))
         ctx.exit()
 
 
-HELP_ALL = "mmdp.help_all"  # key of click's context: whether advanced options are shown
 _HELP_ALL_OPTION = click.Option(
     ["--help-all"],
     is_flag=True,

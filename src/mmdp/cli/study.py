@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -18,41 +16,38 @@ from mmdp._version import __version__
 from mmdp.cli.console import (
     EXIT_INTERRUPTED,
     EXIT_NOT_WRITTEN,
-    WIDTH,
     LiveLine,
-    StepBar,
-    objective_suffix,
     print_json,
-    print_model_header,
+    print_model,
     print_stderr,
     print_table,
 )
-from mmdp.cli.data import ADVANCED, TrainingData
-from mmdp.cli.economics import read_comparators
-from mmdp.cli.files import check_output_path, write_csv, write_with_fallback
+from mmdp.cli.data import (
+    ADVANCED,
+    TrainingData,
+    check_output_path,
+    read_comparators,
+    try_to_write,
+    write_csv,
+)
 from mmdp.cli.signatures import Target, bind, command, list_options, take_from
-from mmdp.cli.solve import build_method
 from mmdp.cli.study_file import read_study
-from mmdp.cli.types import InputPath, LeafCounts, PathParam
+from mmdp.cli.types import LeafCounts, PathParam
 from mmdp.core.errors import InputError
-from mmdp.core.methods import Method, MethodResult, Oracle, ProblemSpec, SolveContext
-from mmdp.core.methods.registry import methods_supporting, supports
-from mmdp.core.policies import Policy
-from mmdp.core.solution import Status
+from mmdp.core.methods import Oracle
+from mmdp.core.methods.registry import METHODS, methods_supporting, supports
 from mmdp.core.text import (
     format_bound_percent,
     format_column,
     format_duration,
-    format_lead,
     format_percent,
     format_seconds,
     format_two_stderrs,
-    join_or,
     pluralize,
 )
 from mmdp.core.timing import allow_stop, propagate_interrupts
 from mmdp.core.validate import check_horizon
-from mmdp.insight.study import STUDY_AXES
+from mmdp.insight.study import INTERRUPTED, STUDY_AXES
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -60,59 +55,52 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from mmdp import MMDP, Evaluation
-    from mmdp.core.kernels.problem import PolicyTable
-    from mmdp.core.objectives import Objective
+    from mmdp import MMDP
     from mmdp.core.solution import Progress
     from mmdp.insight.study import StudyProgress
 
-MAX_ROWS = 40  # of the table that is printed
-MAX_ERRORS = 8  # different ones that are printed
+MAX_ROWS = 40  # of the table of a grid that is printed
 EXIT_FAILED = 1  # exit status if a cell failed
-
-
-class StudyTable(NamedTuple):
-    """What a study found: the table of a .csv, and how it is printed."""
-
-    frame: pd.DataFrame
-    document: dict[str, object]  # what JSON has
-    titles: str  # of the columns that are printed
-    heading: str = ""
-    footer: str = ""
-    draw: Callable[[], Axes] | None = None
-    note: str = ""
-    shown: pd.DataFrame | None = None  # what is printed, if it is another table
-
+FORMATS: dict[str, Callable[[Any], str]] = {  # of columns that are neither texts nor values
+    "gap": format_bound_percent,
+    "iterations": "{:,.0f}".format,
+    "leaves": str,
+    "seconds": format_seconds,
+    "share": lambda x: format_percent(max(x, 0.0)),
+}
 
 Row = dict[str, Any]
 
 
-FORMATS: dict[str, Callable[[Any], str]] = {  # of columns that are neither texts nor values
-    "gap": lambda x: x if isinstance(x, str) else "–" if x is None else format_bound_percent(x),
-    "iterations": "{:,}".format,
-    "leaves": str,
-    "seconds": lambda x: "" if x is None else format_seconds(x),
-    "share": lambda x: format_percent(max(x, 0.0)),
-}
+class StudyTable(NamedTuple):
+    """What a study found: the table of a .csv, what JSON has, and what is printed."""
+
+    frame: pd.DataFrame
+    document: dict[str, object]
+    titles: str  # of the columns that are printed
+    heading: str
+    footer: str = ""
+    draw: Callable[[], Axes] | None = None
 
 
 def print_frame(frame: pd.DataFrame, titles: str, *, n_left: int = 1) -> None:
     """Print the columns that ``titles`` names, as in ``"method,test_sd=test sd"``, if not empty."""
-    columns: dict[str, tuple[str, Sequence[str]]] = {}
+    columns: dict[str, Sequence[str]] = {}
     for column in titles.split(","):
         key, _, title = column.partition("=")
         if key in frame and frame[key].notna().any():
             values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
-            if key in FORMATS:
-                cells = [FORMATS[key](x) for x in values]
-            elif key.endswith("stderr"):
-                cells = format_two_stderrs(values)
+            if any(isinstance(x, str) for x in values):
+                columns[title or key] = [x or "" for x in values]
+            elif key.endswith("stderr"):  # exact values have none
+                columns |= (
+                    {title: format_two_stderrs(x or None for x in values)} if any(values) else {}
+                )
+            elif key in FORMATS:
+                columns[title or key] = ["" if x is None else FORMATS[key](x) for x in values]
             else:
-                is_text = any(isinstance(x, str) for x in values)
-                cells = values if is_text else format_column(values)
-            columns[key] = title or key, cells
-    names, cells_by_column = zip(*columns.values(), strict=True)
-    print_table(names, zip(*cells_by_column, strict=True), n_left=n_left)
+                columns[title or key] = format_column(values)
+    print_table([*columns], zip(*columns.values(), strict=True), n_left=n_left)
 
 
 # ---------------------------------------------------------------- methods side by side
@@ -138,28 +126,29 @@ def compare_methods(
     """
     import pandas as pd
 
-    from mmdp.insight.study import solve_and_test
+    from mmdp.insight.economics.comparators import make_named_policies
+    from mmdp.insight.study import GivenPolicy, solve_and_test
 
     horizon, objective = options.pop("horizon", None), options.pop("objective")
     names = methods or methods_supporting(
         policy_class="stationary" if horizon == math.inf else "markov", proves_optimal=False
     )
-    simulated = methods_supporting(policy_class="belief")
+    simulated = {*methods_supporting(policy_class="belief")}
     episodes = {key: options.pop(key) for key in ("n_episodes",) if key in options}
-    if episodes and not set(names) & set(simulated):
+    if episodes and simulated.isdisjoint(names):
         raise InputError("--n-episodes is for methods with memory, but none of these has any")
-    comparators = options.pop("comparators", {})
-    selected = [
-        *(build_method(x, episodes if x in simulated else {}) for x in names if x != "oracle"),
-        *_make_comparators(read_comparators(comparators, train), train, horizon),
-        Oracle(keep_policies=False),
-    ]
+    comparators: Row = {**read_comparators(options.pop("comparators", {}), train)}
+    actions = {name: x for name, x in comparators.items() if isinstance(x, str)}
+    if actions:
+        n_times = check_horizon(train.horizon, horizon)
+        comparators |= make_named_policies(actions, train, n_times)
+    selected = {name: METHODS[name](**episodes if name in simulated else {}) for name in names}
+    selected |= {name: GivenPolicy(policy) for name, policy in comparators.items()}
+    selected |= {"oracle": Oracle(keep_policies=False)}
     rows: list[Row] = []
-    tested: list[Evaluation | None] = []
     with allow_stop(lambda: rows), propagate_interrupts():
-        for method in selected:
-            verb = "evaluating" if isinstance(method, GivenPolicyMethod) else "solving with"
-            live_line.update(f"{verb} {method.name}")
+        for name, method in selected.items():
+            live_line.update(f"solving with {name}")
             is_supported = supports(method, train, horizon, objective)
             result = solve_and_test(
                 train,
@@ -170,114 +159,25 @@ def compare_methods(
                 callback=live_line.show_progress,
                 **options,
             )
-            solution = result.solution
-            rows.append(
-                {
-                    "method": method.name,
-                    "horizon": solution.provenance.horizon,
-                    **_summarize("train", solution.evaluation, objective),
-                    **_summarize("test", result.test_evaluation, objective),
-                    "iterations": solution.iterations,
-                    "seconds": solution.seconds,
-                    "status": solution.status.name,
-                    "status_text": solution.status_text,
-                }
-            )
-            tested.append(None if solution.policy is None else result.test_evaluation)
-    is_simulated = any(row["train_stderr"] is not None for row in rows)
-    regret = "regret" if objective.is_mean else "mean regret"
-    figures = f"train_sd=sd,regret={regret}"
-    if test is not None:
-        figures = f"test,test_stderr=±,test_sd=test sd,test_regret={regret}"
-    if not is_simulated:  # a planner has no iterations, and a line is short
-        figures += ",iterations=iter."
-    limits = ("TIME_LIMIT", "ITERATION_LIMIT", "INTERRUPTED")
-    footer = [f"{x['method']}: {x['status_text']}" for x in rows if x["status"] in limits]
-    leader = _find_leader(rows, tested, objective)
-    if leader is not None:
-        lead_text = format_lead(leader["difference"], leader["stderr"])
-        reference_text = f"{leader['of']}, the best on the training models"
-        text = f"on the test models {leader['method']} is ahead of {reference_text}, {lead_text}"
-        footer.append(textwrap.fill(text, WIDTH))
+            if isinstance(result.test_result, Exception):
+                raise result.test_result
+            rows.append({"method": name, **result.make_row(objective)})
+    if len(rows) < len(selected):
+        print_stderr(f"interrupted; {len(rows)} of {pluralize(len(selected), 'method')} kept")
+    errors = ("stderr=±,", "test_stderr=± on test,") if objective.is_mean else ("", "")
+    stopped = ",status" * any("LIMIT" in row["status"] for row in rows)
     models_text = "no test models" if test is None else pluralize(test.n_models, "test model")
     return StudyTable(
-        pd.DataFrame(rows).drop(columns="status_text"),
+        pd.DataFrame(rows),
         {
             "objective": str(objective),
             "models": train.n_models,
             "test_models": None if test is None else test.n_models,
-            "ahead": leader,
             "methods": rows,
         },
-        f"method,train,train_stderr=±,{figures},seconds",
-        f"{models_text}, horizon {rows[0]['horizon']}{objective_suffix(objective)}",
-        "\n".join(footer),
-        note=f"{len(rows)} of {pluralize(len(selected), 'method')} kept",
+        f"method,value,{errors[0]}sd,test_value=test,{errors[1]}test_sd=test sd,seconds{stopped}",
+        f"{models_text}, horizon {rows[0]['horizon']}, {objective.name}",
     )
-
-
-@dataclass(frozen=True, eq=False)
-class GivenPolicyMethod(Method):
-    """A policy that was given, as if a method had found it."""
-
-    name: str  # type: ignore[misc]
-    table: PolicyTable
-    covers_unreachable: ClassVar[bool] = True
-
-    def unsupported_reason(self, spec: ProblemSpec) -> str | None:
-        return None
-
-    def run(self, context: SolveContext) -> MethodResult:
-        return MethodResult(self.table, Status.COMPLETED, 0)
-
-
-def _make_comparators(
-    strategies: Mapping[str, Policy | str], model: MMDP, horizon: float | None
-) -> list[GivenPolicyMethod]:
-    """Make methods of the policies of ``--comparator``; they are stationary if the horizon is."""
-    from mmdp.insight.economics.comparators import make_named_policies
-
-    is_infinite = horizon == math.inf
-    for name, strategy in strategies.items() if is_infinite else ():
-        if not isinstance(strategy, str) and strategy.horizon != math.inf:
-            raise InputError(
-                f"policy {name!r}: it ends after {strategy.horizon} decisions; -T inf "
-                "needs a rule that is the same at all times"
-            )
-    n_times = 1 if is_infinite else check_horizon(model.horizon, horizon)
-    return [
-        GivenPolicyMethod(name, policy.table[0] if is_infinite else policy.table)
-        for name, policy in make_named_policies(strategies, model, n_times).items()
-    ]
-
-
-def _summarize(name: str, evaluation: Evaluation | None, objective: Objective) -> Row:
-    """Summarize an evaluation; the error is known for a simulated mean only."""
-    if evaluation is None:
-        return {}
-    has_stderr = evaluation.standard_errors is not None and objective.is_mean
-    return {
-        name: evaluation.value(objective),
-        f"{name}_stderr": evaluation.stderr if has_stderr else None,
-        f"{name}_sd": evaluation.sd,
-        "regret" if name == "train" else "test_regret": evaluation.bayes_regret,
-    }
-
-
-def _find_leader(
-    rows: Sequence[Row], tested: Sequence[Evaluation | None], objective: Objective
-) -> Row | None:
-    """Find the policy that beats the best of the training models on the test models, if any."""
-    candidates = [(row, x) for row, x in zip(rows, tested, strict=True) if x is not None]
-    if not candidates or not objective.is_mean:
-        return None
-    train_best, reference = max(candidates, key=lambda x: x[0]["train"])
-    test_best, evaluation = max(candidates, key=lambda x: x[0]["test"])
-    difference, stderr = evaluation.compare_mean(reference)
-    if not difference > 1e-9 * abs(reference.mean):
-        return None
-    methods = {"method": test_best["method"], "of": train_best["method"]}
-    return {**methods, "difference": difference, "stderr": stderr}
 
 
 # ---------------------------------------------------------------- what safety costs, leaves earn
@@ -303,18 +203,14 @@ def trace_frontier(
         live_line.update(f"{progress.stage}: solved")
 
     result = risk_frontier(train, alphas=alphas or (), test_model=test, callback=show, **options)
-    frame, solutions = result.to_frame(), result.solutions
-    shown = frame.astype({"gap": object})
-    if frame["gap"].notna().any():
-        shown.loc[[x.status is Status.OPTIMAL for x in solutions], "gap"] = "optimal"
-    horizon = solutions[0].provenance.horizon
+    frame = result.to_frame()
     return StudyTable(
         frame,
         {"tail": result.tail, "points": frame.to_dict("records")},
         "objective=best for,value,mean,tail,worst,test_mean=test mean,test_tail=test tail,gap",
-        f"horizon {horizon}, tail: mean of the worst {100 * result.tail:g}%",
+        f"horizon {result.solutions[0].provenance.horizon}, "
+        f"tail: mean of the worst {100 * result.tail:g}%",
         draw=result.plot,
-        shown=shown,
     )
 
 
@@ -346,20 +242,16 @@ def compare_leaves(
         frame,
         {"elbow": elbow, "points": frame.to_dict("records")},
         "leaves,value,gain,restriction_cost,share=of stake,gap,test,seconds",
-        footer=f"{frame.attrs['text']}\n\n{rule_text}",
-        draw=partial(plots.value_by_leaves, frame),
+        "value by leaves",
+        f"{frame.attrs['text']}\n\n{rule_text}",
+        partial(plots.value_by_leaves, frame),
     )
 
 
 # ---------------------------------------------------------------- a grid of solves
 @take_from("mmdp.insight.study:study n_jobs")
 def solve_grid(
-    target: InputPath,
-    *,
-    out: Path | None,
-    as_json: bool,
-    dask: str | None = None,
-    **options: Any,
+    target: Path, *, out: Path | None, as_json: bool, dask: str | None = None, **options: Any
 ) -> int:
     """Solve the grid that a file describes, write its table and return the exit status.
 
@@ -373,19 +265,30 @@ def solve_grid(
     if out is None:
         raise InputError("a .toml study needs a folder for its cells; give --out FOLDER")
     out = PathParam(is_folder=True).convert(out, None, None)
-    grid = read_study(target)
-    with StepBar(quiet=as_json) as step_bar, _open_executor(dask) as executor:
-        show = partial(_show_progress, step_bar)
-        table = mmdp.study(**grid, cache_dir=out, executor=executor, callback=show, **options)
-    requested_path = out / "study.csv"
-    saved_path = write_with_fallback(partial(write_csv, table), requested_path)
+    grid = {**read_study(target), **options, "cache_dir": out}
+    with LiveLine("starting", quiet=as_json) as live_line, _open_executor(dask) as executor:
+
+        def show(progress: StudyProgress) -> None:
+            row = progress.row
+            left_text = f", {format_duration(progress.remaining)} left"
+            text = f"{row['model']} T={row['horizon']} {row['method']}"
+            text += "" if math.isnan(progress.remaining) else left_text
+            live_line.show_step(text, progress.n_done, progress.n_total)
+
+        table = mmdp.study(**grid, executor=executor, callback=show)
+    saved_path = try_to_write(partial(write_csv, table), out / "study.csv")
     if as_json:
         print_json({"rows": table.to_dict("records"), "out": saved_path})
-    elif saved_path is not None:
-        _print_grid(table, saved_path)
-    else:
+    elif saved_path is None:
         print(table.to_csv(index=False), end="")
-    return _find_exit_status(table) or (0 if saved_path == requested_path else EXIT_NOT_WRITTEN)
+    else:
+        finished = table[table["status"] != INTERRUPTED]
+        if len(finished) <= MAX_ROWS:
+            axes = [x for x in STUDY_AXES if x == "method" or finished[x].nunique() > 1]
+            titles = f"{','.join(axes)},value,test_mean=test mean,bound=at most,seconds,status"
+            print_frame(finished.astype(dict.fromkeys(axes, str)), titles, n_left=len(axes))
+        print(f"{pluralize(len(finished), 'cell')}, table written to {saved_path}")
+    return _find_exit_status(table) or (EXIT_NOT_WRITTEN if saved_path is None else 0)
 
 
 @contextmanager
@@ -406,40 +309,20 @@ def _open_executor(address: str | None) -> Iterator[Executor | None]:
         yield client.get_executor()
 
 
-def _show_progress(step_bar: StepBar, progress: StudyProgress) -> None:
-    row, is_known = progress.row, not math.isnan(progress.remaining)
-    remaining_text = f", {format_duration(progress.remaining)} left" if is_known else ""
-    text = f"{row['model']} T={row['horizon']} {row['method']}{remaining_text}"
-    step_bar.update(text, progress.n_done, progress.n_total)
-
-
-def _print_grid(table: pd.DataFrame, saved_path: Path) -> None:
-    table = table[table["status"] != "INTERRUPTED"]
-    statuses = table["status"].str.lower().str.replace("_", " ")
-    if len(table) <= MAX_ROWS:
-        axes = [key for key in STUDY_AXES if key == "method" or table[key].nunique() > 1]
-        titles = f"{','.join(axes)},value,test_mean=test mean,bound=at most,seconds"
-        titles += ",status" if statuses.nunique() > 1 else ""
-        shown = table.assign(status=statuses).astype(dict.fromkeys(axes, str))
-        print_frame(shown, titles, n_left=len(axes))
-    status_text = f", each {statuses.iloc[0]}" if statuses.nunique() == 1 else ""
-    print(f"{pluralize(len(table), 'cell')}{status_text}, table written to {saved_path}")
-
-
 def _find_exit_status(table: pd.DataFrame) -> int:
-    errors = table["error"].dropna()
-    if (table["status"] == "INTERRUPTED").any():
-        n_done = int((table["status"] != "INTERRUPTED").sum())
-        print_stderr(
-            f"interrupted; {n_done} of {pluralize(len(table), 'cell')} kept; run again to go on"
-        )
+    """Say what is missing from a table, and return the exit status."""
+    n_cells = pluralize(len(table), "cell")
+    if (n_missing := int((table["status"] == INTERRUPTED).sum())) > 0:
+        n_kept = len(table) - n_missing
+        print_stderr(f"interrupted; {n_kept} of {n_cells} kept; run again to go on")
         return EXIT_INTERRUPTED
-    if len(errors):
-        print_stderr(f"{len(errors):,} of {pluralize(len(table), 'cell')} failed")
-        for error, n_cells in errors.value_counts().head(MAX_ERRORS).items():
-            print_stderr(f"{pluralize(n_cells, 'cell')}: {error}")
-        return EXIT_FAILED
-    return 0
+    errors = table["error"].dropna()
+    if not len(errors):
+        return 0
+    print_stderr(f"{len(errors):,} of {n_cells} failed")
+    for error, n_failed in errors.value_counts().items():
+        print_stderr(f"{pluralize(n_failed, 'cell')}: {error}")
+    return EXIT_FAILED
 
 
 # ---------------------------------------------------------------- the command
@@ -485,9 +368,7 @@ FORMS: dict[str, Target] = {
     sources=[compare_methods, trace_frontier, compare_leaves, read_models, solve_grid],
     advanced=f"tail features n_episodes backend {ADVANCED}",
 )
-def study(
-    target: InputPath, *, out: Path | None = None, as_json: bool = False, **options: Any
-) -> int:
+def study(target: Path, *, out: Path | None = None, as_json: bool = False, **options: Any) -> int:
     """Compare methods, objectives or trees on the same models, or solve a whole grid.
 
     Models: the methods side by side, with oracle, which solves each model alone, as the last row.
@@ -524,14 +405,12 @@ def study(
     out
         Write the table (.csv) or a picture (.png, .svg); the folder of a .toml study.
     """
-    if "alphas" in options and "max_leaves" in options:
-        raise InputError("--alphas is about safety and --max-leaves about trees; give one of them")
     form = "--alphas" if "alphas" in options else "a comparison"
     form = "--max-leaves" if "max_leaves" in options else form
     form = "a .toml study" if target.suffix.lower() == ".toml" else form
     _check_options(form)
     values = {**options, "target": target, "out": out, "as_json": as_json}
-    if FORMS[form] is solve_grid:
+    if form == "a .toml study":
         status: int = bind(solve_grid, values)
         return status
     if out is not None:
@@ -551,17 +430,13 @@ def study(
         else:
             plots.save_figure(table.draw(), path)
 
-    saved_path = None if out is None else write_with_fallback(write, out)
-    if live_line.is_set and table.note:
-        print_stderr(f"interrupted; {table.note}")
+    saved_path = try_to_write(write, out)
     if as_json:
-        document = {"data": target, **table.document, "version": __version__}
-        print_json({**document, "out": saved_path})
+        print_json({"data": target, **table.document, "version": __version__, "out": saved_path})
     else:
-        print_model_header(target, train)
-        if table.heading:
-            print(table.heading)
-        print_frame(table.frame if table.shown is None else table.shown, table.titles)
+        print_model(target, train)
+        print(table.heading)
+        print_frame(table.frame, table.titles)
         for text in filter(None, (table.footer, saved_path and f"written to {saved_path}")):
             print(text)
     return EXIT_INTERRUPTED if live_line.is_set else 0 if saved_path == out else EXIT_NOT_WRITTEN
@@ -569,15 +444,11 @@ def study(
 
 def _check_options(form: str) -> None:
     """Raise InputError if an option was given that does not belong to this form of a study."""
-    known = {name: {x.name for x in list_options(run)} for name, run in FORMS.items()}
+    known = {x.name for x in list_options(FORMS[form])}
+    if form != "a .toml study":
+        known |= {x.name for x in list_options(read_models)} | {"out"}
     ctx = click.get_current_context()
-    for name in known.keys() - {"a .toml study"}:
-        known[name] |= {x.name for x in list_options(read_models)} | {"out"}
     for parameter in ctx.command.params:
-        key = parameter.name or ""
-        is_given = ctx.get_parameter_source(key) is ParameterSource.COMMANDLINE
-        if is_given and key not in known[form]:
-            forms = join_or(name for name, names in known.items() if key in names)
-            raise InputError(
-                f"{parameter.opts[0]} does not apply to {form}, only to {forms}; leave it out"
-            )
+        is_given = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        if is_given and parameter.name not in known:
+            raise InputError(f"{parameter.opts[0]} does not apply to {form}; leave it out")

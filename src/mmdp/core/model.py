@@ -1072,20 +1072,25 @@ class MMDP:
         return ids
 
     # ---------------------------------------------------------------- words
-    def _repr_html_(self) -> str:
-        """Render sizes, labels and fields for notebooks."""
+    @property
+    def summary_rows(self) -> list[tuple[str, str]]:
+        """Rows (name, text) of sizes, labels and fields."""
         rows = [
             (f"{axis}s", summarize_labels(getattr(self, f"{axis}_labels"), has_labels))
             for axis, has_labels in self.has_labels.items()
         ]
-        rows += [
+        return [
+            *rows,
             ("discount", f"{self.discount:g}"),
-            ("horizon", "any" if self.horizon is None else f"{self.horizon:,}"),
+            ("horizon", "any" if self.horizon is None else f"{self.horizon:,} (time-varying)"),
             *self.time_labels.summary_rows,
             ("initial", "given" if self.has_initial else "uniform (not given)"),
             ("storage", f"{self.storage}, {format_bytes(self.nbytes)}"),
         ]
-        return notebook.render_facts(f"MMDP {self.name or ''}".strip(), rows)
+
+    def _repr_html_(self) -> str:
+        """Render sizes, labels and fields for notebooks."""
+        return notebook.render_facts(f"MMDP {self.name or ''}".strip(), self.summary_rows)
 
     def __repr__(self) -> str:
         prefix = f"{self.name}: " if self.name else ""

@@ -524,21 +524,6 @@ class Solution:
         )
 
     @property
-    def memory_text(self) -> str:
-        """Sentence on the gain of a policy with memory; empty if that is not known.
-
-        :func:`mmdp.measures.with_memory_gain` estimates it: ``details["memory_gain"]`` is the gain
-        if it is clear.
-        """
-        gain = self.details.get("memory_gain")
-        if gain is None:
-            return ""
-        error = 2 * self.details["memory_gain_stderr"]
-        error_text = f" ± {format_number(error, 2)}" if error > ROUNDING_RTOL * gain else ""
-        amount = format_with_unit(f"{format_number(gain, 2)}{error_text}", self.evaluation.unit)
-        return f"a policy that learns gains about {amount}"
-
-    @property
     def evpi(self) -> float:
         """Upper bound on the expected value of perfect information: oracle value less mean.
 
@@ -586,46 +571,42 @@ class Solution:
         """Policy as a table of time and state, also of a tree; None if it is neither."""
         return None if self.policy is None else self.policy.as_markov
 
-    def _repr_html_(self) -> str:
-        """Render the text of __repr__ and a heat map of the policy, for notebooks."""
-        _, *lines = repr(self).splitlines()
-        rows = [(name.strip(), text) for name, text in ((x[:14], x[14:]) for x in lines)]
-        policy_html = "" if self.policy is None else self.policy._repr_html_()
-        return notebook.render_facts(f"Solution: {self.title}", rows) + policy_html
-
-    def __repr__(self) -> str:
+    @property
+    def summary_rows(self) -> list[tuple[str, str]]:
+        """Rows (name, text): value, bound, restriction, statistics over the models, status."""
+        evaluation, statistics = self.evaluation, {"mean": self.evaluation.mean}
         value, bound_text = format_column([self.value, self.bound], round_up=[1])
-        lines = [
-            f"Solution({self.title})",
-            f"  value       {value}",
-        ]
-        proof_text, evaluation = "", self.evaluation
-        statistics = {
+        if self.objective.is_mean:
+            del statistics["mean"]
+            if evaluation.standard_errors is not None:
+                value += f" ± {format_number(2 * evaluation.stderr, 2)}"
+        statistics |= {
             "sd": evaluation.sd,
             "worst": evaluation.worst,
             "CVaR 10%": evaluation.cvar(0.1),
         }
-        if not self.objective.is_mean:
-            statistics = {"mean": evaluation.mean, **statistics}
-        statistic_texts = (f"{name} {format_number(x, 6)}" for name, x in statistics.items())
+        rows, proof_text = [("value", value)], ""
         if self.certificate is not None and self.gap is not None:
             is_closed = self.status is Status.OPTIMAL and self.gap <= ROUNDING_GAP
             gap_text = "0%" if is_closed else format_bound_percent(self.gap)
-            lines.append(f"  at most     {bound_text} (gap {gap_text})")
+            rows.append(("at most", f"{bound_text} (gap {gap_text})"))
             proof_text = f" (proof {self.certificate.seconds:.3g} s)"
-        if self.restriction_cost_text:
-            lines.append(f"  restriction {self.restriction_cost_text}")
-        if self.randomization_text:
-            lines.append(f"  random      {self.randomization_text}")
-        if self.memory_text:
-            lines.append(
-                f"  memory      {self.memory_text}: "
-                "try policy_class=mmdp.policies.Memory(max_nodes=3)"
-            )
-        lines += [
-            f"  over models {', '.join(statistic_texts)}",
-            f"  status      {self.status.name}: {self.status_text}",
-            f"  iterations  {self.iterations}, {self.seconds:.3g} s{proof_text}, "
-            f"{self.provenance.backend}",
+        statistic_texts = (f"{name} {format_number(x, 6)}" for name, x in statistics.items())
+        seconds_text = f"{self.seconds:.3g} s{proof_text}"
+        rows += [
+            ("restriction", self.restriction_cost_text),
+            ("random", self.randomization_text),
+            ("over models", ", ".join(statistic_texts)),
+            ("status", f"{self.status.name}: {self.status_text}"),
+            ("iterations", f"{self.iterations}, {seconds_text}, {self.provenance.backend}"),
         ]
-        return "\n".join(lines).replace("−", "-")
+        return [(name, text.replace("−", "-")) for name, text in rows if text]
+
+    def _repr_html_(self) -> str:
+        """Render the rows of __repr__ and a heat map of the policy, for notebooks."""
+        policy_html = "" if self.policy is None else self.policy._repr_html_()
+        return notebook.render_facts(f"Solution: {self.title}", self.summary_rows) + policy_html
+
+    def __repr__(self) -> str:
+        rows = [f"  {name:<11} {text}" for name, text in self.summary_rows]
+        return "\n".join([f"Solution({self.title})", *rows])

@@ -19,7 +19,7 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -28,10 +28,11 @@ from mmdp.core.arguments import Label, Seconds, Unchecked, check_arguments, is_o
 from mmdp.core.errors import FileNotWrittenWarning, InputError
 from mmdp.core.identity import compute_digest, describe_object
 from mmdp.core.kernels import BACKENDS
-from mmdp.core.methods import Method
+from mmdp.core.methods import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import as_objective
-from mmdp.core.solution import Evaluation, Solution
+from mmdp.core.policies import Policy
+from mmdp.core.solution import Evaluation, Solution, Status
 from mmdp.core.solve import as_method, evaluate, solve
 from mmdp.core.text import MAX_LABEL_LENGTH, shorten
 from mmdp.core.timing import allow_stop, propagate_interrupts
@@ -95,7 +96,8 @@ def study(
     Parameters
     ----------
     horizons, methods, objectives, policy_classes, seeds
-        The arguments of :func:`mmdp.solve`, one or several of each.
+        The arguments of :func:`mmdp.solve`, one or several of each. Among the methods may be
+        policies to compare with, such as ``{"cadp": "cadp", "today": policy}``.
     test_model
         Test models for every cell, in place of those that ``models`` bring; or a mapping from the
         names of models.
@@ -271,27 +273,9 @@ class StudyCell:
 
     def make_row(self, evaluated_solution: EvaluatedSolution) -> StudyRow:
         """Summarize a solution and its test in a row of the table."""
-        solution = evaluated_solution.solution
-        row: StudyRow = {
-            **_summarize_evaluation(solution.evaluation, self.objective),
-            "value": solution.value,
-            "bound": solution.bound,
-            "gap": solution.gap,
-            "status": solution.status.name,
-            "iterations": solution.iterations,
-            "seconds": solution.seconds,
-            "horizon": solution.provenance.horizon,
-            "version": __version__,
-        }
+        row, solution = evaluated_solution.make_row(self.objective), evaluated_solution.solution
         if self.policy_class is None and solution.policy is not None:
             row["policy_class"] = solution.provenance.policy_class.name
-        try:
-            if (test_evaluation := evaluated_solution.test_evaluation) is not None:
-                statistics = _summarize_evaluation(test_evaluation, self.objective)
-                statistics["seconds"] = evaluated_solution.test_seconds
-                row |= {f"test_{name}": value for name, value in statistics.items()}
-        except Exception as error:  # the solve is kept
-            row["error"] = f"on the test models: {_make_failed_row(error)['error']}"
         return row
 
 
@@ -308,6 +292,28 @@ class EvaluatedSolution(NamedTuple):
         if isinstance(self.test_result, Exception):
             raise self.test_result
         return self.test_result
+
+    def make_row(self, objective: Any) -> StudyRow:
+        """Summarize solution and test, by an objective, in a row of the table."""
+        solution = self.solution
+        row: StudyRow = {
+            **_summarize_evaluation(solution.evaluation, objective),
+            "bound": solution.bound,
+            "gap": solution.gap,
+            "status": solution.status.name,
+            "iterations": solution.iterations,
+            "seconds": solution.seconds,
+            "horizon": solution.provenance.horizon,
+            "version": __version__,
+        }
+        try:
+            if (test_evaluation := self.test_evaluation) is not None:
+                statistics = _summarize_evaluation(test_evaluation, objective)
+                statistics["seconds"] = self.test_seconds
+                row |= {f"test_{name}": value for name, value in statistics.items()}
+        except Exception as error:  # the solve is kept
+            row["error"] = f"on the test models: {_make_failed_row(error)['error']}"
+        return row
 
 
 def solve_and_test(
@@ -359,14 +365,12 @@ def solve_and_test(
     return EvaluatedSolution(solution, test_result, time.perf_counter() - start_time)
 
 
-def compute_cell(cell: StudyCell, *models: object, raise_errors: bool = False) -> StudyRow:
+def compute_cell(cell: StudyCell, *models: object) -> StudyRow:
     """Compute the results of a cell, or a row with its error; Ctrl-C is raised."""
     with propagate_interrupts():
         try:
             return cell.compute_row(*map(ModelSource, models, (x.key for x in cell.sources)))
         except Exception as error:
-            if raise_errors:
-                raise
             return _make_failed_row(error)
 
 
@@ -386,6 +390,33 @@ def _summarize_evaluation(evaluation: Evaluation, objective: Any) -> StudyRow:
 
 
 # ---------------------------------------------------------------------- the grid
+@dataclass(frozen=True)
+class GivenPolicy(Method):
+    """A policy that was given, as if a method had found it."""
+
+    policy: Policy
+
+    name: ClassVar[str] = "given"
+    covers_unreachable: ClassVar[bool] = True
+
+    def unsupported_reason(self, spec: ProblemSpec) -> str | None:
+        """Return None: a policy has its value by every objective."""
+        return None
+
+    def run(self, context: SolveContext) -> MethodResult:
+        """Return the policy; a stationary one over the horizon, if that is finite."""
+        policy, is_infinite = self.policy, context.policy_class.is_infinite_horizon
+        if policy.horizon == math.inf and not is_infinite:
+            policy = policy.to_markov(context.horizon)
+        policy.check(context.model, math.inf if is_infinite else context.horizon)
+        return MethodResult(policy, Status.COMPLETED, 0)
+
+
+def as_method_or_policy(value: str | Method | Policy) -> Method:
+    """Return the method of a name, a method as it is, or one that returns a given policy."""
+    return GivenPolicy(value) if isinstance(value, Policy) else as_method(value)
+
+
 def make_cells(
     models: object,
     horizons: object = None,
@@ -413,7 +444,7 @@ def make_cells(
         )
     axes = (
         _parse_axis("horizons", horizons),
-        _parse_axis("methods", methods, _format_method, as_method),
+        _parse_axis("methods", methods, _format_method, as_method_or_policy),
         _parse_axis("objectives", objectives, lambda x: str(as_objective(x))),
         _parse_axis("policy_classes", policy_classes, _format_policy_class),
         _parse_axis("seeds", seeds),
@@ -473,14 +504,14 @@ def _parse_axis(
     return values_by_label
 
 
-def _format_method(method: str | Method) -> str:
+def _format_method(method: str | Method | Policy) -> str:
     """Format a method as its name with the options that differ from their defaults.
 
     >>> import mmdp
     >>> _format_method("wsu"), _format_method(mmdp.methods.CADP(n_init=4, sweep_type="paper"))
     ('wsu', 'cadp(n_init=4, sweep_type=paper)')
     """
-    method = as_method(method)
+    method = as_method_or_policy(method)
     options: Any = dataclasses.fields(method) if dataclasses.is_dataclass(method) else ()
     option_texts = [
         f"{option.name}={shorten(value)}"
@@ -510,8 +541,7 @@ class StudyRunner:
     """Runner of the cells that ``cache_dir`` does not hold; ``rows`` has all in the order given.
 
     After Ctrl-C, ``is_interrupted`` is True, and cells without a result have the status
-    INTERRUPTED. If there is no result at all, KeyboardInterrupt is raised. With ``raise_errors``
-    the error of a cell is raised instead of a FAILED row.
+    INTERRUPTED. If there is no result at all, KeyboardInterrupt is raised.
     """
 
     def __init__(
@@ -522,7 +552,6 @@ class StudyRunner:
         n_jobs: int = 1,
         executor: Executor | None = None,
         ignore_cache: bool = False,
-        raise_errors: bool = False,
         callback: Callable[[StudyProgress], object] | None = None,
     ) -> None:
         check_int(n_jobs, "n_jobs")
@@ -531,10 +560,9 @@ class StudyRunner:
                 f"executor must be a concurrent.futures.Executor, not {type(executor).__name__}; "
                 "for Dask pass client.get_executor()"
             )
-        self.cells, self.n_jobs, self.executor = cells, n_jobs, executor
-        self.raise_errors, self.callback = raise_errors, callback
+        self.cells, self.n_jobs, self.executor, self.callback = cells, n_jobs, executor, callback
         self.folder = None if cache_dir is None else _make_cell_folder(Path(cache_dir))
-        self.start_time, self.n_reused, self.has_write_failed = time.perf_counter(), 0, False
+        self.start_time, self.n_reused = time.perf_counter(), 0
         self.rows_by_cell: dict[StudyCell, StudyRow] = {}
         with allow_stop(lambda: self.rows_by_cell, accept_interrupts=True) as stop_state:
             self._compute_cells(
@@ -561,10 +589,8 @@ class StudyRunner:
 
     def _compute_cells(self, missing: Sequence[StudyCell]) -> None:
         """Compute these cells in worker processes; save and record each as it finishes."""
-        if self.n_jobs > 1 or self.executor is not None:
-            missing = _sort_longest_first(missing)
         results = map_tasks(
-            functools.partial(compute_cell, raise_errors=self.raise_errors),
+            compute_cell,
             [Call(cell, [source.key for source in cell.sources]) for cell in missing],
             {source.key: source.models_or_factory for cell in missing for source in cell.sources},
             n_jobs=min(self.n_jobs, max(len(missing), 1)),
@@ -575,8 +601,6 @@ class StudyRunner:
             with closing(results):
                 for cell, result in results:
                     if isinstance(result, LostTask):
-                        if self.raise_errors:
-                            raise result.error
                         result = _make_failed_row(result.error)
                     self._save_cell(cell, result)
                     self._record_row(cell, result)
@@ -610,7 +634,7 @@ class StudyRunner:
         return True
 
     def _save_cell(self, cell: StudyCell, row: StudyRow) -> None:
-        """Write the row of a cell to its file; the first failure to write is a warning."""
+        """Write the row of a cell to its file; if that fails, no other is written."""
         from mmdp.data.io.writing import write_atomic
 
         if self.folder is None or row["status"] == FAILED:
@@ -619,24 +643,8 @@ class StudyRunner:
         try:
             write_atomic(self.folder / f"{cell.key}.json", text)
         except InputError as error:
-            if not self.has_write_failed:
-                warnings.warn(f"{error}; cells are not kept", FileNotWrittenWarning, stacklevel=2)
-            self.has_write_failed = True
-
-
-def _sort_longest_first(cells: Sequence[StudyCell]) -> list[StudyCell]:
-    """Sort cells by model in the order given, and by falling horizon within each model.
-
-    A long cell at the very end would keep all workers but one waiting.
-    """
-    order = {key: i for i, key in enumerate(dict.fromkeys(cell.source.key for cell in cells))}
-    return sorted(
-        cells,  # other horizons than numbers fail in their cells
-        key=lambda cell: (
-            order[cell.source.key],
-            -cell.horizon if isinstance(cell.horizon, (int, float)) else -math.inf,
-        ),
-    )
+            warnings.warn(f"{error}; cells are not kept", FileNotWrittenWarning, stacklevel=2)
+            self.folder = None
 
 
 def _make_cell_folder(cache_dir: Path) -> Path:

@@ -8,7 +8,6 @@ import pytest
 import mmdp
 from mmdp.core.testing import find_best_history_value, make_random_model
 from mmdp.insight import plots
-from mmdp.insight.measures import with_memory_gain
 
 
 def test_rows_are_in_order_and_below_the_bound() -> None:
@@ -43,29 +42,3 @@ def test_one_model_needs_no_memory() -> None:
 def test_bad_node_counts_are_refused(n_nodes: tuple[int, ...], message: str) -> None:
     with pytest.raises(mmdp.InputError, match=message):
         mmdp.measures.value_by_nodes(make_random_model(2, horizon=0), 4, n_nodes=n_nodes)
-
-
-def test_memory_gain_by_simulation() -> None:
-    """From home each model leads to a place of its own and back; action 1 pays or costs there."""
-    transitions = np.zeros((2, 3, 2, 3))
-    transitions[0, 0, :, 1] = transitions[1, 0, :, 2] = transitions[:, 1:, :, 0] = 1.0
-    rewards = np.zeros((2, 3, 2))
-    rewards[:, 0, 1] = 1.0, -1.0
-    model = mmdp.MMDP(transitions, rewards, initial=[1, 0, 0])
-    solution = mmdp.solve(model, 8, certify_time=1)
-    assert solution.memory_text == ""  # nothing is simulated unasked
-    with_gain = with_memory_gain(model, solution)
-    assert find_best_history_value(model, 8) - with_gain.value == pytest.approx(1.5)
-    assert with_gain.details["memory_gain"] == pytest.approx(1.5)
-    assert "a policy that learns gains about 1.5" in repr(with_gain)
-    assert with_gain.certificate == solution.certificate
-    single_model = model.subset([0])
-    assert with_memory_gain(single_model, mmdp.solve(single_model, 8)).memory_text == ""
-    assert with_memory_gain(model, solution, time_limit=1e-9) is solution  # too large for that time
-    worst_case_solution = mmdp.solve(model, 8, objective="worst")
-    assert with_memory_gain(model, worst_case_solution) is worst_case_solution
-    # what counts is the difference between policies: neither the zero of returns nor their unit
-    moved = model.replace(rewards=rewards + 1e5, unit="£")
-    again = with_memory_gain(moved, mmdp.solve(moved, 8))
-    assert again.details["memory_gain"] == pytest.approx(1.5)
-    assert again.memory_text == "a policy that learns gains about £1.5"

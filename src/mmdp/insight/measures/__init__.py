@@ -6,7 +6,7 @@ The distribution of returns over models (quantiles, CVaR, regret) is in
 
 from mmdp.insight.measures.gradients import model_weights, policy_gradient
 from mmdp.insight.measures.information import Estimate, evpi, evppi, voi_table
-from mmdp.insight.measures.memory import value_by_nodes, with_memory_gain
+from mmdp.insight.measures.memory import value_by_nodes
 from mmdp.insight.measures.near_optimal import NearOptimalActions, near_optimal_actions
 from mmdp.insight.measures.risk import RiskFrontier, risk_frontier
 from mmdp.insight.measures.robustness import Stability, sample_size_curve, stability
@@ -34,5 +34,4 @@ __all__ = [
     "value_by_leaves",
     "value_by_nodes",
     "voi_table",
-    "with_memory_gain",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,9 +13,7 @@ from mmdp.core.bounds.portfolio import choose_history_method
 from mmdp.core.errors import InputError
 from mmdp.core.methods import Rollout
 from mmdp.core.model import MMDP
-from mmdp.core.objectives import Mean
-from mmdp.core.policies import Markov, MarkovPolicy, Memory, MemoryPolicy
-from mmdp.core.solution import Solution
+from mmdp.core.policies import Memory, MemoryPolicy
 from mmdp.core.solve import solve
 from mmdp.core.text import (
     ROUNDING_RTOL,
@@ -30,8 +27,6 @@ from mmdp.core.validate import check_int
 from mmdp.insight.measures.stakes import ValueAtStake, value_at_stake
 
 NEGLIGIBLE_SHARE = 1e-3  # of the value at stake: a smaller gain is reported as none
-TOTAL_EPISODES = 2000  # simulated over all models, to test whether memory would gain
-SIZE_PER_SECOND = 300_000  # T S A M, up to which that is short compared with a second of a proof
 
 
 @check_arguments
@@ -123,51 +118,6 @@ def solve_by_nodes(
     frame.attrs["text"] = _describe_memory_gain(frame, node_values[0], at_stake)
     assert isinstance(solution.policy, MemoryPolicy)
     return frame, solution.policy.merge_nodes(model)
-
-
-@check_arguments
-def with_memory_gain(
-    model: MMDP, solution: Solution, *, time_limit: Seconds | None = None
-) -> Solution:
-    """Add the gain of a belief policy to the details of a solution, if it is significant.
-
-    A short simulation compares a Markov policy with one that learns which models are plausible.
-    If the gain is clear, ``solution.memory_text`` says it, and ``details`` has ``memory_gain`` and
-    ``memory_gain_stderr``. Policies of other classes, or for another objective than the mean, are
-    returned as they are. With a ``time_limit`` so are those whose simulation would not be short
-    compared with that time, by the size of the problem.
-
-    >>> import mmdp
-    >>> away, home = [[0, 1, 0]] * 2, [[1, 0, 0]] * 2  # each model has a place of its own
-    >>> P = [[away, home, home], [[[0, 0, 1]] * 2, home, home]]
-    >>> R = [[[0, 1], [0, 0], [0, 0]], [[0, -1], [0, 0], [0, 0]]]
-    >>> model = mmdp.MMDP(P, R, initial=[1, 0, 0])
-    >>> mmdp.measures.with_memory_gain(model, mmdp.solve(model, 8)).details["memory_gain"]
-    1.5
-    """
-    policy, policy_class = solution.policy, solution.provenance.policy_class
-    if type(policy_class) is not Markov or solution.objective != Mean():
-        return solution
-    if not isinstance(policy, MarkovPolicy) or not policy.is_deterministic:
-        return solution
-    horizon = policy.horizon
-    size = horizon * model.n_states * model.n_actions * model.n_models
-    if time_limit is not None and size > SIZE_PER_SECOND * time_limit:
-        return solution
-    n_episodes = max(4, TOTAL_EPISODES // model.n_models)
-    # numpy: the compiled episodes would compile longer than this takes
-    rollout = solve(
-        model, horizon, Rollout(n_episodes=n_episodes, baseline=policy), backend="numpy"
-    )
-    gain, stderr = (rollout.details[name] for name in ("difference", "difference_stderr"))
-    min_gain = max(
-        NEGLIGIBLE_SHARE * value_at_stake(model, solution).amount,
-        ROUNDING_RTOL * abs(solution.value),
-    )
-    if gain <= max(4 * stderr, min_gain):
-        return solution
-    gain_details = {"memory_gain": gain, "memory_gain_stderr": stderr}
-    return dataclasses.replace(solution, details={**solution.details, **gain_details})
 
 
 def _describe_memory_gain(frame: pd.DataFrame, markov_value: float, at_stake: ValueAtStake) -> str:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from mmdp.core.arguments import FiniteFloat
 from mmdp.core.bounds import Bound
-from mmdp.core.errors import InputError
+from mmdp.core.errors import InputError, Remedy
 from mmdp.core.identity import compute_digest, describe_object
 from mmdp.core.methods.base import Method
 from mmdp.core.methods.registry import DEFAULT_COMPARISON, format_method_name, supports
@@ -450,6 +450,6 @@ def _to_markov(policy_or_solution: Policy | Solution, horizon: int | None = None
     if horizon is None and getattr(policy, "horizon", 0) == np.inf:
         raise InputError(
             "a report shows a number of decisions, but this policy is stationary",
-            ["pass horizon=50 to follow it over 50 decisions"],
+            [Remedy("horizon", 50)],
         )
     return require_markov(policy_or_solution, "a report shows", horizon, method_argument="methods")
