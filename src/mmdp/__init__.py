@@ -43,23 +43,7 @@ if TYPE_CHECKING:
     from mmdp.data.posterior import from_samples as from_samples
     from mmdp.insight.exports import export as export
 
-# loaded on first use: they import numba, pandas or matplotlib
-_LAZY_MODULES = {
-    "distributed",
-    "domains",
-    "economics",
-    "interop",
-    "io",
-    "measures",
-    "methods",
-    "objectives",
-    "plots",
-    "policies",
-    "posterior",
-    "report",
-    "solution",
-    "testing",
-}
+# loaded on first use, as modules are: they import numba, pandas or matplotlib
 _LAZY_FUNCTIONS = {
     "Grid": "data.functions",
     "export": "insight.exports",
@@ -70,7 +54,6 @@ _LAZY_FUNCTIONS = {
     "load_policy": "data.io",
     "save": "data.io",
     "save_policy": "data.io",
-    "study": "insight.study",
 }
 
 __all__ = [
@@ -113,10 +96,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _LAZY_MODULES:
-        return importlib.import_module(f"mmdp.{name}")
     if name in _LAZY_FUNCTIONS:
         return getattr(importlib.import_module(f"mmdp.{_LAZY_FUNCTIONS[name]}"), name)
+    if name in __all__:
+        return importlib.import_module(f"mmdp.{name}")
     raise AttributeError(f"module 'mmdp' has no attribute {name!r}")
 
 

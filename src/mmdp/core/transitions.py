@@ -286,7 +286,6 @@ Entries = CoordinateEntries | MatrixEntries
 
 def entries_to_transitions(entries: Entries, storage: StorageOption) -> SparseTransitions:
     """Convert entries to transitions on their common sparsity pattern; duplicates add up."""
-    _check_storage(storage)
     n_models, n_states, n_actions = entries.shape
     n_times, n_cells = entries.horizon or 1, n_states * n_actions * n_states
     flat_indices: Ints | None = _find_flat_indices(entries)
@@ -357,7 +356,6 @@ def _iter_positioned_blocks(
 # ---------------------------------------------------------------------- arrays to a support
 def dense_to_transitions(array: Array, storage: StorageOption) -> SparseTransitions:
     """Convert an array ((T,) M, S, A, S') to transitions on a common sparsity pattern."""
-    _check_storage(storage)
     if array.ndim == 3:
         array = array[None]
     horizon = len(array) if array.ndim == 5 else None
@@ -399,12 +397,6 @@ def move_models_last(flat: Array, flat_indices: Ints | None) -> Array:
     for i in range(0, len(flat_indices), step):
         values[:, i : i + step] = np.moveaxis(flat.take(flat_indices[i : i + step], axis=2), 1, 2)
     return values
-
-
-def _check_storage(storage: str) -> None:
-    """Refuse a storage other than "auto", "dense" and "sparse"."""
-    if storage not in ("auto", "dense", "sparse"):
-        raise InputError(f'storage must be "auto", "dense" or "sparse", not {storage!r}')
 
 
 def check_pattern(
