@@ -539,6 +539,30 @@ def test_a_module_of_ones_own_is_its_text(tmp_path: Path, monkeypatch: pytest.Mo
     assert describe_object(module.made) != before
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def made():\n    from own_package import rates\n    return rates.SHIFT\n",
+        "def made():\n    import own_package.rates\n    return own_package.rates.SHIFT\n",
+        "import own_package.rates\ndef made(): return own_package.rates.SHIFT\n",
+    ],
+)
+def test_modules_imported_in_a_body_or_by_a_dotted_name_are_their_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("own_package", "own_package.rates"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_package" / "__init__.py").touch()
+    (tmp_path / "own_package" / "rates.py").write_text("SHIFT = 1\n")
+    module = import_text(tmp_path, text)
+    before = describe_object(module.made)
+    assert describe_object(module.made) == before
+    (tmp_path / "own_package" / "rates.py").write_text("SHIFT = 2\n")
+    assert describe_object(module.made) != before
+
+
 def test_objectives_that_are_functions_have_their_own_keys(tmp_path: Path) -> None:
     for _ in range(2):
         objectives = {"min": lambda x, w: x.min(axis=-1), "max": lambda x, w: x.max(axis=-1)}

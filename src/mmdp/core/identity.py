@@ -9,8 +9,11 @@ package by its name, and any other object by its pickled state. What has none is
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import functools
 import hashlib
+import importlib.util
 import json
 import sys
 import types
@@ -81,8 +84,7 @@ def _find_parts(obj: object) -> Iterable[object]:
     if isinstance(obj, bytes):
         return "bytes", obj.hex()
     if isinstance(obj, types.ModuleType):
-        file = None if _is_installed(obj) else obj.__file__
-        return "module", obj.__name__, file and compute_digest(Path(file).read_text("utf-8"))
+        return "module", obj.__name__, None if _is_installed(obj) else _digest_source(obj)
     if isinstance(obj, types.MethodType):
         return "method", obj.__func__, obj.__self__
     if isinstance(obj, types.FunctionType):
@@ -118,11 +120,42 @@ def _find_library_name(obj: object) -> str | None:
 
 
 def _is_installed(module: types.ModuleType) -> bool:
-    root, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
+    return _is_in_package(module.__name__, getattr(module, "__file__", None))
+
+
+def _is_in_package(name: str, file: str | None) -> bool:
+    """Return whether a module is of mmdp, Python or an installed package, not the user's own."""
+    root = name.partition(".")[0]
     if root == "mmdp" or root in sys.stdlib_module_names:
         return True
     is_user_code = root == "__main__" or file is None
     return not is_user_code and bool(PACKAGE_FOLDERS.intersection(Path(str(file)).parts))
+
+
+def _digest_source(module: types.ModuleType) -> str | None:
+    """Compute a key of the text of a module, of a package with all modules in it."""
+    if module.__file__ is None:
+        return None
+    file = Path(module.__file__)
+    files = sorted(file.parent.rglob("*.py")) if hasattr(module, "__path__") else [file]
+    return compute_digest([x.read_text("utf-8") for x in files])
+
+
+def _find_imported_modules(code: types.CodeType) -> list[types.ModuleType]:
+    """Find the user's own modules that a function imports when it runs."""
+    names = {
+        instruction.argval
+        for inner_code in _iter_codes(code)
+        for instruction in dis.get_instructions(inner_code)
+        if instruction.opname == "IMPORT_NAME"
+    }
+    modules = []
+    for name in sorted(names):
+        with contextlib.suppress(ImportError, ValueError):  # it may be optional, or relative
+            root = importlib.util.find_spec(name.partition(".")[0])
+            if root is not None and not _is_in_package(name, root.origin):
+                modules.append(importlib.import_module(name))
+    return modules
 
 
 def _iter_function_parts(function: types.FunctionType) -> Iterator[object]:
@@ -132,6 +165,8 @@ def _iter_function_parts(function: types.FunctionType) -> Iterator[object]:
     yield [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
     names = {name for code in _iter_codes(function.__code__) for name in code.co_names}
     yield {name: function.__globals__[name] for name in sorted(names & function.__globals__.keys())}
+    if modules := _find_imported_modules(function.__code__):
+        yield modules
     if vars(function):
         yield vars(function)
 
