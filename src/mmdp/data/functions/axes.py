@@ -269,6 +269,8 @@ def _make_axis(spec: Any, name: str) -> Axis:
     """Make an axis of a Grid, a range or a list of values."""
     if isinstance(spec, Grid):
         return spec
+    if isinstance(spec, range):
+        check_memory(8 * len(spec), f"the states, actions or events of axis {name}")
     try:
         spec = spec if isinstance(spec, (range, np.ndarray)) else list(spec)
     except TypeError:
