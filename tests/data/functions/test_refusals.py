@@ -75,7 +75,7 @@ def test_a_next_label_that_is_not_on_the_axis_is_refused() -> None:
 
 
 def test_numbers_in_place_of_labels_are_refused() -> None:
-    with expect_error("next mode as int64, its axis has on, off; return labels"):
+    with expect_error("mode=on, u=0: next mode is 0", "its axis (on, off); use one of its labels"):
         mmdp.from_step(
             lambda state, action: ({"mode": 0}, 0.0),
             states={"mode": ["on", "off"]},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar
 
@@ -16,72 +17,97 @@ from mmdp.core.memory import check_memory
 from mmdp.core.text import join_first, join_or
 
 Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 ValueArray = npt.NDArray[Any]  # numbers or labels
 AxisValues = Mapping[str, ValueArray]  # by axis, one entry per row
 
 RESERVED_NAMES = ("time", "state", "action", "model", "node")  # columns of tables and policies
+NUMBER_KINDS = "biuf"  # of numpy types
 POINT_TOLERANCE = 1e-9  # rounding allowed between a number and a point, in units of its axis
 
 
-class DiscreteAxis:
-    """An axis of separate values, all numbers or all text, in the order given."""
+class Axis:
+    """An axis of states, actions or events: ``values`` from the lowest to the highest."""
 
-    n_corners: ClassVar[int] = 1
+    values: ValueArray
+    n_corners: ClassVar[int] = 1  # points around a value between points
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether the values are numbers; otherwise they are labels."""
+        return self.values.dtype.kind in NUMBER_KINDS
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Texts of the values: numbers with six digits, or with all if two would be the same."""
+        is_float = self.values.dtype.kind == "f"
+        texts = [f"{x:.6g}" if is_float else str(x) for x in self.values]
+        return texts if len(set(texts)) == len(texts) else [str(x) for x in self.values]
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """Lowest and highest value."""
+        return self.values.min(), self.values.max()
+
+    def locate(self, x: ValueArray) -> tuple[ValueArray, Mask]:
+        """Find the position of each value, and which values are not on the axis.
+
+        Returns: (n,) indices of ``values``, with fractions on a grid; (n,) bool.
+        """
+        raise NotImplementedError
+
+    def clip(self, x: ValueArray) -> ValueArray:
+        """Clip values (n,) to the ends of the axis."""
+        return np.clip(x, *self.ends)
+
+    def suggest_remedy(self, x: Any) -> str:
+        """Suggest how to correct a value that is not on the axis."""
+        if not self.is_numeric:
+            return "use one of its labels"
+        if np.asarray(x).dtype.kind not in NUMBER_KINDS:
+            return "give a number"
+        if np.isnan(x):
+            return "check the formula"
+        if self.ends[0] < x < self.ends[1]:
+            return "round it, or make the axis an mmdp.Grid"
+        return "clip it, or extend the axis"
+
+    def __str__(self) -> str:
+        return "{:g} to {:g}".format(*self.ends)
+
+
+class DiscreteAxis(Axis):
+    """An axis of separate values, all numbers or all text, in the order given."""
 
     def __init__(self, values: ValueArray) -> None:
         self.values = values
         self.values.setflags(write=False)
         self._order = np.argsort(values, kind="stable")
         self._sorted = values[self._order]
-        gaps = np.diff(self._sorted.astype(float)) if self.is_numeric else np.empty(0)
-        self._min_gap = float(gaps.min()) if len(gaps) else 1.0
-        self._is_range = (
-            len(gaps) > 0 and values.dtype.kind == "i" and len(set(np.diff(values))) == 1
-        )
+        self._upper_cuts, self._tolerance = self._sorted[1:], POINT_TOLERANCE
+        if self.is_numeric and len(values) > 1:
+            points = self._sorted.astype(float)
+            self._upper_cuts = (points[1:] + points[:-1]) / 2
+            self._tolerance *= float(np.diff(points).min())
 
-    @property
-    def is_numeric(self) -> bool:
-        """Whether the values are numbers; otherwise they are labels."""
-        return self.values.dtype.kind != "U"
-
-    def locate(self, x: ValueArray) -> tuple[ValueArray, npt.NDArray[np.bool_]]:
-        """Find the index of each value on the axis, and which values are not on it.
-
-        Returns: (n,) indices, (n,) bool.
-        """
-        if self._is_range and x.dtype.kind == "i":  # a range: nothing to search
-            step = int(self.values[1] - self.values[0])
-            positions = np.clip((x - self.values[0]) // step, 0, len(self.values) - 1)
-            return positions, self.values[positions] != x
-        if self.is_numeric:
-            x = x.astype(float)
-            midpoints = (self._sorted[1:].astype(float) + self._sorted[:-1]) / 2
-            positions = np.searchsorted(midpoints, x)
-            is_off = ~(
-                np.abs(self._sorted[positions] - x) <= POINT_TOLERANCE * self._min_gap
-            )  # NaN is off too
-        else:
-            positions = np.minimum(np.searchsorted(self._sorted, x), len(self._sorted) - 1)
-            is_off = self._sorted[positions] != x
-        return self._order[positions], is_off
-
-    def clip(self, x: ValueArray) -> ValueArray:
-        """Clip values (n,) to the ends of the axis."""
-        return np.clip(x, self._sorted[0], self._sorted[-1])
-
-    def suggest_remedy(self, x: float | str) -> str:
-        """Suggest how to correct a value that is not on the axis."""
-        if not isinstance(x, str) and self._sorted[0] < x < self._sorted[-1]:
-            return "round it, or make the axis an mmdp.Grid"
-        return "clip it, or extend the axis" if self.is_numeric else "use one of its labels"
+    def locate(self, x: ValueArray) -> tuple[ValueArray, Mask]:
+        """Find the index of each value on the axis, and which values are not on it."""
+        if (x.dtype.kind in NUMBER_KINDS) != self.is_numeric:
+            return np.zeros(len(x), np.int64), np.ones(len(x), bool)
+        positions = np.searchsorted(self._upper_cuts, x, side="right")
+        nearest = self._sorted[positions]
+        if self.is_numeric:  # NaN is off too
+            return self._order[positions], ~(np.abs(nearest - x.astype(float)) <= self._tolerance)
+        return self._order[positions], nearest != x
 
     def __str__(self) -> str:
         if not self.is_numeric or len(self.values) < 4:
             return join_first(map(str, self.values))
-        return f"{self._sorted[0]:g} to {self._sorted[-1]:g}"
+        return super().__str__()
 
 
-class Grid:
+class Grid(Axis):
     """A continuous axis from ``low`` to ``high`` with ``n_points`` evenly spaced points.
 
     A next state between two points goes to the corners of its cell with the weights of multilinear
@@ -105,41 +131,30 @@ class Grid:
         check_memory(8 * int(n_points), f"a Grid of {n_points:,} points", ["take fewer"])
         self.low, self.high, self.n_points = float(low), float(high), int(n_points)
         self.wraps = bool(wraps)
-        self.values: Array = np.linspace(self.low, self.high, self.n_points)
+        self.values = np.linspace(self.low, self.high, self.n_points)
         self.values.setflags(write=False)
 
-    is_numeric: ClassVar[bool] = True
-
-    def locate(self, x: ValueArray) -> tuple[Array, npt.NDArray[np.bool_]]:
+    def locate(self, x: ValueArray) -> tuple[Array, Mask]:
         """Find the position of each value, in units of the spacing, and which are outside.
 
         Returns: (n,) positions from 0 to n_points - 1, fractions included; (n,) bool.
         """
+        last = self.n_points - 1
+        if x.dtype.kind not in NUMBER_KINDS:
+            return np.zeros(len(x)), np.ones(len(x), bool)
         offsets = x.astype(float) - self.low
         if self.wraps:
             offsets %= self.high - self.low
-        positions: Array = offsets * ((self.n_points - 1) / (self.high - self.low))
-        is_off = ~(
-            (positions >= -POINT_TOLERANCE) & (positions <= self.n_points - 1 + POINT_TOLERANCE)
-        )
-        return np.clip(np.where(is_off, 0.0, positions), 0.0, self.n_points - 1), is_off
+        positions = offsets * (last / (self.high - self.low))
+        is_off = ~((positions >= -POINT_TOLERANCE) & (positions <= last + POINT_TOLERANCE))
+        return np.clip(np.where(is_off, 0.0, positions), 0.0, last), is_off
 
     def clip(self, x: ValueArray) -> ValueArray:
         """Clip values (n,) to the ends of the axis."""
-        return x if self.wraps else np.clip(x, self.low, self.high)
-
-    def suggest_remedy(self, x: float | str) -> str:
-        """Suggest how to correct a value that is not on the axis."""
-        return "clip it, or extend the axis"
+        return x if self.wraps else super().clip(x)
 
     def __repr__(self) -> str:
         return f"Grid({self.low:g}, {self.high:g}, {self.n_points})"
-
-    def __str__(self) -> str:
-        return f"{self.low:g} to {self.high:g}"
-
-
-Axis = DiscreteAxis | Grid
 
 
 class Axes(Mapping[str, Axis]):
@@ -180,74 +195,74 @@ class Axes(Mapping[str, Axis]):
     def __len__(self) -> int:
         return len(self._axes)
 
-    def select(self, names: frozenset[str]) -> Axes:
+    def select(self, names: Collection[str]) -> Axes:
         """Select the axes with these names, in their order."""
         return Axes({name: axis for name, axis in self.items() if name in names})
 
     def values_at(self, ids: ValueArray) -> dict[str, ValueArray]:
         """Get the values, by axis, of combinations given by id."""
         positions = np.unravel_index(ids, self.shape) if self else ()
-        return {
-            name: axis.values[axis_positions]
-            for (name, axis), axis_positions in zip(self.items(), positions, strict=True)
-        }
+        return {name: self[name].values[i] for name, i in zip(self, positions, strict=True)}
 
-    def project_ids(self, full_axes: Axes, ids: ValueArray) -> npt.NDArray[np.int64]:
+    @property
+    def all_values(self) -> dict[str, ValueArray]:
+        """Values, by axis, of all combinations."""
+        return self.values_at(np.arange(self.size))
+
+    def project_ids(self, full_axes: Axes, ids: ValueArray) -> IntArray:
         """Convert ids of combinations of ``full_axes``, a superset, to ids of these axes."""
         positions = dict(zip(full_axes, np.unravel_index(ids, full_axes.shape), strict=True))
         own_positions = tuple(positions[name] for name in self)
-        return (
-            np.ravel_multi_index(own_positions, self.shape) if own_positions else np.zeros_like(ids)
-        )
+        return np.ravel_multi_index(own_positions, self.shape) if self else np.zeros_like(ids)
 
     def format_label(self, i: int) -> str:
         """Format a combination as text: ``stock=3, ordered=5``."""
-        return ", ".join(f"{k}={_format_value(v)}" for k, v in self.values_at(np.array(i)).items())
+        positions = np.unravel_index(i, self.shape) if self else ()
+        return ", ".join(f"{k}={self[k].labels[j]}" for k, j in zip(self, positions, strict=True))
 
     def make_labels(self) -> list[str]:
         """Make the labels of all combinations, in the order of their ids."""
-        axis_labels = [
-            [f"{name}={x}" for x in _format_values(axis.values)] for name, axis in self.items()
-        ]
+        axis_labels = [[f"{name}={x}" for x in axis.labels] for name, axis in self.items()]
         return [", ".join(x) for x in product(*axis_labels)]
 
-    def interpolate(self, values: AxisValues) -> tuple[npt.NDArray[np.int32], Array | None]:
-        """Find the grid corners around each value, with interpolation weights.
+    def locate(
+        self,
+        values: AxisValues,
+        describe: Callable[[str, int], str] = lambda name, _: name,
+        is_ignored: Mask | bool = False,
+    ) -> dict[str, ValueArray]:
+        """Find the positions of values (n,) on the axes; refuse others, unless they are ignored.
 
-        Values must be on the axes (see :meth:`DiscreteAxis.locate`).
-        Returns: (n, C) ids of combinations; (n, C) weights, or None if C = 1.
+        ``describe`` formats an axis and a row for messages.
         """
-        return self.interpolate_positions(
-            {name: axis.locate(values[name])[0] for name, axis in self.items()}
-        )
-
-    def interpolate_positions(
-        self, positions: AxisValues
-    ) -> tuple[npt.NDArray[np.int32], Array | None]:
-        """Find the corners around positions (n,) on the axes, with interpolation weights."""
-        if self.n_corners == 1:
-            index = tuple(positions[name] for name in self)
-            return np.ravel_multi_index(index, self.shape).astype(np.int32)[:, None], None
-        ids: npt.NDArray[np.int64] = np.zeros(1, np.int64)
-        weights: Array = np.ones(1)
+        positions = {}
         for name, axis in self.items():
-            axis_positions = positions[name]
-            corner_positions, corner_weights = (
-                axis_positions[:, None],
-                np.ones((len(axis_positions), 1)),
-            )
+            positions[name], is_off = axis.locate(values[name])
+            is_off &= ~np.asarray(is_ignored)
+            if is_off.any():
+                i = int(np.argmax(is_off))
+                value = values[name][i]
+                raise InputError(
+                    f"{describe(name, i)} is {value}, which is not on its axis ({axis}); "
+                    f"{axis.suggest_remedy(value)}"
+                )
+        return positions
+
+    def find_corners(self, positions: AxisValues) -> tuple[npt.NDArray[np.int32], Array]:
+        """Find the grid points around positions (n,) on the axes, with interpolation weights.
+
+        Returns: (n, C) ids of combinations; (n, C) weights, or (1, 1) if C = 1.
+        """
+        ids, weights = np.zeros((1, 1), np.int64), np.ones((1, 1))
+        for name, axis in self.items():
+            corners, n_points, n = positions[name][:, None], len(axis.values), len(positions[name])
             if axis.n_corners == 2:
-                lower = np.minimum(axis_positions.astype(np.int64), len(axis.values) - 2)
-                fraction = axis_positions - lower
-                corner_positions = lower[:, None] + np.arange(2)
-                corner_weights = np.stack([1 - fraction, fraction], axis=1)
-            size = len(axis.values)
-            ids = (ids[..., :, None] * size + corner_positions[:, None, :]).reshape(
-                len(axis_positions), -1
-            )
-            weights = (weights[..., :, None] * corner_weights[:, None, :]).reshape(
-                len(axis_positions), -1
-            )
+                lower = np.minimum(corners.astype(np.int64), n_points - 2)
+                fraction = corners - lower
+                corners = lower + np.arange(2)
+                shares = np.concatenate([1 - fraction, fraction], axis=1)
+                weights = (weights[:, :, None] * shares[:, None, :]).reshape(n, -1)
+            ids = (ids[:, :, None] * n_points + corners[:, None, :]).reshape(n, -1)
         return ids.astype(np.int32), weights
 
 
@@ -288,14 +303,3 @@ def _make_axis(spec: Any, name: str) -> Axis:
         duplicate = next(x for x in values.tolist() if (values == x).sum() > 1)
         raise InputError(f"axis {name} has {duplicate!r} twice; keep one of them")
     return DiscreteAxis(values)
-
-
-def _format_value(value: object) -> str:
-    """Format a value of an axis as a label."""
-    return f"{value:.6g}" if isinstance(value, (float, np.floating)) else str(value)
-
-
-def _format_values(values: ValueArray) -> list[str]:
-    """Format values with six digits, or with all if fewer would make two the same."""
-    texts = [_format_value(x) for x in values]
-    return texts if len(set(texts)) == len(texts) else [str(x) for x in values]

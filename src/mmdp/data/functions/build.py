@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,27 +15,21 @@ from mmdp.core.kernels.rewards import EventRewards
 from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.transitions import CoordinateEntries, SparseTransitions, entries_to_transitions
-from mmdp.data.functions.axes import Array, ValueArray
+from mmdp.data.functions.axes import Array, Axes, AxisValues, IntArray, Mask
+from mmdp.data.functions.calls import REWARD_KEY, RowLabel, RowOutputs, check_elementwise
 from mmdp.data.posterior.samples import flatten_parameters
 
 if TYPE_CHECKING:
     from mmdp.data.functions.step import StepSpec
 
-IntArray = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+ROWS_PER_CALL = 2**19  # rows that a function is called with at a time
+PROBS_PER_BATCH = 2**23  # probabilities that are compared at a time
+PROBS_KEY = "the probability"  # name of the output of event_probs in messages
+ENTRY_ROLES = ("model", "time", "state", "action", "next_state", "probability")
 
-
-class NextStates(NamedTuple):
-    """Next states of all events for one sample at one time; unused rows stay in their state."""
-
-    ids: npt.NDArray[np.int32]  # (S, A, W, C)
-    weights: Array | None  # (S, A, W, C) of each corner; None if C = 1
-
-    def equals(self, other: NextStates) -> bool:
-        """Return whether ids and weights are the same."""
-        if self.weights is None or other.weights is None:
-            return self.weights is other.weights and np.array_equal(self.ids, other.ids)
-        return np.array_equal(self.ids, other.ids) and np.array_equal(self.weights, other.weights)
+# ids (S, A, W, C) of the next states of one sample at one time, where unused rows stay in their
+# state, and weights (S, A, W, C) of each corner; (1, 1, 1, 1) if C = 1
+NextStates = tuple[npt.NDArray[np.int32], Array]
 
 
 class EventProbs(NamedTuple):
@@ -49,44 +43,30 @@ class EventProbs(NamedTuple):
 
         Returns: (K, W, M) probabilities, (n,) ids.
         """
-        probs = self.probs[min(t, len(self.probs) - 1)]
-        if self.distribution_id is None:
+        probs, ids = self.probs[min(t, len(self.probs) - 1)], self.distribution_id
+        if ids is None:
             return probs, np.zeros(len(pairs), np.int64)
-        return probs, self.distribution_id[min(t, len(self.distribution_id) - 1)].reshape(-1)[
-            pairs
-        ].astype(np.int64)
+        return probs, ids[min(t, len(ids) - 1)].reshape(-1)[pairs].astype(np.int64)
 
     def is_possible(self, times: Iterable[int], pairs: IntArray, events: IntArray) -> Mask:
-        """Find which events of pairs have positive probability in some model at these times.
-
-        Returns: (n,) bool.
-        """
+        """Find which events (n,) of pairs can happen in some model at one of these times."""
         is_met = np.zeros(len(pairs), bool)
         for t in times:
             probs, distribution_id = self.get_probs(t, pairs)
             is_met |= np.asarray(probs.any(axis=2))[distribution_id, events]
         return is_met
 
-    @property
-    def n_times(self) -> int:
-        """Number of times with probabilities of their own."""
-        return max(
-            len(self.probs), 1 if self.distribution_id is None else len(self.distribution_id)
-        )
-
 
 def build_model(spec: StepSpec, **fields: Any) -> MMDP:
     """Build the model: exogenous events if all samples lead to the same states, else tables."""
-    S, A = spec.n_states, spec.actions.size
-    is_terminal, mask = spec.terminal_mask(), spec.compute_allowed()
+    is_terminal, mask = spec.terminal_mask, spec.compute_allowed()
     if is_terminal.all():
         raise InputError("is_terminal holds in every state, so nothing is decided; correct it")
-    event_probs = spec.compute_event_probs(mask & ~is_terminal[:, None])
+    is_used = mask & ~is_terminal[:, None]
+    event_probs = _compute_event_probs(spec, is_used)
     with spec.progress_bar:
-        next_states, rewards = _evaluate_steps(
-            spec, mask & ~is_terminal[:, None], is_terminal, event_probs
-        )
-    allowed = np.ones((S, A), bool)
+        next_states, step_rewards = _evaluate_steps(spec, is_used, event_probs)
+    allowed = np.ones((spec.n_states, spec.actions.size), bool)
     allowed[: len(mask)] = mask | is_terminal[:, None]
     fields |= {
         "initial": spec.compute_initial(),
@@ -96,35 +76,110 @@ def build_model(spec: StepSpec, **fields: Any) -> MMDP:
         "actions": spec.actions.make_labels(),
         "parameters": flatten_parameters(spec.samples) or None,
     }
+    storage: ExogenousEvents | SparseTransitions
+    rewards: Array | EventRewards = step_rewards
     if all(sample_next is row[0] for row in next_states for sample_next in row):
-        events = _make_events(next_states, event_probs)
-        r = rewards if spec.step.depends_on_sample() else events.make_rewards(rewards).compact()
-        return MMDP.from_sparse(events, r, **fields).with_step_spec(spec)
-    return MMDP.from_sparse(
-        _make_transitions(spec, next_states, event_probs, allowed), rewards, **fields
-    ).with_step_spec(spec)
+        ids, weights = zip(*(row[0] for row in next_states), strict=True)
+        corner_weights = None if spec.states.n_corners == 1 else np.stack(weights)
+        storage = ExogenousEvents(np.stack(ids), *event_probs, corner_weights)
+        if not spec.depends_on_sample("step"):
+            rewards = storage.make_rewards(step_rewards).compact()
+    else:
+        storage = _make_transitions(spec, next_states, event_probs, allowed)
+    return MMDP.from_sparse(storage, rewards, **fields).with_step_spec(spec)
 
 
+# ---------------------------------------------------------------------- probabilities of events
+def _compute_event_probs(spec: StepSpec, mask: Mask) -> EventProbs:
+    """Compute the probabilities of all events; equal distributions are stored once."""
+    M, n_times = spec.n_models, spec.count_times("event_probs")
+    if "event_probs" not in spec.functions:
+        return EventProbs(np.ones((1, 1, 1, M)), None)
+    if not spec.functions["event_probs"].argument_names & {"state", "action"}:
+        row = np.zeros(1, np.int64)
+        probs = [_call_event_probs(spec, t, Axes({}), row) for t in range(n_times)]
+        return EventProbs(np.stack(probs), None)
+    distributions: dict[bytes, tuple[int, Array]] = {}
+    distribution_id = np.zeros((n_times, spec.n_states, spec.actions.size), np.int32)
+    for t in range(n_times):
+        distribution_id[t, : len(mask)] = _assign_distributions(spec, t, mask, distributions)
+    return EventProbs(np.stack([p for _, p in distributions.values()])[None], distribution_id)
+
+
+def _assign_distributions(
+    spec: StepSpec, t: int, mask: Mask, distributions: dict[bytes, tuple[int, Array]]
+) -> npt.NDArray[np.int32]:
+    """Find the distribution id (S, A) of every pair at time t, and add new distributions."""
+    pairs, M = spec.pairs, spec.n_models
+    probe = pairs.values_at(np.flatnonzero(mask)[:2])
+    for m in range(M):  # records which axes are read
+        spec.call("event_probs", {k: v[:, None] for k, v in probe.items()}, m, t)
+    read_fields = spec.functions["event_probs"].read_fields
+    axes = pairs.select(read_fields["state"] | read_fields["action"])
+    pair_ids = axes.project_ids(pairs, np.arange(pairs.size)).reshape(mask.shape)
+    needed_ids = np.unique(pair_ids[mask])
+    distribution_id = np.zeros(axes.size, np.int32)
+    batch_size = max(1, PROBS_PER_BATCH // (M * spec.events.size))
+    for rows in np.split(needed_ids, range(batch_size, len(needed_ids), batch_size)):
+        distribution_id[rows] = [
+            distributions.setdefault(p.tobytes(), (len(distributions), p))[0]
+            for p in _call_event_probs(spec, t, axes, rows)
+        ]
+    return np.where(mask, distribution_id[pair_ids], 0)
+
+
+def _call_event_probs(spec: StepSpec, t: int, axes: Axes, rows: IntArray) -> Array:
+    """Compute the event probabilities (n, W, M) at time t for ids of combinations of the axes."""
+
+    def call(values: AxisValues, n: int, m: int, t: int, label_row: RowLabel) -> RowOutputs:
+        return {PROBS_KEY: spec.call_event_probs(values, n, m, t, label_row)}
+
+    models = range(spec.n_models)
+    probs = [_call_rows("event_probs", call, axes, rows, m, t)[PROBS_KEY] for m in models]
+    return np.stack(probs, axis=-1)
+
+
+def _call_rows(
+    name: str,
+    call: Callable[[AxisValues, int, int, int, RowLabel], RowOutputs],
+    axes: Axes,
+    rows: IntArray,
+    m: int,
+    t: int,
+) -> RowOutputs:
+    """Call a function for ids of combinations of the axes; refuse one that mixes rows."""
+
+    def call_rows(ids: IntArray) -> RowOutputs:
+        return call(axes.values_at(ids), len(ids), m, t, lambda i: axes.format_label(ids[i]))
+
+    outputs = call_rows(rows)
+    if m == 0:
+        check_elementwise(name, call_rows, rows, outputs, axes.format_label)
+    return outputs
+
+
+# ---------------------------------------------------------------------- steps
 def _evaluate_steps(
-    spec: StepSpec, mask: Mask, is_terminal: Mask, event_probs: EventProbs
+    spec: StepSpec, mask: Mask, event_probs: EventProbs
 ) -> tuple[list[list[NextStates]], Array]:
     """Evaluate the step function: next states by time and sample, and rewards.
 
     A step that reads no sample has one entry per time, and rewards (T or 1, S, A, W); otherwise
     rewards are expected over events, (T or 1, S, A, M).
     """
-    T, n_step_times = spec.count_times(spec.step, spec.event_probs), spec.count_times(spec.step)
+    T, n_step_times = spec.count_times("step", "event_probs"), spec.count_times("step")
     next_states: list[list[NextStates]] = [[] for _ in range(n_step_times)]
 
     def evaluate(m: int, t: int) -> Array:
         """Evaluate one sample at one time, add its next states, return (1, S, A, W) rewards."""
-        sample_next, reward = spec.evaluate_step(m, t, mask, is_terminal, event_probs)
+        (ids, weights), reward = _evaluate_step(spec, m, t, mask, event_probs)
         row = next_states[t]
-        row.append(row[0] if row and sample_next.equals(row[0]) else sample_next)
-        return reward.reshape(1, *sample_next.ids.shape[:3])
+        is_same = row and np.array_equal(ids, row[0][0]) and np.array_equal(weights, row[0][1])
+        row.append(row[0] if is_same else (ids, weights))
+        return reward[None]
 
     first_rewards = [evaluate(0, t) for t in range(n_step_times)]
-    if not spec.step.depends_on_sample():
+    if not spec.depends_on_sample("step"):
         return next_states, np.concatenate(first_rewards)
     size = first_rewards[0].shape[1:3]
     check_memory(8 * T * math.prod(size) * spec.n_models, "the rewards of all models")
@@ -139,51 +194,71 @@ def _evaluate_steps(
     return next_states, r
 
 
-def _make_events(next_states: list[list[NextStates]], event_probs: EventProbs) -> ExogenousEvents:
-    """Make the storage of events whose next states are the same in all models."""
-    ids = np.stack([row[0].ids for row in next_states])
-    weights_by_time = [row[0].weights for row in next_states]
-    weights = (
-        None
-        if weights_by_time[0] is None
-        else np.stack(
-            [time_weights for time_weights in weights_by_time if time_weights is not None]
+def _evaluate_step(
+    spec: StepSpec, m: int, t: int, mask: Mask, event_probs: EventProbs
+) -> tuple[NextStates, Array]:
+    """Evaluate the step in sample m at time t for the pairs in the mask (S, A).
+
+    Returns: the next states, (S, A, W) rewards.
+    """
+    S, A, W, C = spec.n_states, spec.actions.size, spec.events.size, spec.states.n_corners
+    next_ids = np.empty((S, A, W, C), np.int32)
+    next_ids[:] = np.arange(S)[:, None, None, None]
+    next_ids[: spec.states.size][spec.terminal_mask] = S - 1
+    weights = np.zeros((S, A, W, C) if C > 1 else (1, 1, 1, 1))
+    weights[..., 0] = 1.0
+    reward, n_step_times = np.zeros((S, A, W)), spec.count_times("step")
+    times = [t] if n_step_times > 1 else range(spec.count_times("event_probs"))
+    row_axes = Axes({**spec.pairs, **spec.events})
+    n_rows = row_axes.size
+    rows_per_call = getattr(spec.functions["step"].function, "rows_per_call", ROWS_PER_CALL)
+    for start in range(0, n_rows, rows_per_call):
+        n_calls = spec.n_models if spec.depends_on_sample("step") else 1
+        spec.progress_bar.update(
+            (t * n_calls + m) * n_rows + start, n_step_times * n_calls * n_rows
         )
-    )
-    return ExogenousEvents(ids, event_probs.probs, event_probs.distribution_id, weights)
+        rows = np.arange(start, min(start + rows_per_call, n_rows))
+        pairs = rows // W
+        rows = rows[mask.reshape(-1)[pairs] & event_probs.is_possible(times, pairs, rows % W)]
+        if not len(rows):
+            continue
+
+        def label_row(i: int, rows: IntArray = rows) -> str:
+            return row_axes.format_label(rows[i])
+
+        outputs = _call_rows("step", spec.call_step, row_axes, rows, m, t)
+        reward.reshape(-1)[rows] = outputs[REWARD_KEY]
+        positions, is_ended = spec.locate_next(outputs, m, t, label_row)
+        ids, row_weights = spec.states.find_corners(positions)
+        ids[is_ended] = S - 1
+        next_ids.reshape(-1, C)[rows] = ids
+        if C > 1:
+            weights.reshape(-1, C)[rows] = row_weights
+    return (next_ids, weights), reward
 
 
 def _make_transitions(
     spec: StepSpec, next_states: list[list[NextStates]], event_probs: EventProbs, allowed: Mask
 ) -> SparseTransitions:
     """Make the sparse transitions of models whose next states differ."""
-    S, A = allowed.shape
-    T = max(len(next_states), event_probs.n_times)
+    (S, A), T = allowed.shape, spec.count_times("step", "event_probs")
     pairs = np.flatnonzero(allowed)
-    roles = ("model", "time", "state", "action", "next_state", "probability")
-    columns: dict[str, list[ValueArray]] = {role: [] for role in roles}
+    blocks = []
     for t in range(T):
         probs, distribution_id = event_probs.get_probs(t, pairs)
         row = next_states[min(t, len(next_states) - 1)]
-        for m, sample_next in enumerate(row * spec.n_models if len(row) == 1 else row):
-            W, C = sample_next.ids.shape[2:]
+        for m, (ids, weights) in enumerate(row * spec.n_models if len(row) == 1 else row):
+            W, C = ids.shape[2:]
             p = np.repeat(probs[distribution_id][:, :, m, None], C, axis=2)
-            if sample_next.weights is not None:
-                p = p * sample_next.weights.reshape(S * A, W, C)[pairs]
+            if C > 1:
+                p = p * weights.reshape(S * A, W, C)[pairs]
             i, w, c = np.nonzero(p)
-            pair_ids = pairs[i]
-            target_ids = sample_next.ids.reshape(S * A, W, C)[pair_ids, w, c]
-            role_values = (
-                np.full(len(i), m),
-                np.full(len(i), t),
-                pair_ids // A,
-                pair_ids % A,
-                target_ids,
-                p[i, w, c],
-            )
-            for role, values in zip(roles, role_values, strict=True):
-                columns[role].append(values)
-    entries = {role: np.concatenate(value_lists) for role, value_lists in columns.items()}
+            state, action = np.divmod(pairs[i], A)
+            next_state = ids[state, action, w, c]
+            ones = np.ones_like(i)
+            blocks.append((m * ones, t * ones, state, action, next_state, p[i, w, c]))
+    columns = map(np.concatenate, zip(*blocks, strict=True))
+    entries = dict(zip(ENTRY_ROLES, columns, strict=True))
     if T == 1:
         del entries["time"]
     return entries_to_transitions(CoordinateEntries(entries, (spec.n_models, S, A), T), "auto")

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.errors import InputError
 from mmdp.core.text import did_you_mean, join_or, pluralize
-from mmdp.data.functions.axes import ValueArray
+from mmdp.data.functions.axes import IntArray, Mask, ValueArray
 
 SAME_RTOL = 1e-9  # relative difference of two calls that counts as rounding
 REWARD_KEY = "the reward"  # name of the reward among the outputs of step
+RowOutputs = dict[str, ValueArray]  # returned arrays by name, one entry per row
+RowLabel = Callable[[int], str]  # formats the i-th row, for messages
 N_PROBE_ROWS = 20  # rows of the second call, which checks that each row is computed alone
 
 
@@ -34,7 +35,11 @@ class TrackedInputs(Mapping[str, object]):
                 f"{self._argument} has no {did_you_mean(str(name), self._values)}"
             )
         self._read_names.add(name)
-        return self._values[name]
+        value = self._values[name]
+        if isinstance(value, np.ndarray):
+            value = value.view()
+            value.setflags(write=False)
+        return value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -66,25 +71,16 @@ class UserFunction:
         self.read_fields: dict[str, set[str]] = {argument: set() for argument in allowed_names}
 
     def __call__(self, **arguments: object) -> Any:
-        inputs = {
-            argument: TrackedInputs(
-                {k: _readonly_view(v) for k, v in x.items()}, argument, self.read_fields[argument]
-            )
-            if isinstance(x, Mapping)
-            else x
-            for argument, x in arguments.items()
-            if argument in self.argument_names
-        }
+        inputs = {name: x for name, x in arguments.items() if name in self.argument_names}
+        for name, x in inputs.items():
+            if isinstance(x, Mapping):
+                inputs[name] = TrackedInputs(x, name, self.read_fields[name])
         try:
             return self.function(**inputs)
         except InputError:
             raise
         except Exception as error:
             raise InputError(f"{self.name}: {_explain_error(error)}") from error
-
-    def depends_on_sample(self) -> bool:
-        """Return whether it has read a parameter of the sample."""
-        return bool(self.read_fields.get("sample"))
 
 
 def _check_parameters(
@@ -97,24 +93,15 @@ def _check_parameters(
         return frozenset(allowed_names)
     if any(x.kind == x.VAR_KEYWORD for x in parameters):
         return frozenset(allowed_names)
-    used_parameters = [x for x in parameters if x.default is x.empty or x.name in allowed_names]
-    unknown = [
-        x for x in used_parameters if x.name not in allowed_names or x.kind == x.POSITIONAL_ONLY
-    ]
-    if unknown:
+    used_names = {x.name for x in parameters if x.default is x.empty or x.name in allowed_names}
+    known_names = {x.name for x in parameters if x.kind != x.POSITIONAL_ONLY} & {*allowed_names}
+    unknown = next((x.name for x in parameters if x.name in used_names - known_names), None)
+    if unknown is not None:
         raise InputError(
-            f"{name} has an unknown parameter {unknown[0].name!r}; it may have "
+            f"{name} has an unknown parameter {unknown!r}; it may have "
             f"{join_or(allowed_names)}, each by this name"
         )
-    return frozenset(x.name for x in used_parameters)
-
-
-def _readonly_view(value: object) -> object:
-    """Make a read-only view of an array; other values are returned unchanged."""
-    if isinstance(value, np.ndarray):
-        value = value.view()
-        value.setflags(write=False)
-    return value
+    return frozenset(used_names)
 
 
 def _explain_error(error: Exception) -> str:
@@ -132,27 +119,26 @@ def _explain_error(error: Exception) -> str:
     return f"it raised {type(error).__name__}: {text}"
 
 
-RowOutputs = dict[str, ValueArray]  # returned arrays by name, one entry per row
-
-
 def check_elementwise(
     name: str,
-    call_rows: Callable[[npt.NDArray[np.int64]], RowOutputs],
-    n_rows: int,
+    call_rows: Callable[[IntArray], RowOutputs],
+    rows: IntArray,
     outputs: RowOutputs,
-    describe_row: Callable[[int], str],
+    describe_row: RowLabel,
 ) -> None:
     """Refuse a function whose outputs for some rows change if these rows are called alone.
 
-    ``call_rows`` calls it with some of the rows; ``outputs`` are its results for all of them.
+    ``call_rows`` calls it with rows given by id; ``outputs`` are its results for all ``rows``.
     """
-    probe_rows = np.unique(np.random.default_rng(0).integers(n_rows, size=N_PROBE_ROWS))
-    for rows in (probe_rows[: (n_rows + 1) // 2], probe_rows[-1:]):
-        for key, values in call_rows(rows).items():
-            differs = ~_is_close(values, outputs[key][rows]).reshape(len(rows), -1).all(axis=1)
+    n_rows = len(rows)
+    all_probes = np.unique(np.random.default_rng(0).integers(n_rows, size=N_PROBE_ROWS))
+    for probes in (all_probes[: (n_rows + 1) // 2], all_probes[-1:]):
+        for key, values in call_rows(rows[probes]).items():
+            expected = outputs[key][probes]
+            differs = ~_is_close(values, expected).reshape(len(probes), -1).all(axis=1)
             if not differs.any():
                 continue
-            repeated_outputs = call_rows(np.arange(n_rows))
+            repeated_outputs = call_rows(rows)
             if not all(_is_close(repeated_outputs[k], outputs[k]).all() for k in repeated_outputs):
                 raise InputError(
                     f"{name} returns other numbers when it is called again; it must not draw "
@@ -160,14 +146,14 @@ def check_elementwise(
                 )
             i = int(np.argmax(differs))
             raise InputError(
-                f"{name} is not elementwise: at {describe_row(int(rows[i]))} {key} is "
-                f"{outputs[key][rows[i]]} if {pluralize(n_rows, 'row')} are called together and "
-                f"{values[i]} if {len(rows)} of them are; each row may use its own entries only "
+                f"{name} is not elementwise: at {describe_row(rows[probes[i]])} {key} is "
+                f"{expected[i]} if {pluralize(n_rows, 'row')} are called together and "
+                f"{values[i]} if {len(probes)} of them are; each row may use its own entries only "
                 "(no sums, sorting or positions over rows)"
             )
 
 
-def _is_close(a: ValueArray, b: ValueArray) -> npt.NDArray[np.bool_]:
+def _is_close(a: ValueArray, b: ValueArray) -> Mask:
     """Compare two arrays elementwise, up to rounding if they are numbers."""
     if a.dtype.kind in "USO" or b.dtype.kind in "USO":
         return np.asarray(a == b)
