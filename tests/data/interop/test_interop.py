@@ -276,7 +276,6 @@ def test_derived_attributes_of_cart_pole_follow_the_sample() -> None:
     )
     state = {name: np.array([0.1, -0.1]) for name in limits}
     for m in range(2):
-        env_params = {name: x[m] for name, x in samples.items()}
         next_state, _ = model.step_spec.call("step", state | {"act": np.array([0, 1])}, m)
         expected = step_cart_pole(
             state, np.array([-1, 1]), samples["masspole"][m], samples["length"][m]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from mmdp.core.arguments import PositiveInt, Seed, Unchecked, check_arguments
 from mmdp.core.errors import InputError
-from mmdp.core.model import MMDP, Evidence
+from mmdp.core.model import MMDP
 from mmdp.core.policies.planner import Planner
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
@@ -41,7 +41,8 @@ def find_unseen_pairs(model: MMDP) -> tuple[tuple[str, str], ...]:
     """
     if model.evidence is None:
         return ()
-    is_unseen = _make_counts(model, model.evidence).pair_counts.reshape(model.n_states, -1) == 0
+    is_unseen = np.ones((model.n_states, model.n_actions), bool)
+    is_unseen.reshape(-1)[model.evidence.flat_indices // model.n_states] = False
     is_unseen[list(model.evidence.prior["absorbing"])] = False
     return tuple((model.state_labels[s], model.action_labels[a]) for s, a in np.argwhere(is_unseen))
 
@@ -83,77 +84,63 @@ def coverage(
         raise InputError(
             "coverage() needs models made by fit(), which do not switch, in one process"
         )
-    refitter, rng = _Refitter(model), spawn_generators(seed, 1)[0]
-    true_models = refitter.sample_models(refitter.counts, n_logs, rng)
+    evidence, rng = model.evidence, spawn_generators(seed, 1)[0]
+    assert evidence is not None
+    prior, data = (
+        Prior(**evidence.prior),
+        TransitionCounts(
+            ColumnLabels("state", model.n_states),
+            ColumnLabels("action", model.n_actions),
+            evidence.flat_indices,
+            evidence.counts,
+            TableSource("log"),
+            np.empty(0, np.int64),
+        ),
+    )
+    true_models = _sample_like(model, prior.make_rows(data), n_logs, rng)
     n_covered = 0
     for m, value in enumerate(evaluate(true_models, policy).returns.tolist()):
-        counts = refitter.simulate_counts(true_models, m, rng)
-        returns = evaluate(refitter.sample_models(counts, n_models, rng), policy).returns
+        rows = prior.make_rows(_simulate_counts(data, true_models, m, rng))
+        returns = evaluate(_sample_like(model, rows, n_models, rng), policy).returns
         low, high = np.quantile(returns, QUANTILES)
         rounding = 1e-9 * np.abs(returns).max()
         n_covered += bool(low - rounding <= value <= high + rounding)
     return Coverage(n_covered, n_logs)
 
 
-class _Refitter:
-    """Refits of models: the counts of their log, the prior and the mean rewards."""
-
-    def __init__(self, model: MMDP) -> None:
-        assert model.evidence is not None
-        self.model, self.counts = model, _make_counts(model, model.evidence)
-        self.prior = Prior(**model.evidence.prior)
-
-    def sample_models(
-        self, counts: TransitionCounts, n_models: int, rng: np.random.Generator
-    ) -> MMDP:
-        """Sample models from the posterior of these counts, with mean rewards."""
-        model = self.model
-        fields: Fields = {
-            "states": model.state_labels if model.has_labels["state"] else None,
-            "actions": model.action_labels if model.has_labels["action"] else None,
-            "initial": np.atleast_2d(model.initial).mean(axis=0),
-            "discount": model.discount,
-            "terminal": model.terminal.mean(axis=0),
-        }
-        mean_rewards = self._make_mean_rewards(self.prior.make_rows(counts))
-        return sample_models(mean_rewards, n_models, rng, fields)
-
-    def _make_mean_rewards(self, rows: DirichletRows) -> RewardPosterior:
-        """Make the mean rewards of the models, on the sparsity pattern of the posterior."""
-        next_rewards = self.model.pattern_rewards
-        if next_rewards is None:
-            r = np.asarray(self.model.problem.r)
-            return RewardPosterior(rows, r[0].mean(axis=-1).reshape(-1))
-        mean_rewards = pd.Series(next_rewards[0].mean(axis=-1), _compute_keys(self.model))
+def _sample_like(model: MMDP, rows: DirichletRows, n_models: int, rng: np.random.Generator) -> MMDP:
+    """Sample models from these rows, with the mean rewards and other fields of a model."""
+    fields: Fields = {
+        "states": model.state_labels if model.has_labels["state"] else None,
+        "actions": model.action_labels if model.has_labels["action"] else None,
+        "initial": np.atleast_2d(model.initial).mean(axis=0),
+        "discount": model.discount,
+        "terminal": model.terminal.mean(axis=0),
+    }
+    next_rewards = model.pattern_rewards
+    if next_rewards is None:
+        values = np.asarray(model.problem.r)[0].mean(axis=-1).reshape(-1)
+    else:
+        mean_rewards = pd.Series(next_rewards[0].mean(axis=-1), _compute_keys(model))
         values = mean_rewards.reindex(rows.keys, fill_value=0.0).to_numpy(np.float64)
-        return RewardPosterior(rows, values, True)
-
-    def simulate_counts(
-        self, true_models: MMDP, m: int, rng: np.random.Generator
-    ) -> TransitionCounts:
-        """Simulate as many transitions from each pair as the log has, in model m."""
-        table, pair_counts = true_models.problem.storage.to_table(), self.counts.pair_counts
-        p, rows = table.p[0][:, m], np.flatnonzero(pair_counts)
-        row_lengths = np.diff(table.indptr)[rows]
-        # the entries of a row stand at the end of a line: multinomial gives the rest to the last
-        entry_ids = table.indptr[rows + 1][:, None] - np.arange(row_lengths.max(), 0, -1)
-        is_entry = entry_ids >= table.indptr[rows][:, None]
-        probs = np.where(is_entry, p[entry_ids], 0.0)
-        counts = rng.multinomial(pair_counts[rows], probs / probs.sum(axis=1, keepdims=True))
-        keys, counts = _compute_keys(true_models)[entry_ids[is_entry]], counts[is_entry]
-        return self.counts._replace(keys=keys[counts > 0], counts=counts[counts > 0])
+    rewards = RewardPosterior(rows, values, next_rewards is not None)
+    return sample_models(rewards, n_models, rng, fields)
 
 
-def _make_counts(model: MMDP, evidence: Evidence) -> TransitionCounts:
-    """Make the transition counts of the log that a model was fitted to."""
-    return TransitionCounts(
-        ColumnLabels("state", model.n_states),
-        ColumnLabels("action", model.n_actions),
-        evidence.flat_indices,
-        evidence.counts,
-        np.empty(0, np.int64),
-        TableSource("log"),
-    )
+def _simulate_counts(
+    data: TransitionCounts, true_models: MMDP, m: int, rng: np.random.Generator
+) -> TransitionCounts:
+    """Simulate as many transitions from each pair as the log has, in model m."""
+    table, pair_counts = true_models.problem.storage.to_table(), data.pair_counts
+    rows = np.flatnonzero(pair_counts)
+    row_lengths = np.diff(table.indptr)[rows]
+    # the entries of a row stand at the end of a line: multinomial gives the rest to the last
+    entry_ids = table.indptr[rows + 1][:, None] - np.arange(row_lengths.max(), 0, -1)
+    is_entry = entry_ids >= table.indptr[rows][:, None]
+    probs = np.where(is_entry, table.p[0][entry_ids, m], 0.0)
+    counts = rng.multinomial(pair_counts[rows], probs / probs.sum(axis=1, keepdims=True))
+    keys, counts = _compute_keys(true_models)[entry_ids[is_entry]], counts[is_entry]
+    return data._replace(keys=keys[counts > 0], counts=counts[counts > 0])
 
 
 def _compute_keys(model: MMDP) -> IntArray:

@@ -37,7 +37,7 @@ from mmdp.core.transitions import SparseTransitions
 from mmdp.core.validate import align_to_labels
 from mmdp.data.io.folders import TABLE_FILES, is_read_with, replace_folder
 from mmdp.data.io.writing import Writer, check_writable, format_csv
-from mmdp.data.posterior.log import read_log
+from mmdp.data.posterior.log import read_log, split_terminal_states
 from mmdp.data.posterior.prior import (
     DirichletRows,
     Prior,
@@ -68,25 +68,27 @@ class Fit:
 
     train: MMDP
     test: MMDP | None
-    pair_counts: IntArray
     unseen_pairs: tuple[tuple[str | int, str | int], ...]
     warnings: tuple[str, ...]
     _data: TransitionCounts
 
     @cached_property
+    def pair_counts(self) -> IntArray:
+        """How often each state-action pair (S, A) is in the log."""
+        return self._data.pair_counts.reshape(self._data.shape)
+
+    @cached_property
     def counts(self) -> pd.DataFrame:
         """Table (state, action, next_state, count) of the log."""
-        n_states, n_actions = self.pair_counts.shape
-        states, actions = (
-            np.asarray(x.axis_labels) for x in (self._data.states, self._data.actions)
-        )
-        pairs, next_state = np.divmod(self._data.keys, n_states)
+        (n_states, n_actions), data = self._data.shape, self._data
+        state, action, next_state = np.unravel_index(data.keys, (n_states, n_actions, n_states))
+        states, actions = (np.asarray(x.axis_labels) for x in (data.states, data.actions))
         columns = {
-            "state": states[pairs // n_actions],
-            "action": actions[pairs % n_actions],
+            "state": states[state],
+            "action": actions[action],
             "next_state": states[next_state],
         }
-        return pd.DataFrame(columns | {"count": self._data.counts})
+        return pd.DataFrame(columns | {"count": data.counts})
 
     def __iter__(self) -> Iterator[MMDP | None]:
         return iter((self.train, self.test))
@@ -200,18 +202,19 @@ def fit(
     """
     if isinstance(absorbing, str):
         raise InputError(f"absorbing={absorbing!r} is text; give a list of states")
-    parsed_log = read_log(log, columns, states, actions)
+    parsed_log = split_terminal_states(read_log(log, columns, states, actions))
     data = TransitionCounts.from_log(parsed_log)
+    notes, initial_states = parsed_log.notes, parsed_log.initial_states
+    del parsed_log  # frees its columns
     labels = data.states.axis_labels
     prior = align_to_labels(prior, "prior", labels, labels)
     prior_spec = Prior(prior, concentration, support, unseen, tuple(absorbing))
     rows = prior_spec.make_rows(data)
     n_kept = (n_models + n_test_models) // (1 if shard is None else shard[1])
     check_fit_size(len(rows.keys), data, n_kept)
-    reward_posterior = make_reward_posterior(rewards, parsed_log, rows, data)
-    initial_states = parsed_log.initial_states
+    reward_posterior = make_reward_posterior(rewards, rows)
     if initial is None and initial_states is not None:
-        initial = np.bincount(initial_states, minlength=data.n_states) / len(initial_states)
+        initial = np.bincount(initial_states, minlength=data.states.size) / len(initial_states)
     fields: Fields = {
         "states": data.states.labels,
         "actions": data.actions.labels,
@@ -223,25 +226,19 @@ def fit(
         "quantity": quantity,
     }
     evidence = Evidence(data.keys, data.counts, prior_spec.to_dict(data))
+
+    def sample(n: int, rng: np.random.Generator) -> MMDP:
+        return sample_models(reward_posterior, n, rng, fields, shard).with_evidence(evidence)
+
     train_rng, test_rng = spawn_generators(seed, 2)
-    train = sample_models(reward_posterior, n_models, train_rng, fields, shard)
-    test = None
-    if n_test_models:
-        test = sample_models(reward_posterior, n_test_models, test_rng, fields, shard)
-        test = test.with_evidence(evidence)
+    train = sample(n_models, train_rng)
+    test = sample(n_test_models, test_rng) if n_test_models else None
     unseen_pairs = tuple(
-        (data.states.get_label(row // data.n_actions), data.actions.get_label(row % data.n_actions))
-        for row in rows.unseen_rows.tolist()
+        (data.states.get_label(s), data.actions.get_label(a))
+        for s, a in np.argwhere(rows.is_unseen.reshape(data.shape)).tolist()
     )
-    warnings = [*parsed_log.notes, *_make_warnings(data, rows, prior_spec)]
-    return Fit(
-        train.with_evidence(evidence),
-        test,
-        data.pair_counts.reshape(rows.shape),
-        unseen_pairs,
-        (*warnings, *reward_posterior.warnings),
-        data,
-    )
+    warnings = (*notes, *_make_warnings(rows, prior_spec), *reward_posterior.warnings)
+    return Fit(train, test, unseen_pairs, warnings, data)
 
 
 @check_arguments
@@ -300,37 +297,37 @@ def sample_models(
 ) -> MMDP:
     """Sample transitions and rewards of models from their posteriors; keep those of a shard."""
     rows = reward_posterior.rows
+    shape, keys = rows.data.shape, rows.keys
     model_shard = None if shard is None else Shard.parse(shard, n_models)
     kept = slice(0, n_models) if model_shard is None else model_shard.local_models
-    is_dense = len(rows.keys) == len(rows.allowed) * rows.shape[0]
+    is_dense = len(keys) == len(rows.allowed) * shape[0]
     transitions = SparseTransitions.from_flat_indices(
-        (kept.stop - kept.start, *rows.shape), None if is_dense else rows.keys, np.empty(0)
+        (kept.stop - kept.start, *shape), None if is_dense else keys, np.empty(0)
     )
-    transitions.values = sample_dirichlet_rows(rows.alpha, transitions.indptr, n_models, rng, kept)[
-        None
-    ]
+    p = sample_dirichlet_rows(rows.alpha, transitions.indptr, n_models, rng, kept)
+    transitions.values = p[None]
     rewards, next_rewards = reward_posterior.sample(n_models, rng, kept)
     return MMDP.from_sparse(
         transitions,
         rewards,
         next_rewards=next_rewards,
-        allowed=rows.allowed.reshape(rows.shape),
+        allowed=rows.allowed.reshape(shape),
         shard=model_shard,
         **fields,
     )
 
 
-def _make_warnings(data: TransitionCounts, rows: DirichletRows, prior: Prior) -> list[str]:
+def _make_warnings(rows: DirichletRows, prior: Prior) -> list[str]:
     """Make sentences about unseen pairs, states never left, and the weight of the prior."""
-    messages: list[str] = []
-    n_unseen = len(rows.unseen_rows)
+    data, messages = rows.data, []
+    n_states, pair_counts = data.states.size, data.pair_counts
+    n_unseen = int(rows.is_unseen.sum())
     if n_unseen:
         pairs_text = f"{n_unseen} of {len(rows.allowed)} state-action pairs"
         messages.append(f"never seen: {pairs_text}, {UNSEEN_TEXTS[prior.unseen]}")
-    is_left = data.pair_counts.reshape(rows.shape).any(axis=1)
-    is_entered = np.zeros(data.n_states, dtype=bool)
-    is_entered[data.keys % data.n_states] = True
-    ends = rows.is_absorbing.reshape(rows.shape).all(axis=1)
+    is_left = pair_counts.reshape(n_states, -1).any(axis=1)
+    is_entered = np.isin(np.arange(n_states), data.keys % n_states)
+    ends = rows.is_absorbing.reshape(n_states, -1).all(axis=1)
     never_left = np.flatnonzero(is_entered & ~is_left & ~ends).tolist()
     if never_left:
         names = join_first(map(data.states.format_id, never_left), 5)
@@ -340,16 +337,16 @@ def _make_warnings(data: TransitionCounts, rows: DirichletRows, prior: Prior) ->
     n_absent = int((~is_entered & ~is_left).sum())
     if n_absent:
         messages.append(f"states that never occur in the log: {n_absent}")
-    is_seen = (data.pair_counts > 0) & ~rows.is_absorbing
+    is_seen = (pair_counts > 0) & ~rows.is_absorbing
     n_seen = int(is_seen.sum())
-    n_prior_dominated = int((rows.prior_totals > data.pair_counts)[is_seen].sum())
+    n_prior_dominated = int((rows.prior_totals > pair_counts)[is_seen].sum())
     if n_prior_dominated > 0.5 * n_seen:
         messages.append(
             f"the prior outweighs the data in {n_prior_dominated} of {n_seen} pairs "
             "seen; collect more data, or give your knowledge by prior= or support="
         )
-    row_lengths = np.bincount(rows.pair_ids, minlength=len(is_seen))
-    n_certain = int((is_seen & (row_lengths == 1)).sum())
+    row_lengths = np.bincount(data.to_pairs(rows.keys), minlength=len(is_seen))
+    n_certain = int((row_lengths[is_seen] == 1).sum())
     if n_certain and prior.support == "seen":
         messages.append(
             f"{n_certain} of {n_seen} pairs seen lead to one state for certain, as "

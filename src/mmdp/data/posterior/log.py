@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,6 +43,7 @@ BOOL_TEXTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, 
 # an added state, entered when a state that ends only some episodes ends one
 TERMINATED_LABEL = "terminated"
 MISSING_TEXTS = ("", "NA", "NaN", "nan", "<NA>")  # texts of missing values
+ReadColumns = Callable[[Mapping[str, str]], Any]  # roles by name -> columns by name
 ExpectedAxis = int | Iterable[object] | None  # number of states or actions, or their labels
 
 
@@ -49,8 +51,9 @@ ExpectedAxis = int | Iterable[object] | None  # number of states or actions, or 
 class TransitionLog:
     """Logged transitions as ids, each with its number in ``counts`` (None: once).
 
-    ``initial_states`` are the first states of episodes, if known. ``is_terminated`` marks the rows
-    that end their episode, if known, and ``terminal_states`` are the states that end episodes.
+    ``episode`` and ``time`` order the rows (empty if that is not needed). ``initial_states`` are
+    the first states of episodes, if known. ``is_terminated`` marks the rows that end their episode,
+    if known, and ``terminal_states`` are the states that end episodes.
     """
 
     state: IntArray
@@ -61,36 +64,12 @@ class TransitionLog:
     source: TableSource
     counts: IntArray | None = None
     reward: Array | None = None
+    episode: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    time: Array = field(default_factory=lambda: np.empty(0))
     initial_states: IntArray | None = None
     is_terminated: Mask | None = None
     terminal_states: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     notes: list[str] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.state)
-
-
-@dataclass(frozen=True)
-class LoggedSteps:
-    """Logged transitions of a known model in the order of time, by ids."""
-
-    state: IntArray
-    action: IntArray
-    next_state: IntArray
-    episode: IntArray
-    time: IntArray  # the number of the decision
-    rows: IntArray  # row of the log
-    source: TableSource
-
-    @property
-    def n_episodes(self) -> int:
-        """Number of episodes."""
-        return len(np.unique(self.episode))
-
-    @property
-    def weight_times(self) -> IntArray:
-        """Times (n + 1,) of the weights before the first step and after each."""
-        return np.append(self.time[:1], self.time + 1)
 
 
 def read_log(
@@ -98,15 +77,57 @@ def read_log(
     columns: Mapping[str, str] | None = None,
     states: ExpectedAxis = None,
     actions: ExpectedAxis = None,
+    *,
+    is_of_model: bool = False,
 ) -> TransitionLog:
-    """Read a log from a path, a DataFrame or a mapping of columns."""
-    parsed, _ = _parse_log(log, columns or {}, states, actions)
-    return parsed if parsed.is_terminated is None else _split_terminal_states(parsed)
+    """Read a log from a path, a DataFrame or a mapping of columns.
+
+    Ids count from 0 or 1. If the log ``is_of_model`` with these states and actions, they count from
+    0, and the rows have an episode and a time.
+    """
+    table, notes = _read_table(log, columns or {})
+    source = table.source
+    if not len(table):
+        source.fail("no rows; a log has one row per transition")
+    expected = {
+        axis: x if x is None or isinstance(x, (int, np.integer)) else parse_labels(x, axis)
+        for axis, x in (("state", states), ("action", actions))
+    }
+    coded = {axis: _encode_ids(table, axis, labels) for axis, labels in expected.items()}
+    base = 0 if is_of_model else _find_id_base(coded.values())
+    notes += ["the ids of this log count from 1"] * base
+    values: Fields = {}
+    for axis, labels in expected.items():
+        roles = AXIS_ROLES[axis]
+        values[f"{axis}s"], ids = encode_axis(
+            axis, roles, coded.pop(axis), source, labels, base=base
+        )
+        values |= dict(zip(roles, ids, strict=True))
+    if "reward" in table:
+        values["reward"] = reward = table.parse_floats("reward")
+        source.fail_where(~np.isfinite(reward), "reward is missing; fill it in or drop the row")
+    if "terminated" in table:
+        values["is_terminated"] = _parse_terminated(table)
+    has_episodes = "episode" in table
+    if has_episodes or is_of_model:
+        values["time"] = _parse_times(table)
+        values["episode"] = _parse_episodes(table)
+    if has_episodes:
+        values["initial_states"] = _find_initial_states(values, source)
+    if "count" in table:
+        if has_episodes:
+            source.fail(
+                "has columns 'count' and 'episode'; a row of an episode is one transition: drop one"
+            )
+        values["counts"] = counts = _parse_counts(table)
+        values = {k: x[counts > 0] if isinstance(x, np.ndarray) else x for k, x in values.items()}
+    return TransitionLog(**values, source=source, notes=notes)
 
 
-def _split_terminal_states(log: TransitionLog) -> TransitionLog:
+def split_terminal_states(log: TransitionLog) -> TransitionLog:
     """Find the terminal states; split a state that ends only some episodes into two."""
-    assert log.is_terminated is not None
+    if log.is_terminated is None:
+        return log
     is_move = log.state != log.next_state  # rows may stay in a terminal state
     terminal_states = np.unique(log.next_state[log.is_terminated])
     continues = np.isin(terminal_states, log.state[is_move]) | np.isin(
@@ -131,84 +152,6 @@ def _split_terminal_states(log: TransitionLog) -> TransitionLog:
         terminal_states=np.append(terminal_states[~continues], n_states),
         notes=[*log.notes, note],
     )
-
-
-def read_steps(log: object, states: ExpectedAxis, actions: ExpectedAxis) -> LoggedSteps:
-    """Read a log with the states and actions of a model, sorted by time; ids count from 0.
-
-    Times that are not whole numbers are replaced by the number of the decision.
-    """
-    try:
-        parsed, table = _parse_log(log, {}, states, actions, base=0)
-    except InputError as error:  # its arguments are those of fit
-        raise InputError(error.message, [x for x in error.remedies if isinstance(x, str)]) from None
-    source = parsed.source
-    if parsed.counts is not None:
-        source.fail(
-            "has a column 'count', but a row must be one step; repeat rows, or drop the column"
-        )
-    episode, raw_times = _parse_episodes(table)
-    source.fail_where(
-        pd.DataFrame({"episode": episode, "time": raw_times}).duplicated(),
-        "another step has this time",
-        ["drop it", "number the episodes in a column 'episode'"],
-    )
-    order = np.argsort(raw_times, kind="stable")
-    time: IntArray = raw_times[order].astype(np.int64)
-    if (time != raw_times[order]).any():
-        time = np.asarray(pd.Series(time).groupby(episode[order]).cumcount(), np.int64)
-    state, action, next_state = (x[order] for x in (parsed.state, parsed.action, parsed.next_state))
-    return LoggedSteps(state, action, next_state, episode[order], time, order, source)
-
-
-def _parse_log(
-    log: object,
-    column_names: Mapping[str, str],
-    states: ExpectedAxis,
-    actions: ExpectedAxis,
-    base: int | None = None,
-) -> tuple[TransitionLog, Table]:
-    """Parse a log and its columns; ids count from ``base`` (None: 0 or 1, by the log)."""
-    table, notes = _read_table(log, column_names)
-    source = table.source
-    if not len(table):
-        source.fail("no rows; a log has one row per transition")
-    expected = {
-        axis: x if x is None or isinstance(x, (int, np.integer)) else parse_labels(x, axis)
-        for axis, x in (("state", states), ("action", actions))
-    }
-    columns = {axis: _encode_ids(table, axis, labels) for axis, labels in expected.items()}
-    if base is None:
-        base = _find_id_base(columns.values())
-        notes += ["the ids of this log count from 1"] * base
-    axes: dict[str, ColumnLabels] = {}
-    values: Fields = {}
-    for axis, labels in expected.items():
-        roles = AXIS_ROLES[axis]
-        axes[axis], ids = encode_axis(axis, roles, columns.pop(axis), source, labels, base=base)
-        values |= dict(zip(roles, ids, strict=True))
-    if "reward" in table:
-        values["reward"] = reward = table.parse_floats("reward")
-        source.fail_where(~np.isfinite(reward), "reward is missing; fill it in or drop the row")
-    if "terminated" in table:
-        values["is_terminated"] = _parse_terminated(table)
-    initial_states = _find_initial_states(table, values) if "episode" in table else None
-    if "count" in table:
-        if initial_states is not None:
-            source.fail(
-                "has columns 'count' and 'episode'; a row of an episode is one transition: drop one"
-            )
-        values["counts"] = counts = _parse_counts(table)
-        values = {name: x[counts > 0] for name, x in values.items()}
-    parsed = TransitionLog(
-        **values,
-        states=axes["state"],
-        actions=axes["action"],
-        source=source,
-        initial_states=initial_states,
-        notes=notes,
-    )
-    return parsed, table
 
 
 def _parse_terminated(table: Table) -> Mask:
@@ -236,42 +179,58 @@ def _parse_counts(table: Table) -> IntArray:
 
 
 # ---------------------------------------------------------------------- columns by role
-def _read_table(log: object, column_names: Mapping[str, str]) -> tuple[Table, list[str]]:
+def _read_table(log: Any, column_names: Mapping[str, str]) -> tuple[Table, list[str]]:
     """Read the columns of a log by role, and make notes about unused columns."""
-    if isinstance(log, (str, os.PathLike)):
-        return _read_file(as_path(log), column_names)
-    frame, source = as_frame(log), TableSource("log")
+    is_file = isinstance(log, (str, os.PathLike))
+    source = TableSource(as_path(log) if is_file else "log")
+    names, read_columns = _open_file(Path(source.location)) if is_file else _open_frame(log, source)
+    roles, notes = _assign_log_roles(names, column_names, source)
+    columns = read_columns(roles)
+    return Table({role: columns[name] for name, role in roles.items()}, source), notes
+
+
+def _open_frame(log: Any, source: TableSource) -> tuple[list[str], ReadColumns]:
+    """Find the names of the columns of a DataFrame or a mapping, and how to read them by role."""
+    frame = as_frame(log)
     if not isinstance(frame, (pd.DataFrame, Mapping)):
         raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
-    roles, notes = _assign_log_roles([str(x) for x in frame], column_names, source)
-    if isinstance(frame, Mapping):
+
+    def read_columns(roles: Mapping[str, str]) -> Any:
         try:
-            frame = pd.DataFrame({name: frame[name] for name in roles})
+            return (
+                frame
+                if isinstance(frame, pd.DataFrame)
+                else pd.DataFrame({name: frame[name] for name in roles})
+            )
         except (TypeError, ValueError):  # two axes, or unequal lengths
             source.fail(
                 "columns of different sizes, or with several axes; give each transition one state, "
                 "one action and one next state"
             )
-    return Table({role: frame[name] for name, role in roles.items()}, source), notes
+
+    return [str(x) for x in frame], read_columns
 
 
-def _read_file(path: Path, column_names: Mapping[str, str]) -> tuple[Table, list[str]]:
-    """Read the columns of a file by role; text as categories, which takes a few bytes per row."""
-    source, suffix = TableSource(path), path.suffix.lower()
+def _open_file(path: Path) -> tuple[list[str], ReadColumns]:
+    """Find the names of the columns of a file, and how to read them by role.
+
+    Text is read as categories, which takes a few bytes per row.
+    """
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the path")
-    if suffix not in (".csv", ".parquet"):
-        raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
-    if suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         file = ParquetColumns(path)
-        roles, notes = _assign_log_roles(file.column_names, column_names, source)
-        return Table({role: file.read_column(name) for name, role in roles.items()}, source), notes
+        return file.column_names, lambda roles: {name: file.read_column(name) for name in roles}
+    if path.suffix.lower() != ".csv":
+        raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
     names = read_header(path)
-    roles, notes = _assign_log_roles(names, column_names, source)
-    is_number = {name: roles.get(name) in ("reward", "time") for name in names}
-    dtypes = {name: np.float64 if is_number[name] else "category" for name in names}
-    frame = read_csv(path, names, dtypes, "category")  # a time may be a date, a reward not a number
-    return Table({role: frame[name] for name, role in roles.items()}, source), notes
+
+    def read_columns(roles: Mapping[str, str]) -> pd.DataFrame:
+        is_number = {name: roles.get(name) in ("reward", "time") for name in names}
+        dtypes = {name: np.float64 if is_number[name] else "category" for name in names}
+        return read_csv(path, names, dtypes, "category")  # a time may be a date
+
+    return names, read_columns
 
 
 def _assign_log_roles(
@@ -347,25 +306,22 @@ def _find_id_base(axes: Iterable[Sequence[CodedColumn]]) -> int:
 
 
 # ---------------------------------------------------------------------- episodes
-def _parse_episodes(table: Table) -> tuple[IntArray, Array]:
-    """Parse the episode (0 if not given) and the time (the row's number) of every row."""
-    row_numbers = np.arange(len(table), dtype=np.float64)
-    times = _parse_times(table) if "time" in table else row_numbers + 0.5
+def _parse_episodes(table: Table) -> IntArray:
+    """Parse the episode of every row; 0 if they are not given."""
     if "episode" not in table:
-        return np.zeros(len(table), np.int64), times
+        return np.zeros(len(table), np.int64)
     episode = encode_column(table["episode"])
     _check_not_missing(episode.is_blank(MISSING_TEXTS), "episode", table.source)
-    return episode.codes.astype(np.int64), times
+    return episode.codes.astype(np.int64)
 
 
-def _find_initial_states(table: Table, values: Fields) -> IntArray:
+def _find_initial_states(values: Fields, source: TableSource) -> IntArray:
     """Find the initial state of each episode: that of its earliest row.
 
     Rows after the end of an episode are refused, except stays in its terminal state.
     """
-    episode, times = _parse_episodes(table)
-    order = np.lexsort((times, episode))
-    episode, state = episode[order], values["state"][order]
+    order = np.lexsort((values["time"], values["episode"]))
+    episode, state = values["episode"][order], values["state"][order]
     if "is_terminated" in values:
         next_state = values["next_state"][order]
         n_ends = pd.Series(values["is_terminated"][order].astype(np.int64))
@@ -373,7 +329,7 @@ def _find_initial_states(table: Table, values: Fields) -> IntArray:
         is_stay = (state == next_state) & (state == np.roll(next_state, 1))
         is_after_end = np.empty(len(order), dtype=bool)
         is_after_end[order] = is_over & ~is_stay
-        table.source.fail_where(
+        source.fail_where(
             is_after_end,
             "an earlier row has terminated this episode",
             [
@@ -385,7 +341,12 @@ def _find_initial_states(table: Table, values: Fields) -> IntArray:
 
 
 def _parse_times(table: Table) -> Array:
-    """Parse times as numbers that keep their order; ISO dates are accepted."""
+    """Parse times as numbers that keep their order, row numbers if there are none.
+
+    ISO dates are accepted.
+    """
+    if "time" not in table:
+        return np.arange(len(table), dtype=np.float64) + 0.5
     column = table["time"]
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
         times = column.to_numpy(np.float64)

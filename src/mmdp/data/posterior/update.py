@@ -11,18 +11,19 @@ import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError, MMDPWarning, UnlikelyDataWarning
 from mmdp.core.text import pluralize
+from mmdp.core.transitions import Array
 from mmdp.core.validate import check_not_sharded
-from mmdp.data.posterior.log import LoggedSteps, read_steps
+from mmdp.data.posterior.log import read_log
+from mmdp.data.schema import IntArray, TableSource
 
 if TYPE_CHECKING:
     from mmdp.core.model import MMDP
 
-Array = npt.NDArray[np.float64]
 UNLIKELY_PROB = 1e-6  # probability of a step below which a warning is given
 
 
@@ -31,6 +32,28 @@ class FilterResult(NamedTuple):
 
     weights: Array
     probabilities: Array
+
+
+class LoggedSteps(NamedTuple):
+    """Logged transitions of a known model in the order of time, by ids."""
+
+    state: IntArray
+    action: IntArray
+    next_state: IntArray
+    episode: IntArray
+    time: IntArray  # the number of the decision
+    rows: IntArray  # row of the log
+    source: TableSource
+
+    @property
+    def n_episodes(self) -> int:
+        """Number of episodes."""
+        return len(np.unique(self.episode))
+
+    @property
+    def weight_times(self) -> IntArray:
+        """Times (n + 1,) of the weights before the first step and after each."""
+        return np.append(self.time[:1], self.time + 1)
 
 
 @check_arguments
@@ -71,18 +94,40 @@ def predictive_probabilities(model: MMDP, log: object) -> Array:
 
 
 def read_model_steps(model: MMDP, log: object) -> LoggedSteps:
-    """Read a log of steps of this model, in the order of time."""
+    """Read a log of steps of this model, in the order of time; ids count from 0.
+
+    Times that are not whole numbers are replaced by the number of the decision.
+    """
     states, actions = (
         labels if model.has_labels[axis] else len(labels)
         for axis, labels in (("state", model.state_labels), ("action", model.action_labels))
     )
-    steps, horizon = read_steps(log, states, actions), model.horizon
+    try:
+        parsed = read_log(log, states=states, actions=actions, is_of_model=True)
+    except InputError as error:  # its arguments are those of fit
+        raise InputError(error.message, [x for x in error.remedies if isinstance(x, str)]) from None
+    source, episode, raw_times = parsed.source, parsed.episode, parsed.time
+    if parsed.counts is not None:
+        source.fail(
+            "has a column 'count', but a row must be one step; repeat rows, or drop the column"
+        )
+    source.fail_where(
+        pd.DataFrame({"episode": episode, "time": raw_times}).duplicated(),
+        "another step has this time",
+        ["drop it", "number the episodes in a column 'episode'"],
+    )
+    order = np.argsort(raw_times, kind="stable")
+    episode, time = episode[order], raw_times[order].astype(np.int64)
+    if (time != raw_times[order]).any():
+        time = np.asarray(pd.Series(time).groupby(episode).cumcount(), np.int64)
+    state, action, next_state = (x[order] for x in (parsed.state, parsed.action, parsed.next_state))
+    horizon = model.horizon
     if horizon is not None:
-        is_outside = np.empty(len(steps.time), bool)
-        is_outside[steps.rows] = (steps.time < 0) | (steps.time >= horizon)
+        is_outside = np.empty(len(time), bool)
+        is_outside[order] = (time < 0) | (time >= horizon)
         problem = f"its time is outside 0..{horizon - 1}, the horizon of the model"
-        steps.source.fail_where(is_outside, problem, ["count decisions from 0"])
-    return steps
+        source.fail_where(is_outside, problem, ["count decisions from 0"])
+    return LoggedSteps(state, action, next_state, episode, time, order, source)
 
 
 def filter_weights(model: MMDP, steps: LoggedSteps) -> FilterResult:
@@ -117,7 +162,18 @@ def filter_weights(model: MMDP, steps: LoggedSteps) -> FilterResult:
             )
         weights, current_time = problem.push_models(weights / weights.sum()), time + 1
         weights_by_time.append(weights)
-    _warn_unlikely(model, steps, probabilities)
+    n_unlikely = int((probabilities < UNLIKELY_PROB).sum())
+    if n_unlikely:
+        i = int(np.argmin(probabilities))
+        others_text = f" (and {pluralize(n_unlikely - 1, 'other step')})" if n_unlikely > 1 else ""
+        warnings.warn(
+            f"{steps.source.location}, {steps.source.describe_row(int(steps.rows[i]))}"
+            f"{others_text}: {_describe_step(model, steps, i)} had a probability of "
+            f"{probabilities[i]:.1g} in all models together, so the weights mean little; check it, "
+            "or add a model that explains it",
+            UnlikelyDataWarning,
+            stacklevel=3,
+        )
     return FilterResult(np.array(weights_by_time), probabilities)
 
 
@@ -149,32 +205,15 @@ def _get_start_time(model: MMDP, steps: LoggedSteps) -> int:
 
 def _compute_likelihoods(model: MMDP, steps: LoggedSteps) -> Array:
     """Compute the probability (n, M) of each step in each model."""
-    problem = model.problem
-    times = steps.time if model.horizon else np.zeros_like(steps.time)
-    likelihoods = np.empty((len(times), problem.n_models))
-    rows = steps.state * problem.n_actions + steps.action
-    for t in np.unique(times):
-        is_time = times == t
-        likelihoods[is_time] = problem.storage.make_sampler().likelihood(
-            int(t), rows[is_time], steps.next_state[is_time]
-        )
+    sampler = model.problem.storage.make_sampler()
+    rows = steps.state * model.n_actions + steps.action
+    if not model.horizon:
+        return sampler.likelihood(0, rows, steps.next_state)
+    likelihoods = np.empty((len(rows), model.n_models))
+    for t in np.unique(steps.time):
+        is_time = steps.time == t
+        likelihoods[is_time] = sampler.likelihood(int(t), rows[is_time], steps.next_state[is_time])
     return likelihoods
-
-
-def _warn_unlikely(model: MMDP, steps: LoggedSteps, probabilities: Array) -> None:
-    """Warn about steps that all models together make unlikely."""
-    n_unlikely = int((probabilities < UNLIKELY_PROB).sum())
-    if n_unlikely:
-        i = int(np.argmin(probabilities))
-        others_text = f" (and {pluralize(n_unlikely - 1, 'other step')})" if n_unlikely > 1 else ""
-        warnings.warn(
-            f"{steps.source.location}, {steps.source.describe_row(int(steps.rows[i]))}"
-            f"{others_text}: {_describe_step(model, steps, i)} had a probability of "
-            f"{probabilities[i]:.1g} in all models together, so the weights mean little; check it, "
-            "or add a model that explains it",
-            UnlikelyDataWarning,
-            stacklevel=4,
-        )
 
 
 def _describe_step(model: MMDP, steps: LoggedSteps, i: int) -> str:
