@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from mmdp.core.kernels.planner import (
     VALUES,
     PlannerTables,
 )
-from mmdp.core.kernels.problem import ActionChoice, ModelPairs, PolicyTable, at_time
+from mmdp.core.kernels.problem import AscentResult, ModelPairs, PolicyTable, at_time
 from mmdp.core.methods import Method, Progress
 from mmdp.core.model import MMDP
 from mmdp.core.policies import MarkovPolicy
@@ -140,19 +139,23 @@ def make_random_event_model(seed: int) -> MMDP:
 
 def compute_plain_returns(model: MMDP, policy: MarkovPolicy) -> Array:
     """Compute the returns (M,) of a policy by a forward pass with whole matrices."""
-    P, r = model.transitions, model.rewards
-    P, r = P if P.ndim == 5 else P[None], r if r.ndim == 4 else r[None]
-    returns, factor = np.zeros(model.n_models), 1.0
-    d = np.broadcast_to(model.problem.initial.T, (model.n_models, model.n_states))
-    policy_actions = slice(policy.n_actions)
-    for t, pi in enumerate(policy.probabilities):
-        occupancy = d[:, :, None] * pi
-        returns += factor * (
-            occupancy * np.where(occupancy > 0, at_time(r, t)[..., policy_actions], 0)
-        ).sum(axis=(1, 2))
-        d = np.einsum("msa,msaz->mz", occupancy, at_time(P, t)[:, :, policy_actions])
-        factor *= model.discount
-    return returns + factor * (d * model.terminal).sum(axis=1)
+    returns: Array = _push_policies(model, policy.probabilities[None])[0]
+    return returns
+
+
+def _push_policies(model: MMDP, probabilities: npt.NDArray[Any]) -> Array:
+    """Compute the returns (N, M) of policies (N, T, S, A) by a forward pass."""
+    x, (n_policies, horizon, _, n_actions) = model.problem, probabilities.shape
+    d, rewards = np.broadcast_to(x.initial, (n_policies, *x.terminal.shape)), np.asarray(x.r)
+    total, factor = np.zeros((n_policies, x.n_models)), 1.0
+    for t in range(horizon):
+        occupancy = d[:, :, None] * probabilities[:, t, :, :, None]
+        total += factor * (occupancy * at_time(rewards, t)[:, :n_actions]).sum(axis=(1, 2))
+        P = _to_dense_transitions(x, t)[:, :n_actions]
+        d = np.einsum("nsam,sazm->nzm", occupancy, P)
+        factor *= x.discount
+    returns: Array = total + factor * (d * x.terminal).sum(axis=1)
+    return returns
 
 
 # ------------------------------------------------------------------ brute force
@@ -164,15 +167,7 @@ def enumerate_policies(model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
 
 def compute_returns(model: MMDP, actions: npt.NDArray[np.integer]) -> Array:
     """Compute the returns (N, M) of policies (N, T, S) by a forward pass."""
-    x, s = model.problem, np.arange(model.n_states)
-    d = np.broadcast_to(x.initial, (len(actions), x.n_states, x.n_models))
-    total, factor = np.zeros((len(actions), x.n_models)), 1.0
-    for t in range(actions.shape[1]):
-        a = actions[:, t]
-        total = total + factor * (d * at_time(x.r, t)[s, a]).sum(axis=1)
-        d = np.einsum("nsm,nszm->nzm", d, _to_dense_transitions(x, t)[s, a])
-        factor *= x.discount
-    return total + factor * (d * x.terminal).sum(axis=1)
+    return _push_policies(model, np.eye(model.n_actions)[actions])
 
 
 def compute_mean_returns(model: MMDP, actions: npt.NDArray[np.integer]) -> Array:
@@ -240,37 +235,24 @@ def check_backend(
     """
     for seed in seeds:
         base_model = make_random_model(seed)
-        table_models = (_change_storage(base_model, storage) for storage in ("dense", "sparse"))
+        storages: tuple[StorageOption, ...] = ("dense", "sparse")
+        table_models = (
+            MMDP(base_model.transitions, base_model.rewards, storage=x, **base_model.to_kwargs())
+            for x in storages
+        )
         for model in (*table_models, make_random_event_model(seed)):
             model = with_model_initials(model, seed) if seed % 3 == 1 else model
             horizon = model.horizon or 1 + seed % 7
-            fixed_case = BackendCase(backend, model, horizon, seed=seed, rtol=rtol)
-            fixed_case.check_operator()
-            fixed_case.check_bounds()
-            cases = [fixed_case]
-            if seed % 3 == 0:
-                cases.append(
-                    BackendCase(backend, make_switching(model, seed), horizon, seed=seed, rtol=rtol)
-                )
-            for case in cases:
+            for is_switching in (False, True)[: 1 + (seed % 3 == 0)]:
+                tested_model = make_switching(model, seed) if is_switching else model
+                case = BackendCase(backend, tested_model, horizon, seed=seed, rtol=rtol)
+                if not is_switching:
+                    case.check_operator()
+                    case.check_bounds()
                 case.check_passes()
                 case.check_ascents()
                 case.check_controllers()
                 case.check_episodes()
-
-
-def _change_storage(model: MMDP, storage: StorageOption) -> MMDP:
-    """Convert a model to the other storage format."""
-    return MMDP(
-        model.transitions,
-        model.rewards,
-        initial=model.initial,
-        weights=model.weights,
-        discount=model.discount,
-        terminal=model.terminal,
-        allowed=model.allowed,
-        storage=storage,
-    )
 
 
 def make_switching(model: MMDP, seed: int) -> MMDP:
@@ -296,9 +278,7 @@ def with_model_initials(model: MMDP, seed: int) -> MMDP:
 def make_random_controller(problem: Problem, horizon: int, n_nodes: int, seed: int) -> Controller:
     """Make a random controller with this many nodes and allowed actions."""
     rng, shape = np.random.default_rng(seed + 5), (horizon, problem.n_states, n_nodes)
-    scores = (
-        rng.random((*shape, problem.n_actions)) * _broadcast_allowed(problem, horizon)[:, :, None]
-    )
+    scores = rng.random((*shape, problem.n_actions)) * problem.allowed[:, :, None]
     node_transitions = rng.integers(0, n_nodes, (*shape, problem.n_states))
     initial_nodes = rng.integers(0, n_nodes, problem.n_states)
     return Controller(
@@ -306,39 +286,6 @@ def make_random_controller(problem: Problem, horizon: int, n_nodes: int, seed: i
         node_transitions.astype(np.uint8),
         initial_nodes.astype(np.uint8),
     )
-
-
-def _restrict_by_time(problem: Problem, horizon: int, seed: int) -> Problem:
-    """Allow random actions by time in the problem, for half of the seeds."""
-    rng = np.random.default_rng(seed + 2)
-    if seed % 2:
-        return problem
-    mask = (rng.random((horizon, problem.n_states, problem.n_actions)) < 0.7) & problem.allowed
-    has_no_action = ~mask.any(axis=2)
-    mask[has_no_action] = np.broadcast_to(problem.allowed, mask.shape)[has_no_action]
-    return problem.restrict_actions(mask)
-
-
-def _broadcast_allowed(problem: Problem, horizon: int) -> npt.NDArray[np.bool_]:
-    """Broadcast the allowed actions to (T, S, A)."""
-    return np.broadcast_to(problem.allowed, (horizon, problem.n_states, problem.n_actions))
-
-
-def _make_random_policies(problem: Problem, horizon: int, seed: int) -> tuple[PolicyTable, Array]:
-    """Make a random deterministic policy (T, S) and a randomized one (T, S, A)."""
-    rng = np.random.default_rng(seed + 1)
-    p = rng.random((horizon, problem.n_states, problem.n_actions)) * problem.allowed
-    actions = p.argmax(axis=2).astype(np.int32)
-    p[rng.random(p.shape) < 0.2] *= 1e-3
-    return actions, p / p.sum(axis=2, keepdims=True)
-
-
-def _make_random_pairs(problem: Problem, rng: np.random.Generator) -> list[ModelPairs]:
-    """Make random pairs of models on several grids, and pairs of a model with itself."""
-    order, half = rng.permutation(problem.n_models), problem.n_models // 2
-    first, second = order[:half].copy(), order[half : 2 * half].copy()
-    grids = [ModelPairs(first, second, reach, width) for reach, width in ((3, 0.5), (8, 0.1))]
-    return [*grids, ModelPairs(order, order, 0, 1.0)]
 
 
 class BackendCase:
@@ -354,315 +301,225 @@ class BackendCase:
     ) -> None:
         self.backend, self.model, self.horizon, self.seed = backend, model, horizon, seed
         self.rtol, self.description = rtol, f"{backend.name}, seed {seed}, {model!r}"
-        self.problem = _restrict_by_time(model.problem, horizon, seed)
-        self.reference_problem, self.tested_problem = (
-            k.prepare(self.problem, horizon) for k in (NumpyBackend(), backend)
-        )
-        self.actions, self.probabilities = _make_random_policies(self.problem, horizon, seed)
+        self.problem = x = model.problem
+        self.shape = shape = horizon, x.n_states, x.n_actions
+        if seed % 2 == 0:  # other actions at other times
+            mask = (np.random.default_rng(seed + 2).random(shape) < 0.7) & x.allowed
+            mask = np.where(mask.any(axis=2, keepdims=True), mask, x.allowed)
+            self.problem = x = x.restrict_actions(mask)
+        self.tested, self.reference = (k.prepare(x, horizon) for k in (backend, NumpyBackend()))
+        rng = np.random.default_rng(seed + 1)
+        p = rng.random(shape) * x.allowed
+        self.actions = p.argmax(axis=2).astype(np.int32)
+        p[rng.random(shape) < 0.2] *= 1e-3
+        self.probabilities = p / p.sum(axis=2, keepdims=True)
 
     def check(self, condition: npt.ArrayLike, message: str) -> None:
         """Raise AssertionError with the message and the case unless all conditions hold."""
         assert np.all(condition), f"{message} ({self.description})"
 
-    def check_close(self, actual: object, expected: object, name: str) -> None:
-        """Check that two arrays, or numbers, are equal up to rounding."""
+    def check_same(self, actual: Any, expected: Any, name: str) -> None:
+        """Check that results are equal, tuples field by field and numbers up to rounding."""
+        if actual is expected:
+            return
+        if isinstance(expected, (tuple, list)):
+            n_actual = len(actual) if isinstance(actual, (tuple, list)) else 0
+            self.check(n_actual == len(expected), f"{name}: not {len(expected)} results")
+            fields = getattr(expected, "_fields", range(len(expected)))
+            for field, x, y in zip(fields, actual, expected, strict=True):
+                self.check_same(x, y, f"{name}: {field}")
+            return
+        if expected is None or isinstance(expected, str):
+            self.check(actual == expected, f"{name}: {actual} instead of {expected}")
+            return
+        self.check(actual is not None, f"{name}: missing")
         actual, expected = np.asarray(actual), np.asarray(expected)
         self.check(
             actual.shape == expected.shape,
             f"{name}: shape {actual.shape} instead of {expected.shape}",
         )
+        if expected.dtype.kind != "f":
+            self.check(actual == expected, f"{name}: other entries")
+            return
         is_finite = np.isfinite(expected)
-        is_same_kind = np.isfinite(actual) == is_finite
         self.check(
-            is_same_kind & (is_finite | (actual == expected)), f"{name}: other entries are infinite"
+            (np.isfinite(actual) == is_finite) & (is_finite | (actual == expected)),
+            f"{name}: other entries are infinite",
         )
         scale = max(1.0, float(np.abs(expected[is_finite]).max(initial=0.0)))
         max_difference = float(np.abs(actual[is_finite] - expected[is_finite]).max(initial=0.0))
         self.check(max_difference <= self.rtol * scale, f"{name}: differs by {max_difference:g}")
 
+    def compare(
+        self,
+        method: str,
+        *args: Any,
+        case: str = "",
+        problem: Problem | None = None,
+        **options: Any,
+    ) -> Any:
+        """Check that a method of the backend does what the specification does; return its result.
+
+        Both have copies of the arguments, in which they must leave the same results.
+        """
+        runs = []
+        for backend, prepared in ((self.backend, self.tested), (NumpyBackend(), self.reference)):
+            plan = prepared if problem is None else backend.prepare(problem, self.horizon)
+            own_args = [x.copy() if isinstance(x, (np.ndarray, Controller)) else x for x in args]
+            runs.append((getattr(plan, method)(*own_args, **options), own_args))
+        (actual, actual_args), (expected, expected_args) = runs
+        self.check_same(actual, expected, method + case)
+        self.check_same(actual_args, expected_args, f"{method}{case}: arguments")
+        return expected
+
     def check_operator(self) -> None:
         """Check the single steps of the operator, for models that switch too."""
-        problem, horizon, rng = (
-            self.model.problem,
-            self.horizon,
-            np.random.default_rng(self.seed + 6),
-        )
-        shape, (actions, probabilities) = (
-            (problem.n_states, problem.n_models),
-            _make_random_policies(problem, horizon, self.seed),
-        )
-        for variant in (problem, make_switching(self.model, self.seed).problem):
-            prepared, model_transitions = (
-                self.backend.prepare(variant, horizon),
-                variant.push_models(np.eye(problem.n_models)),
-            )
+        x, horizon, rng = self.model.problem, self.horizon, np.random.default_rng(self.seed + 6)
+        shape = x.terminal.shape
+        for variant in (x, make_switching(self.model, self.seed).problem):
+            prepared = self.backend.prepare(variant, horizon)
+            model_transitions = variant.push_models(np.eye(x.n_models))
             for t in range(min(horizon, 2)):
-                v, b, P = (
-                    rng.normal(size=shape),
-                    rng.random(shape),
-                    _to_dense_transitions(problem, t),
-                )
+                v, b, P = rng.normal(size=shape), rng.random(shape), _to_dense_transitions(x, t)
                 expected = np.einsum("sazm,zm->sam", P, v @ model_transitions.T)
-                allowed = at_time(problem.allowed, t)  # nothing is said about other rows
-                self.check_close(prepared.expect_next(t, v)[allowed], expected[allowed], "expect")
-                q = at_time(problem.r, t) + problem.discount * expected
-                self.check_close(prepared.q_step(t, v)[allowed], q[allowed], "step")
-                for row in (actions[t], probabilities[t]):
-                    pi = np.eye(problem.n_actions)[row] if row.ndim == 1 else row
+                allowed = at_time(x.allowed, t)  # nothing is said about other rows
+                self.check_same(prepared.expect_next(t, v)[allowed], expected[allowed], "expect")
+                q = at_time(x.r, t) + x.discount * expected
+                self.check_same(prepared.q_step(t, v)[allowed], q[allowed], "step")
+                for row in (self.actions[t], self.probabilities[t]):
+                    pi = np.eye(x.n_actions)[row] if row.ndim == 1 else row
                     pushed_weights = np.einsum("sa,sazm,sm->zm", pi, P, b) @ model_transitions
-                    self.check_close(prepared.push_forward(t, b, row), pushed_weights, "push")
-            s = int(rng.integers(problem.n_states))
-            a = int(rng.choice(np.flatnonzero(at_time(problem.allowed, 0)[s])))
-            row, full = prepared.get_row(0, s, a), np.zeros(shape)
-            full[row.next_states] = row.p
-            self.check_close(full, _to_dense_transitions(problem, 0)[s, a], "rows")
-            lam, r, terminal = (
-                problem.weights[::-1],
-                np.asarray(problem.r)[:, ::-1],
-                problem.terminal + 1.0,
-            )
-            replaced_problem = prepared.replace(weights=lam, rewards=r, terminal=terminal)
+                    self.check_same(prepared.push_forward(t, b, row), pushed_weights, "push")
+            s = int(rng.integers(x.n_states))
+            a = int(rng.choice(np.flatnonzero(at_time(x.allowed, 0)[s])))
+            entry_row, full = prepared.get_row(0, s, a), np.zeros(shape)
+            full[entry_row.next_states] = entry_row.p
+            self.check_same(full, _to_dense_transitions(x, 0)[s, a], "rows")
+            lam, r, terminal = x.weights[::-1], np.asarray(x.r)[:, ::-1], x.terminal + 1.0
             new_problem = prepared.problem._replace(weights=lam, r=r, terminal=terminal)
-            expected_problem = self.backend.prepare(new_problem, horizon)
-            first_values, expected_values = (
-                variant_prepared.backward("policy", policy=actions).first_values
-                for variant_prepared in (replaced_problem, expected_problem)
+            actual, expected_passes = (
+                (
+                    k.backward("policy", policy=self.actions).first_values,
+                    k.forward(self.probabilities),
+                )
+                for k in (
+                    prepared.replace(weights=lam, rewards=r, terminal=terminal),
+                    self.backend.prepare(new_problem, horizon),
+                )
             )
-            self.check_close(first_values, expected_values, "but")
-            self.check_close(
-                replaced_problem.forward(probabilities),
-                expected_problem.forward(probabilities),
-                "but, forward",
-            )
+            self.check_same(actual, expected_passes, "replace")
 
     def check_passes(self) -> None:
         """Check the forward pass and every choice of backward pass."""
-        for policy in (self.actions, self.probabilities):
-            b = self.reference_problem.forward(policy)
-            self.check_close(self.tested_problem.forward(policy), b, "model weights b")
-            self._check_backward("policy", policy=policy, keep=("values", "q"))
-            self._check_backward(
-                "policy", policy=policy, weights=b, keep=("values", "q", "gradient")
-            )
-            self._check_backward("policy", policy=policy, keep=("actions",))
-        b = self.reference_problem.forward(self.actions)
-        for weights, incumbent in (
-            (self.problem.prior_weights(), None),
-            (b, self.actions),
-            (b, None),
-        ):
-            self._check_backward("weighted", weights=weights, policy=incumbent, keep=("values",))
-        self._check_backward("per_model", keep=("actions",))
-        minimal_pass = self.tested_problem.backward("per_model")
-        self.check(minimal_pass.actions is None, "actions kept unasked")
-        self.check(minimal_pass.values is None, "values kept unasked")
-
-    def _check_backward(self, choice: ActionChoice, **options: Any) -> None:
-        """Compare a backward pass of both backends, in all that it keeps."""
-        actual, expected = (
-            prepared.backward(choice, **options)
-            for prepared in (self.tested_problem, self.reference_problem)
-        )
-        for name in ("first_values", "values", "gradient", "q"):
-            a, b = getattr(actual, name), getattr(expected, name)
-            self.check((a is None) == (b is None), f"{choice}: {name} kept or not")
-            if a is not None:
-                self.check_close(a, b, f"{choice}: {name}")
-        if expected.actions is None:
-            return
-        actions = actual.actions
-        assert actions is not None, f"{choice}: no actions ({self.description})"
-        self.check(actions.shape == expected.actions.shape, f"{choice}: shape")
-        if choice == "per_model":  # ties differ: actions must attain the values
-            q = self.reference_problem.backward(choice, keep=("values", "q"))
-            attained_values = np.take_along_axis(q.q, actions[:, :, None].astype(np.int64), 2)[
-                :, :, 0
-            ]
-            self.check_close(attained_values, q.values[:-1], "per_model: values of the actions")
-        else:
-            self.check(actions == expected.actions, f"{choice}: actions")
+        for policy in (self.probabilities, self.actions):
+            b = self.compare("forward", policy)
+            for options in (
+                {"keep": ("values", "q")},
+                {"keep": ("values", "q", "gradient"), "weights": b},
+                {"keep": ("actions",)},
+            ):
+                self.compare("backward", "policy", case=", policy", policy=policy, **options)
+        prior = self.problem.prior_weights()
+        for weights, incumbent in ((prior, None), (b, self.actions), (b, None)):
+            options = {"weights": weights, "policy": incumbent, "keep": ("values",)}
+            self.compare("backward", "weighted", case=", weighted", **options)
+        name = "backward, per_model"
+        self.compare("backward", "per_model", case=", per_model")
+        expected = self.reference.backward("per_model", keep=("values", "q"))
+        actual = self.tested.backward("per_model", keep=("actions",))
+        self.check_same(actual.first_values, expected.first_values, name)
+        self.check(np.shape(actual.actions) == expected.values[1:].shape, f"{name}: actions")
+        actions = actual.actions[:, :, None].astype(np.int64)  # ties differ
+        attained_values = np.take_along_axis(expected.q, actions, 2)[:, :, 0]
+        self.check_same(attained_values, expected.values[:-1], f"{name}: values of the actions")
 
     def check_ascents(self) -> None:
         """Check the ascents of CADP: both sweep types and all inits."""
-        cases: list[tuple[str, dict[str, float]]] = [
+        for sweep_type, limits in (
             ("two-way", {}),
             ("paper", {}),
             ("two-way", {"max_sweeps": 1}),
             ("paper", {"tol": 0.05}),
             ("paper", {"max_sweeps": 0}),
-        ]
-        for sweep_type, limits in cases:
+        ):
             self._check_ascent(f"ascend, {sweep_type}", {"sweep_type": sweep_type, **limits})
 
         def raise_time_up(policy: PolicyTable, value: float) -> None:
             raise TimeUp
 
         try:
-            self.tested_problem.ascend([None], callback=raise_time_up)
+            self.tested.ascend([None], callback=raise_time_up)
         except TimeUp:
             return
         self.check(False, "an exception of the callback is lost")
 
     def _check_ascent(self, name: str, options: dict[str, Any]) -> None:
         """Compare the ascents of both backends from several inits, and their callbacks."""
-        x, reference_problem, inits = (
-            self.problem,
-            self.reference_problem,
-            [None, self.actions, self.probabilities],
-        )
-        reported_policies: list[tuple[PolicyTable, float]] = []
+        x, inits = self.problem, [None, self.actions, self.probabilities]
+        reports: list[tuple[PolicyTable, float]] = []
 
         def record(policy: PolicyTable, value: float) -> None:
-            reported_policies.append((policy.copy(), value))
+            reports.append((policy.copy(), value))
 
-        results = self.tested_problem.ascend(iter(inits), callback=record, **options)
-        expected_results = reference_problem.ascend(inits, **options)
-        self.check(len(results) == len(expected_results), f"{name}: one result for each init")
-        for policy, value in reported_policies:
-            exact_value = (
-                x.compute_returns(reference_problem.backward("policy", policy=policy).first_values)
-                @ x.weights
-            )
-            self.check_close(value, exact_value, f"{name}: value of a policy given to the callback")
-        highest, best = (
-            max(value for _, value in reported_policies),
-            max(result.value for result in results),
-        )
-        self.check_close(highest, best, f"{name}: best unseen")
-        for result, expected_result in zip(results, expected_results, strict=True):
-            self.check(
-                result.stop_reason == expected_result.stop_reason,
-                f"{name}: ends by {result.stop_reason}, not {expected_result.stop_reason}",
-            )
-            sweeps_text = f"{result.n_sweeps} sweeps, not {expected_result.n_sweeps}"
-            self.check(result.n_sweeps == expected_result.n_sweeps, f"{name}: {sweeps_text}")
-            self.check_close(result.trace, expected_result.trace, f"{name}: trace")
-            self.check_close(result.returns, expected_result.returns, f"{name}: returns")
-            initial_values = reference_problem.backward("policy", policy=result.policy).first_values
-            self.check_close(
-                result.returns, x.compute_returns(initial_values), f"{name}: returns of its policy"
-            )
-            actions = result.policy[:, :, None].astype(np.int64)
-            is_allowed = np.take_along_axis(_broadcast_allowed(x, self.horizon), actions, 2)
+        def compute_policy_returns(policy: PolicyTable) -> Array:
+            backward_pass = self.reference.backward("policy", policy=policy)
+            return x.compute_returns(backward_pass.first_values)
+
+        def without_policy(results: list[AscentResult]) -> list[AscentResult]:  # ties differ
+            return [result._replace(policy=None, is_single_precision=False) for result in results]
+
+        results = self.tested.ascend(iter(inits), callback=record, **options)
+        expected_results = self.reference.ascend(inits, **options)
+        self.check_same(without_policy(results), without_policy(expected_results), name)
+        for policy, value in reports:
+            exact_value = compute_policy_returns(policy) @ x.weights
+            self.check_same(value, exact_value, f"{name}: value of a policy given to the callback")
+        best_reported = max(value for _, value in reports)
+        self.check_same(best_reported, max(y.value for y in results), f"{name}: best unseen")
+        for result in results:
+            returns = compute_policy_returns(result.policy)
+            self.check_same(result.returns, returns, f"{name}: returns of its policy")
+            is_allowed = np.eye(x.n_actions)[result.policy] <= x.allowed
             self.check(is_allowed, f"{name}: an action that is not allowed")
 
     def check_controllers(self) -> None:
         """Check the passes over states and nodes of random controllers."""
-        prepared_problems = self.tested_problem, self.reference_problem
-        controller = make_random_controller(
-            self.problem, self.horizon, 1 + self.seed % 4, self.seed
-        )
+        n_nodes = 1 + self.seed % 4
+        controller = make_random_controller(self.problem, self.horizon, n_nodes, self.seed)
         for sweep in range(3):
-            original_controller = controller.copy()
-            weights, b = (
-                prepared.compute_node_weights(controller)[1] for prepared in prepared_problems
-            )
-            self.check_close(weights, b, "controllers: weights")
-            actual, expected = (
-                prepared.compute_node_values(controller, keep_values=True)
-                for prepared in prepared_problems
-            )
-            self.check_close(actual.returns, expected.returns, "controllers: returns")
-            self.check_close(actual.values, expected.values, "controllers: values")
-            if sweep == 1:
-                improvements: list[tuple[Controller, Array]] = [
-                    prepared.compute_node_weights(controller, expected.values)
-                    for prepared in prepared_problems
-                ]
-            else:
-                improvements = [
-                    prepared.compute_node_values(controller, b)[:2]
-                    for prepared in prepared_problems
-                ]
-            (actual_controller, actual_values), (expected_controller, expected_values) = (
-                improvements
-            )
-            self.check_close(
-                actual_values, expected_values, f"controllers: improved, sweep {sweep}"
-            )
-            for name in controller._fields:
-                actual_field, expected_field, current_field, original_field = (
-                    getattr(c, name)
-                    for c in (
-                        actual_controller,
-                        expected_controller,
-                        controller,
-                        original_controller,
-                    )
-                )
-                self.check(
-                    actual_field == expected_field, f"controllers: improved {name}, sweep {sweep}"
-                )
-                self.check(current_field == original_field, f"controllers: {name} changed in place")
-            controller = expected_controller
+            _, b = self.compare("compute_node_weights", controller)
+            values = self.compare("compute_node_values", controller, keep_values=True).values
+            controller = (
+                self.compare("compute_node_weights", controller, values, case=", improved")
+                if sweep == 1
+                else self.compare("compute_node_values", controller, b, case=", improved")
+            )[0]
 
     def check_bounds(self) -> None:
         """Check the passes of upper bounds, with multipliers and without."""
-        x, tested_problem, reference_problem = (
-            self.problem,
-            self.tested_problem,
-            self.reference_problem,
-        )
-        rng, reach = np.random.default_rng(self.seed + 3), reference_problem.compute_visit_bounds()
+        x, rng, shape = self.problem, np.random.default_rng(self.seed + 3), self.shape
         states = rng.permutation(x.n_states)[: max(1, x.n_states // 2)]
-        for name, actual, expected_array in zip(
-            ("L", "B"), tested_problem.compute_visit_bounds(), reach, strict=True
-        ):
-            self.check_close(actual, expected_array, f"compute_visit_bounds: {name}")
-        for name, actual, expected_array in zip(
-            ("L", "B"), tested_problem.compute_visit_bounds(states), reach, strict=True
-        ):
-            self.check_close(
-                actual, expected_array[:, states], f"compute_visit_bounds: {name} of some states"
-            )
-        shape = (self.horizon, x.n_states, x.n_actions, x.n_models)
-        y = rng.normal(size=shape) * (rng.random(shape) < rng.choice([0.3, 1.0]))
+        reach = self.compare("compute_visit_bounds")
+        some_bounds, some_reach = (
+            self.tested.compute_visit_bounds(states),
+            (y[:, states] for y in reach),
+        )
+        self.check_same(some_bounds, [*some_reach], "compute_visit_bounds of some states")
+        y = rng.normal(size=(*shape, x.n_models))
+        y *= rng.random(y.shape) < rng.choice([0.3, 1.0])
         y *= rng.random((*shape[:2], 1, 1)) < 0.7  # some states without prices
+        order, half = rng.permutation(x.n_models), x.n_models // 2
+        halves = order[:half].copy(), order[half : 2 * half].copy()
+        groups = [ModelPairs(*halves, 3, 0.5), ModelPairs(*halves, 8, 0.1)]
         for multipliers in (None, y):
-            self._check_groups(_make_random_pairs(x, rng), multipliers)
-        (common_value, maximizers), (expected_value, expected_maximizers) = (
-            prepared.compute_common_term(y, reach)
-            for prepared in (tested_problem, reference_problem)
-        )
-        self.check_close(common_value, expected_value, "compute_common_term: H")
-        self.check(maximizers == expected_maximizers, "compute_common_term: maximiser")
-        u, d = (
-            np.zeros(shape),
-            rng.normal(size=shape) * _broadcast_allowed(x, self.horizon)[:, :, :, None],
-        )
-        reference_problem.compute_weighted_optima(y, u)
-        direction = d.copy()
-        inner_product = tested_problem.update_direction(
-            y, u, expected_maximizers, reach, 0.7, direction
-        )
-        expected = reference_problem.update_direction(y, u, expected_maximizers, reach, 0.7, d)
-        self.check_close(direction, d, "update_direction: direction")
-        self.check_close(inner_product, expected, "update_direction: inner product")
-
-    def _check_groups(self, pairs: list[ModelPairs], multipliers: Array | None) -> None:
-        """Check the values of single models and of pairs, and their occupancies."""
-        x = self.problem
-        for group in (None, *pairs):
-            name, results = (
-                "compute_weighted_optima" if group is None else "compute_pair_optima",
-                [],
-            )
-            for prepared in (self.tested_problem, self.reference_problem):
-                occupancy = np.zeros((self.horizon, x.n_states, x.n_actions, x.n_models))
-                compute_values = (
-                    prepared.compute_weighted_optima
-                    if group is None
-                    else partial(prepared.compute_pair_optima, group)
-                )
-                results.append((compute_values(multipliers, occupancy), occupancy))
-            (actual_values, actual_occupancy), (expected_values, expected_occupancy) = results
-            self.check_close(actual_values, expected_values, name)
-            self.check_close(actual_occupancy, expected_occupancy, f"{name}: occupancy")
-        self.check_close(
-            self.tested_problem.compute_weighted_optima(multipliers),
-            self.reference_problem.compute_weighted_optima(multipliers),
-            "compute_weighted_optima without u",
-        )
+            self.compare("compute_weighted_optima", multipliers)
+            self.compare("compute_weighted_optima", multipliers, np.zeros(y.shape))
+            for group in (*groups, ModelPairs(order, order, 0, 1.0)):
+                self.compare("compute_pair_optima", group, multipliers, np.zeros(y.shape))
+        _, maximizers = self.compare("compute_common_term", y, reach)
+        u, d = np.zeros(y.shape), rng.normal(size=y.shape) * x.allowed[..., None]
+        self.reference.compute_weighted_optima(y, u)
+        self.compare("update_direction", y, u, maximizers, reach, 0.7, d)
 
     def check_episodes(self) -> None:
         """Check the episodes of every type of planner, and the decisions of a tree search.
@@ -679,50 +536,26 @@ class BackendCase:
         )
         rng = np.random.default_rng(seed + 4)
         for name, planner in self._make_planners().items():
+            n_episodes = 1 if planner.mode == TREE else 3
             for problem in (x, other_model.problem):
-                has_next_rewards = (
-                    seed % 2 and problem.storage.format != "events"
-                )  # these have none
+                has_next_rewards = seed % 2 and problem.storage.format != "events"  # they have none
                 next_rewards = rng.normal(size=problem.p.shape) if has_next_rewards else None
-                n_episodes = 1 if planner.mode == TREE else 3
-                prepared_pair = [
-                    prepared.prepare(problem, horizon)
-                    for prepared in (self.backend, NumpyBackend())
-                ]
-                actual, expected = (
-                    prepared.simulate(next_rewards, planner, n_episodes, seed + 7)
-                    for prepared in prepared_pair
-                )
-                self.check_close(actual[0], expected[0], f"simulate, {name}: returns")
-                self.check(actual[1] == expected[1], f"simulate, {name}: steps unexplained")
+                args, options = (next_rewards, planner), {"case": f", {name}", "problem": problem}
+                returns, _ = self.compare("simulate", *args, n_episodes, seed + 7, **options)
                 if not planner.carries_belief:
-                    last_returns = prepared_pair[0].simulate(
-                        next_rewards, planner, 1, seed + 7, first_episode=n_episodes - 1
-                    )[0]
-                    self.check_close(
-                        last_returns, expected[0][:, -1:], f"simulate, {name}: a later episode"
+                    options["first_episode"] = n_episodes - 1
+                    last_returns, _ = self.compare("simulate", *args, 1, seed + 7, **options)
+                    self.check_same(
+                        last_returns, returns[:, -1:], f"simulate, {name}: last episode"
                     )
             for s in range(x.n_states if planner.mode == TREE else 0):
-                search_args = planner, horizon // 2, s, x.weights, seed + s
-                action, expected_action = (
-                    prepared.search_action(*search_args)
-                    for prepared in (self.tested_problem, self.reference_problem)
-                )
-                self.check(
-                    action == expected_action,
-                    f"search_action, {name}: action {action} instead of {expected_action}",
-                )
+                self.compare("search_action", planner, horizon // 2, s, x.weights, seed + s)
 
     def _make_planners(self) -> dict[str, PlannerTables]:
         """Make one planner of every type, with the options that change the simulation."""
-        x, horizon, reference_problem, actions = (
-            self.problem,
-            self.horizon,
-            self.reference_problem,
-            self.actions,
-        )
-        model_optima = reference_problem.backward("per_model", keep=("q", "actions"))
-        values = reference_problem.backward("policy", policy=actions, keep=("values",)).values
+        x, horizon, actions = self.problem, self.horizon, self.actions
+        model_optima = self.reference.backward("per_model", keep=("q", "actions"))
+        values = self.reference.backward("policy", policy=actions, keep=("values",)).values
         sampled_tables = PlannerTables(SAMPLED, x, model_actions=model_optima.actions)
         max_reward = max(1.0, float(np.abs(np.asarray(x.r)).max()))
         tree = PlannerTables(TREE, x, n_queries=6, exploration=np.full(horizon, max_reward))
