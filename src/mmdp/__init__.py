@@ -19,29 +19,26 @@ from mmdp.core.solve import evaluate, solve
 from mmdp.insight.study import study
 
 if TYPE_CHECKING:
-    from mmdp import distributed as distributed
-    from mmdp import domains as domains
-    from mmdp import economics as economics
-    from mmdp import interop as interop
-    from mmdp import io as io
-    from mmdp import measures as measures
-    from mmdp import methods as methods
-    from mmdp import objectives as objectives
-    from mmdp import plots as plots
-    from mmdp import policies as policies
-    from mmdp import posterior as posterior
-    from mmdp import report as report
-    from mmdp import solution as solution
-    from mmdp import testing as testing
-    from mmdp.data.functions import Grid as Grid
-    from mmdp.data.functions import from_step as from_step
-    from mmdp.data.io import load as load
-    from mmdp.data.io import load_policy as load_policy
-    from mmdp.data.io import save as save
-    from mmdp.data.io import save_policy as save_policy
-    from mmdp.data.posterior import fit as fit
-    from mmdp.data.posterior import from_samples as from_samples
-    from mmdp.insight.exports import export as export
+    from mmdp import (
+        distributed,
+        domains,
+        economics,
+        interop,
+        io,
+        measures,
+        methods,
+        objectives,
+        plots,
+        policies,
+        posterior,
+        report,
+        solution,
+        testing,
+    )
+    from mmdp.data.functions import Grid, from_step
+    from mmdp.data.io import load, load_policy, save, save_policy
+    from mmdp.data.posterior import fit, from_samples
+    from mmdp.insight.exports import export
 
 # loaded on first use, as modules are: they import numba, pandas or matplotlib
 _LAZY_FUNCTIONS = {

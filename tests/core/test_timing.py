@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.core.bounds import lp
 from mmdp.core.kernels import PreparedProblem, Problem
 from mmdp.core.kernels.numpy.backend import NumpyBackend
 from mmdp.core.methods import Method, MethodResult, SolveContext
 from mmdp.core.testing import make_random_model
-from mmdp.core.timing import accept_interrupt, propagate_interrupts
+from mmdp.core.timing import accept_interrupt, propagate_interrupts, run_cancellable
 from mmdp.insight import measures
 from tests.processes import TIMEOUT
 
@@ -187,15 +186,19 @@ class FakeSolver:
         self.cancelled.set()
 
 
+def _run(solver: FakeSolver) -> bool:
+    return run_cancellable(solver.run, solver.cancelSolve)
+
+
 def test_the_solver_stops_when_asked() -> None:
     for _ in range(20):  # also while its thread is started
-        assert lp._run_solver(FakeSolver(can_cancel=True))
+        assert _run(FakeSolver(can_cancel=True))
 
 
 def test_a_solver_that_does_not_listen_is_left() -> None:
     solver = FakeSolver(can_cancel=False)
     with pytest.raises(KeyboardInterrupt):
-        lp._run_solver(solver)
+        _run(solver)
     solver.released.set()
 
 

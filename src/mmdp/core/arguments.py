@@ -17,7 +17,6 @@ import inspect
 import math
 import numbers
 import os
-import re
 import sys
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -202,51 +201,40 @@ def check_type(name: str, value: object, hint: object) -> None:
 
 
 # ---------------------------------------------------------------------- annotations
-@functools.cache
-def _get_type_hints(function: Callable[..., object]) -> dict[str, object]:
-    """Get the types of the parameters of a function, those of ``**options`` included."""
-    inner_function = inspect.unwrap(function)
-    hints: dict[str, Any] = {}
-    module = sys.modules[inner_function.__module__]
-    for parameter in inspect.signature(inner_function).parameters.values():
-        if parameter.annotation is parameter.empty or parameter.kind is parameter.VAR_POSITIONAL:
-            continue
-        hint = _resolve_annotation(parameter.annotation, module)
-        if get_origin(hint) is Unpack:
-            (options,) = get_args(hint)
-            options_module = sys.modules[options.__module__]
-            hints |= {
-                name: _resolve_annotation(annotation, options_module)
-                for name, annotation in options.__annotations__.items()
-            }
-        elif parameter.kind is not parameter.VAR_KEYWORD:
-            hints[parameter.name] = hint | None if parameter.default is None else hint
-    return hints
+class _Namespace(dict[str, Any]):
+    """The names in a module, those that are imported for type checkers only included."""
 
-
-def _resolve_annotation(annotation: object, module: types.ModuleType) -> Any:
-    """Evaluate an annotation, most often text, to the type that it names."""
-    annotation = getattr(annotation, "__forward_arg__", annotation)
-    if not isinstance(annotation, str):
-        return annotation
-    names = re.findall(r"[A-Za-z_]\w*", annotation)
-    return eval(annotation, {name: _find_name(name, module) for name in names})
-
-
-def _find_name(name: str, module: types.ModuleType) -> object:
-    """Find what a name in a module stands for, also if it is imported for type checkers only."""
-    if name == "pd":
-        return importlib.import_module("pandas")  # waits for a thread that is importing it
-    lazy_modules = [sys.modules.get("matplotlib.axes", builtins)]
-    lazy_modules += [x for key, x in list(sys.modules.items()) if key.startswith("mmdp")]
-    for namespace in map(vars, (module, builtins, *lazy_modules)):
-        if name in namespace:
-            return namespace[name]
-    return UnloadedType
+    def __missing__(self, name: str) -> object:
+        if name == "pd":
+            return importlib.import_module("pandas")  # waits for a thread that is importing it
+        modules = [builtins, sys.modules.get("matplotlib.axes", builtins)]
+        modules += [x for key, x in list(sys.modules.items()) if key.startswith("mmdp")]
+        return next((vars(x)[name] for x in modules if name in vars(x)), UnloadedType)
 
 
 class UnloadedType:
     """Placeholder for a class of a module that is not loaded: no value is of it."""
+
+
+@functools.cache
+def _get_type_hints(function: Callable[..., object]) -> dict[str, object]:
+    """Get the types of the parameters of a function, those of ``**options`` included."""
+
+    def evaluate(annotated: Any) -> dict[str, Any]:
+        names, hints = _Namespace(vars(sys.modules[annotated.__module__])), {}
+        for name, hint in annotated.__annotations__.items():
+            text = getattr(hint, "__forward_arg__", hint)
+            if name != "return":  # its type may not be loaded
+                hints[name] = eval(text, {}, names) if isinstance(text, str) else hint
+        return hints
+
+    inner_function = inspect.unwrap(function)
+    hints = evaluate(inner_function)
+    for name, parameter in inspect.signature(inner_function).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            hint = hints.pop(name, None)
+            hints |= evaluate(get_args(hint)[0]) if get_origin(hint) is Unpack else {}
+    return hints
 
 
 def _split_union(hint: object) -> list[Any]:

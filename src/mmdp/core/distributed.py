@@ -91,14 +91,12 @@ def process_shard() -> tuple[int, int]:
 
 def _find_process_index(process_index: int | None, n_processes: int | None) -> tuple[int, int]:
     """Find the index and the number of processes from the arguments or the launcher."""
-    index, count = next(
-        (
-            (int(os.environ[index_variable]), int(os.environ[count_variable]))
-            for index_variable, count_variable in LAUNCHER_VARIABLES.values()
-            if index_variable in os.environ and count_variable in os.environ
-        ),
-        (0, 1),
+    launched = (
+        tuple(int(os.environ[name]) for name in names)
+        for names in LAUNCHER_VARIABLES.values()
+        if os.environ.keys() >= {*names}
     )
+    index, count = next(launched, (0, 1))
     index = index if process_index is None else process_index
     count = count if n_processes is None else n_processes
     if not 0 <= index < count:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,6 @@ from mmdp.core import notebook
 from mmdp.core.arguments import NonNegativeInt, PositiveInt, StateText, check_arguments
 from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.kernels.problem import (
-    PolicyTable,
     Problem,
     Shard,
     Storage,
@@ -98,6 +97,8 @@ from mmdp.core.validate import (
 if TYPE_CHECKING:
     import scipy.sparse
 
+    from mmdp.data.functions.step import StepSpec
+
 
 class Evidence(NamedTuple):
     """The log that models were fitted to.
@@ -112,30 +113,6 @@ class Evidence(NamedTuple):
     prior: Mapping[str, Any]
 
 
-class StepFunctions(Protocol):
-    """The functions that models were built from: :class:`mmdp.data.functions.step.StepSpec`."""
-
-    @property
-    def grid_axes(self) -> tuple[str, ...]:
-        """Names of the state axes that are grids."""
-        ...
-
-    def select_models(self, models: npt.NDArray[np.int64]) -> StepFunctions:
-        """Make the functions of some of the models, by id."""
-        ...
-
-    def simulate_off_grid(
-        self,
-        model: MMDP,
-        policy_table: PolicyTable,
-        n_episodes: int,
-        seed: int,
-        add_terminal: bool,
-    ) -> Array:
-        """Simulate the returns (M, n_episodes) of a policy between the points of the grids."""
-        ...
-
-
 class ModelData(NamedTuple):
     """The checked arrays and fields of a model; copies and pickles need nothing else."""
 
@@ -145,7 +122,7 @@ class ModelData(NamedTuple):
     fields: ModelFields
     horizon: int | None
     shard: Shard | None = None
-    step_spec: StepFunctions | None = None  # of from_step, in memory only
+    step_spec: StepSpec | None = None  # of from_step, in memory only
     evidence: Evidence | None = None
 
 
@@ -246,46 +223,18 @@ class MMDP:
         unit: str | None = None,
         quantity: str | None = None,
     ) -> None:
-        custom_storage = transitions if isinstance(transitions, CustomStorage) else None
-        if custom_storage is not None:
-            sparse_transitions = _storage_to_sparse(custom_storage, None)
+        if isinstance(transitions, CustomStorage):
+            sparse_transitions = _storage_to_sparse(transitions, None)
         elif is_nested_sparse(transitions):
             sparse_transitions = entries_to_transitions(MatrixEntries(transitions), storage)
         else:
             states, actions = parse_labels(states, "state"), parse_labels(actions, "action")
-            aligned_transitions = align_to_labels(
-                transitions, "transitions", states, actions, states
-            )
-            sparse_transitions = dense_to_transitions(
-                as_float_array(aligned_transitions, "transitions"), storage
-            )
-        arguments = {
-            "initial": initial,
-            "weights": weights,
-            "discount": discount,
-            "terminal": terminal,
-            "allowed": allowed,
-            "model_transitions": model_transitions,
-            "states": states,
-            "actions": actions,
-            "models": models,
-            "allow_missing": allow_missing,
-            "parameters": parameters,
-            "name": name,
-            "citation": citation,
-            "time_labels": time_labels,
-            "unit": unit,
-            "quantity": quantity,
-        }
+            array = align_to_labels(transitions, "transitions", states, actions, states)
+            sparse_transitions = dense_to_transitions(as_float_array(array, "transitions"), storage)
+        arguments = {name: x for name, x in locals().items() if name in ModelFields._fields}
         fields = ModelFields.parse(arguments, sparse_transitions.shape)
-        expected_rewards, pattern_rewards = parse_rewards(
-            rewards, next_rewards, sparse_transitions, fields
-        )
-        self.__setstate__(
-            _check_data(
-                sparse_transitions, expected_rewards, pattern_rewards, fields, None, custom_storage
-            )
-        )
+        parsed_rewards = parse_rewards(rewards, next_rewards, sparse_transitions, fields)
+        self.__setstate__(_check_data(sparse_transitions, *parsed_rewards, fields))
 
     @classmethod
     @check_arguments
@@ -332,14 +281,11 @@ class MMDP:
         rewards, pattern_rewards = fields.pop("rewards", None), sparse_transitions.pattern_rewards
         if pattern_rewards is not None and rewards is not None:
             raise InputError("give rewards per transition or per (state, action), not both")
-        parsed_fields, expected_rewards = ModelFields.parse(fields, shape), None
+        parsed_fields = ModelFields.parse(fields, shape)
+        parsed_rewards: tuple[Rewards | None, Array | None] = None, pattern_rewards
         if pattern_rewards is None:
-            expected_rewards, pattern_rewards = parse_rewards(
-                rewards, None, sparse_transitions, parsed_fields
-            )
-        return cls._from_data(
-            _check_data(sparse_transitions, expected_rewards, pattern_rewards, parsed_fields)
-        )
+            parsed_rewards = parse_rewards(rewards, None, sparse_transitions, parsed_fields)
+        return cls._from_data(_check_data(sparse_transitions, *parsed_rewards, parsed_fields))
 
     @classmethod
     def from_sparse(
@@ -366,15 +312,12 @@ class MMDP:
         """
         if rewards is None and next_rewards is None:
             raise InputError("give rewards or next_rewards")
-        custom_storage = transitions if isinstance(transitions, CustomStorage) else None
         if isinstance(transitions, CustomStorage):
             horizon = len(rewards) if rewards is not None and len(rewards) > 1 else None
             transitions = _storage_to_sparse(transitions, horizon)
         check_pattern(transitions, rewards, next_rewards)
         parsed_fields = ModelFields.parse(fields, transitions.shape, shard)
-        return cls._from_data(
-            _check_data(transitions, rewards, next_rewards, parsed_fields, shard, custom_storage)
-        )
+        return cls._from_data(_check_data(transitions, rewards, next_rewards, parsed_fields, shard))
 
     @classmethod
     def _from_data(cls, data: ModelData) -> MMDP:
@@ -388,15 +331,13 @@ class MMDP:
 
     def __setstate__(self, state: ModelData) -> None:
         fields, n_states = state.fields, state.rewards.shape[1]
-        allowed = fields.allowed
-        assert allowed is not None
+        assert fields.allowed is not None
         initial = np.full(n_states, 1 / n_states) if fields.initial is None else fields.initial
-        initial = np.ascontiguousarray(np.atleast_2d(initial).T)
         problem = Problem(
             state.storage,
             state.rewards,
-            allowed[None],
-            initial,
+            fields.allowed[None],
+            np.ascontiguousarray(np.atleast_2d(initial).T),
             fields.weights,
             fields.discount,
             np.ascontiguousarray(fields.terminal.T),
@@ -405,17 +346,13 @@ class MMDP:
         )
         object.__setattr__(self, "_data", state)
         object.__setattr__(self, "_problem", problem)
-        field_arrays = [
-            y for y in (*fields, *fields.parameters.values()) if isinstance(y, np.ndarray)
-        ]
-        for array in (*self._collect_arrays(), *field_arrays):
-            array.setflags(write=False)  # unpickled arrays are writable
-
-    def _collect_arrays(self) -> list[npt.NDArray[np.generic]]:
-        """List all arrays of the transitions and rewards."""
-        x = self._problem
-        candidates = (*x, get_stored_array(x.r), *x.storage.get_arrays(), self._data.next_rewards)
-        return list({id(y): y for y in candidates if isinstance(y, np.ndarray)}.values())
+        for array in (
+            *_collect_arrays(problem, state.next_rewards),
+            *fields,
+            *fields.parameters.values(),
+        ):
+            if isinstance(array, np.ndarray):
+                array.setflags(write=False)  # unpickled arrays are writable
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"MMDP is frozen; use model.replace({name}=...) for a changed copy")
@@ -492,7 +429,7 @@ class MMDP:
         return self._data.fields.quantity
 
     @property
-    def step_spec(self) -> StepFunctions | None:
+    def step_spec(self) -> StepSpec | None:
         """Step function of :func:`mmdp.from_step`, in the process that built it; None otherwise."""
         return self._data.step_spec
 
@@ -548,9 +485,7 @@ class MMDP:
         If no other is visited, all of them count as decisions.
         """
         has_choice = self._problem.has_choice()[: len(visits)]
-        masked_visits: Array = visits * has_choice.reshape(
-            *has_choice.shape, *(1,) * (visits.ndim - 2)
-        )
+        masked_visits: Array = visits * np.expand_dims(has_choice, (*range(2, visits.ndim),))
         return masked_visits if masked_visits.any() else visits
 
     @property
@@ -633,7 +568,7 @@ class MMDP:
     @property
     def nbytes(self) -> int:
         """Bytes held by the arrays of this model."""
-        return sum(array.nbytes for array in self._collect_arrays())
+        return sum(y.nbytes for y in _collect_arrays(self._problem, self._data.next_rewards))
 
     @property
     def transitions(self) -> TransitionArray:
@@ -657,9 +592,9 @@ class MMDP:
         """
         import scipy.sparse
 
-        sizes = {"model": self.n_models, "action": self.n_actions, "time": self.horizon or 1}
-        for name, index in (("model", model), ("action", action), ("time", time)):
-            check_index(index, sizes[name], name)
+        check_index(model, self.n_models, "model")
+        check_index(action, self.n_actions, "action")
+        check_index(time, self.horizon or 1, "time")
         rows = np.arange(self.n_states) * self.n_actions + action
         table = self._problem.storage.select_rows(rows)
         matrix = scipy.sparse.csr_array(
@@ -694,7 +629,7 @@ class MMDP:
         return np.broadcast_to(array, (self.horizon, *array.shape[1:]))
 
     # ---------------------------------------------------------------- changed copies
-    def with_step_spec(self, step_spec: StepFunctions | None) -> MMDP:
+    def with_step_spec(self, step_spec: StepSpec | None) -> MMDP:
         """Return the same model with its step function (see :func:`mmdp.from_step`)."""
         return MMDP._from_data(self._data._replace(step_spec=step_spec))
 
@@ -718,25 +653,20 @@ class MMDP:
         """
         check_field_names(changes, ["rewards", "next_rewards", "shard"])
         data, shard = self._data, changes.pop("shard", self._data.shard)
-        rewards, next_rewards = changes.pop("rewards", None), changes.pop("next_rewards", None)
+        rewards = changes.pop("rewards", None), changes.pop("next_rewards", None)
         shape = (data.rewards.shape[3], self.n_states, self.n_actions)
         fields = ModelFields.parse(data.fields._asdict() | changes, shape, shard)
-        has_rewards = rewards is not None or next_rewards is not None
+        has_rewards = any(x is not None for x in rewards)
         if not has_rewards and {"allowed", "allow_missing"}.isdisjoint(changes):
             _check_not_sharded_switching(fields, shard)
             is_as_built = {"terminal", "model_transitions"}.isdisjoint(changes)
             step_spec = data.step_spec if is_as_built else None
             return MMDP._from_data(data._replace(fields=fields, shard=shard, step_spec=step_spec))
-        sparse_transitions, custom_storage = self._to_sparse(data.storage)
-        expected_rewards: Rewards | None = data.rewards
-        pattern_rewards = data.next_rewards
+        transitions = self._to_sparse(data.storage)
+        parsed_rewards: tuple[Rewards | None, Array | None] = data.rewards, data.next_rewards
         if has_rewards:
-            expected_rewards, pattern_rewards = parse_rewards(
-                rewards, next_rewards, sparse_transitions, fields
-            )
-        new_data = _check_data(
-            sparse_transitions, expected_rewards, pattern_rewards, fields, shard, custom_storage
-        )
+            parsed_rewards = parse_rewards(*rewards, transitions, fields)
+        new_data = _check_data(transitions, *parsed_rewards, fields, shard)
         return MMDP._from_data(new_data._replace(evidence=data.evidence))
 
     def _replace_models(
@@ -751,33 +681,20 @@ class MMDP:
         shape = (rewards.shape[3], self.n_states, self.n_actions)
         fields = ModelFields.parse(self._data.fields._asdict() | changes, shape, shard)
         _check_not_sharded_switching(fields, shard)
-        return MMDP._from_data(
-            ModelData(
-                storage,
-                rewards,
-                pattern_rewards,
-                fields,
-                self.horizon,
-                shard,
-                evidence=self.evidence,
-            )
-        )
+        data = ModelData(storage, rewards, pattern_rewards, fields, self.horizon, shard)
+        return MMDP._from_data(data._replace(evidence=self.evidence))
 
     def _select_models(
         self, select: Callable[[Array], Array], shard: Shard | None = None, **changes: object
     ) -> MMDP:
         """Make an MMDP of some models; ``select`` takes them from an array (..., M)."""
-        x, pattern_rewards, initial = (
-            self._problem,
-            self._data.next_rewards,
-            self._data.fields.initial,
-        )
+        x, pattern_rewards, fields = self._problem, self._data.next_rewards, self._data.fields
         return self._replace_models(
             x.storage.map_models(select),
             map_rewards(x.r, select),
             None if pattern_rewards is None else select(pattern_rewards),
             shard,
-            initial=initial if x.has_common_initial else select(x.initial).T,
+            initial=fields.initial if x.has_common_initial else select(x.initial).T,
             terminal=select(x.terminal).T,
             **changes,
         )
@@ -877,15 +794,11 @@ class MMDP:
         >>> three.truncate_before(1).rewards.ravel().tolist()
         [6.0, 7.0]
         """
-        if self.time_labels.labels:
-            time_labels = self.time_labels.truncate_before(time)
-            return (
-                self.replace(time_labels=None)
-                .truncate_before(time)
-                .replace(time_labels=time_labels)
-            )
+        data, labels = self._data, self.time_labels
+        if labels.labels:
+            data = self.replace(time_labels=labels.truncate_before(time))._data
         if self.horizon is None:
-            return self
+            return MMDP._from_data(data)
         if not 0 <= time < self.horizon:
             raise InputError(
                 f"no decision is left at time {time}: the model varies over "
@@ -895,18 +808,11 @@ class MMDP:
         def slice_time(x: Array) -> Array:
             return x[time:] if len(x) > 1 else x
 
-        data = self._data
-        pattern_rewards = None if data.next_rewards is None else slice_time(data.next_rewards)
-        storage = (
-            data.storage
-            if data.storage.n_times == 1
-            else data.storage.to_table().map_models(slice_time)
-        )
-        rewards = data.rewards if len(data.rewards) == 1 else slice_time(np.asarray(data.rewards))
+        storage, rewards = data.storage, data.rewards
         truncated_data = data._replace(
-            storage=storage,
-            rewards=rewards,
-            next_rewards=pattern_rewards,
+            storage=storage if storage.n_times == 1 else storage.to_table().map_models(slice_time),
+            rewards=rewards if len(rewards) == 1 else slice_time(np.asarray(rewards)),
+            next_rewards=None if data.next_rewards is None else slice_time(data.next_rewards),
             horizon=self.horizon - time,
             step_spec=None,
         )
@@ -953,13 +859,14 @@ class MMDP:
             initial=None if fields.initial is None else fields.initial[..., s],
             terminal=np.array(fields.terminal[:, s], order="F"),
             allowed=self.allowed[np.ix_(s, a)],
-            states=None if fields.states is None else tuple(fields.states[i] for i in s),
-            actions=None if fields.actions is None else tuple(fields.actions[i] for i in a),
+            states=fields.states and tuple(fields.states[i] for i in s),
+            actions=fields.actions and tuple(fields.actions[i] for i in a),
         )
         rewards = reorder_rewards(data.rewards, s, a)
-        return MMDP._from_data(
-            ModelData(storage, rewards, pattern_rewards, new_fields, data.horizon, data.shard)
+        new_data = data._replace(
+            storage=storage, rewards=rewards, next_rewards=pattern_rewards, fields=new_fields
         )
+        return MMDP._from_data(new_data._replace(step_spec=None, evidence=None))
 
     def mean_model(self) -> MMDP:
         """Return the model with averaged transitions and rewards (the paper's MVP).
@@ -972,7 +879,7 @@ class MMDP:
         pattern_rewards, initial = self._data.next_rewards, self._data.fields.initial
         if pattern_rewards is not None:
             pattern_rewards = drop_redundant_rewards(
-                x.mean_over_models(pattern_rewards)[..., None], self._to_sparse(mean.storage)[0]
+                x.mean_over_models(pattern_rewards)[..., None], self._to_sparse(mean.storage)
             )
         return self._replace_models(
             mean.storage,
@@ -993,30 +900,21 @@ class MMDP:
         x = x if weights is None else x._replace(weights=weights)
         mean = x.make_mean_model()
         if pattern_rewards is not None:
-            sparse_transitions = self._to_sparse(mean.storage)[0]
+            mean_rewards = x.mean_over_models(pattern_rewards)[..., None]
             mean = mean._replace(
-                r=compute_expected_rewards(
-                    sparse_transitions, x.mean_over_models(pattern_rewards)[..., None]
-                )
+                r=compute_expected_rewards(self._to_sparse(mean.storage), mean_rewards)
             )
-        arrays = (
-            get_stored_array(mean.r),
-            mean.terminal,
-            mean.weights,
-            mean.initial,
-            *mean.storage.get_arrays(),
-        )
-        for array in arrays:
+        for array in _collect_arrays(mean):
             array.setflags(write=False)
         return mean
 
-    def _to_sparse(self, storage: Storage) -> tuple[SparseTransitions, CustomStorage | None]:
-        """Convert a storage to sparse transitions; return a custom storage too."""
+    def _to_sparse(self, storage: Storage) -> SparseTransitions:
+        """Convert a storage to sparse transitions."""
         if isinstance(storage, CustomStorage):
-            return _storage_to_sparse(storage, self.horizon), storage
+            return _storage_to_sparse(storage, self.horizon)
         table = storage.to_table()
         shape = (table.p.shape[2], self.n_states, self.n_actions)
-        return SparseTransitions(shape, *table, None, self.horizon), None
+        return SparseTransitions(shape, *table, None, self.horizon)
 
     def to_kwargs(self) -> dict[str, Any]:
         """Get all fields but transitions and rewards, as keyword arguments of :class:`MMDP`.
@@ -1048,9 +946,9 @@ class MMDP:
         digest = hashlib.sha256(repr(x.discount).encode())
         common_arrays = (x.allowed, self.initial, x.weights, x.terminal, rewards)
         for array in (*common_arrays, *x.storage.iter_content(self.n_states)):
-            normalized_array = array if array.dtype.kind != "f" else array + 0  # -0.0 is 0.0
             digest.update(repr(array.shape).encode())
-            digest.update(np.ascontiguousarray(normalized_array).data)
+            array = array if array.dtype.kind != "f" else array + 0  # -0.0 is 0.0
+            digest.update(np.ascontiguousarray(array).data)
         if x.model_transitions is not None:
             digest.update((x.model_transitions + 0).tobytes())
         return digest.hexdigest()
@@ -1114,56 +1012,55 @@ class MMDP:
         return f"MMDP({'; '.join(parts)})"
 
 
+def _collect_arrays(x: Problem, *other_arrays: Array | None) -> list[npt.NDArray[np.generic]]:
+    """List all arrays of transitions and rewards, each once."""
+    candidates = (*x, get_stored_array(x.r), *x.storage.get_arrays(), *other_arrays)
+    return list({id(y): y for y in candidates if isinstance(y, np.ndarray)}.values())
+
+
 def _match_axis(model: MMDP, other: MMDP, axis: str) -> npt.NDArray[np.int64]:
     """Find the id in ``model`` of each label of ``other``; unchanged ids if labels differ."""
-    own_labels, other_labels = (getattr(x, f"{axis}_labels") for x in (model, other))
-    if not (model.has_labels[axis] and other.has_labels[axis]) or set(own_labels) != set(
-        other_labels
-    ):
-        return np.arange(len(own_labels))
-    ids: npt.NDArray[np.int64] = model.label_index(axis).find_ids(other_labels)
-    return ids
+    own, target = model.label_index(axis), other.label_index(axis)
+    if own.labels is None or target.labels is None or {*own.labels} != {*target.labels}:
+        return np.arange(own.size)
+    return own.find_ids(target.labels)
 
 
 def _check_data(
-    sparse_transitions: SparseTransitions,
+    transitions: SparseTransitions,
     expected_rewards: Rewards | None,
     pattern_rewards: Array | None,
     fields: ModelFields,
     shard: Shard | None = None,
-    custom_storage: CustomStorage | None = None,
 ) -> ModelData:
     """Check transitions and rewards and bring them into the layout of the backends."""
     model_index = LabelIndex("model", len(fields.weights), fields.models)
     local_fields = fields._replace(models=model_index.select_shard(shard).labels)  # for messages
-    sums = None
+    sums, custom_storage = None, transitions.custom_storage
     if custom_storage is not None and custom_storage.has_valid_rows:  # there is no pattern here
         if pattern_rewards is not None:
             raise InputError("shared events take rewards by state and action, not by next state")
-        allowed = fields.allowed
-        allowed = np.ones(sparse_transitions.shape[1:], bool) if allowed is None else allowed
+        allowed = np.ones(transitions.shape[1:], bool) if fields.allowed is None else fields.allowed
         check_every_state_acts(allowed, fields)
     else:
-        allowed, sums = check_transitions(
-            sparse_transitions, local_fields, is_fixed=custom_storage is not None
-        )
+        allowed, sums = check_transitions(transitions, local_fields)
     if pattern_rewards is not None:
-        pattern_rewards = zero_impossible_rewards(pattern_rewards, sparse_transitions)
+        pattern_rewards = zero_impossible_rewards(pattern_rewards, transitions)
     if isinstance(expected_rewards, EventRewards) and not expected_rewards.matches(custom_storage):
         raise InputError(
             "the rewards by event belong to other events than those of the transitions"
         )
-    check_rewards(expected_rewards, pattern_rewards, sparse_transitions, allowed, local_fields)
+    check_rewards(expected_rewards, pattern_rewards, transitions, allowed, local_fields)
     if expected_rewards is None:
         assert pattern_rewards is not None
-        expected_rewards = compute_expected_rewards(sparse_transitions, pattern_rewards)
-        pattern_rewards = drop_redundant_rewards(pattern_rewards, sparse_transitions)
+        expected_rewards = compute_expected_rewards(transitions, pattern_rewards)
+        pattern_rewards = drop_redundant_rewards(pattern_rewards, transitions)
     expected_rewards = mask_rewards(expected_rewards, allowed)
     if fields.allow_missing and sums is not None:
         # where it is missing, the episode ends without a reward
         missing = (sums == 0).reshape(len(sums), *allowed.shape, -1)
         expected_rewards = np.where(missing, 0.0, expected_rewards)
-    tables = (sparse_transitions.values, expected_rewards, pattern_rewards)
+    tables = (transitions.values, expected_rewards, pattern_rewards)
     horizons = {len(table) for table in tables if table is not None and len(table) > 1}
     if len(horizons) > 1:
         raise InputError(
@@ -1171,20 +1068,16 @@ def _check_data(
             "give both the same leading time axis"
         )
     _check_not_sharded_switching(fields, shard)
-    storage = TableStorage(
-        sparse_transitions.indptr,
-        sparse_transitions.indices,
-        sparse_transitions.values,
-        sparse_transitions.is_dense,
-    )
+    if not isinstance(expected_rewards, EventRewards):
+        expected_rewards = np.ascontiguousarray(expected_rewards)
     return ModelData(
-        storage if custom_storage is None else custom_storage.restrict_actions(allowed),
-        expected_rewards
-        if isinstance(expected_rewards, EventRewards)
-        else np.ascontiguousarray(expected_rewards),
+        transitions.to_table()
+        if custom_storage is None
+        else custom_storage.restrict_actions(allowed),
+        expected_rewards,
         pattern_rewards,
         fields._replace(allowed=allowed),
-        horizons.pop() if horizons else sparse_transitions.horizon,
+        horizons.pop() if horizons else transitions.horizon,
         shard,
     )
 
@@ -1197,11 +1090,15 @@ def _check_not_sharded_switching(fields: ModelFields, shard: Shard | None) -> No
         )
 
 
-def _storage_to_sparse(custom_storage: CustomStorage, horizon: int | None) -> SparseTransitions:
+def _storage_to_sparse(storage: CustomStorage, horizon: int | None) -> SparseTransitions:
     """Convert a custom storage to tables to check; empty tables if its rows are valid."""
-    M, S, A = custom_storage.shape
-    n_times = custom_storage.n_times if custom_storage.n_times > 1 else horizon
-    if not custom_storage.has_valid_rows:
-        return SparseTransitions((M, S, A), *custom_storage.to_table(), None, n_times)
-    p, indptr = np.empty((custom_storage.n_times, 0, M)), np.zeros(S * A + 1, np.int64)
-    return SparseTransitions((M, S, A), indptr, np.empty(0, np.int32), p, False, None, n_times)
+    (M, S, A), n_times = storage.shape, storage.n_times
+    table = (
+        TableStorage(
+            np.zeros(S * A + 1, np.int64), np.empty(0, np.int32), np.empty((n_times, 0, M)), False
+        )
+        if storage.has_valid_rows
+        else storage.to_table()
+    )
+    horizon = n_times if n_times > 1 else horizon
+    return SparseTransitions((M, S, A), *table, None, horizon, storage)

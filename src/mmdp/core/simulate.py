@@ -29,7 +29,7 @@ from mmdp.core.model import MMDP
 from mmdp.core.policies import Planner, Policy, as_policy
 from mmdp.core.solution import Evaluation, Solution, compute_t_factor
 from mmdp.core.timing import StopState, allow_stop, solver_clock
-from mmdp.core.validate import check_int, check_not_sharded, check_seed
+from mmdp.core.validate import check_int, check_not_sharded
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -84,21 +84,13 @@ def simulate(
     True
     """
     return run_simulation(
-        model,
-        policy,
-        n_episodes=n_episodes,
-        seed=seed,
-        control_variate=control_variate,
-        n_threads=n_threads,
-        backend=backend,
-        off_grid=off_grid,
+        model, policy, n_episodes, seed, control_variate, n_threads, backend, off_grid
     )
 
 
 def run_simulation(
     model: MMDP,
     policy: Planner | Solution,
-    *,
     n_episodes: int | None = None,
     seed: int | None = 0,
     control_variate: bool = True,
@@ -117,15 +109,21 @@ def run_simulation(
     resolved_policy = as_policy(policy, "simulate() takes a policy or a planner from solve()")
     resolved_policy.check(model)
     horizon, truncation = _truncate_horizon(resolved_policy.horizon, model)
+    int_seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(2))
     if off_grid:
-        return _simulate_off_grid(resolved_policy, model, horizon, n_episodes, seed, truncation)
+        n_per_model = _choose_n_episodes(0, model, n_episodes)
+        returns = _simulate_off_grid(
+            resolved_policy, model, horizon, n_per_model, int_seed, not truncation
+        )
+        return _make_evaluation(returns, model, {"off_grid": True, **truncation})
     tables = resolved_policy.make_simulation_tables(model, horizon)
     if tables is None:
-        return _simulate_in_python(resolved_policy, model, horizon, n_episodes, seed, truncation)
-    n_per_model, int_seed = (
-        _choose_n_episodes(tables, model, horizon, n_episodes),
-        _make_int_seed(seed),
-    )
+        n_per_model = _choose_n_episodes(0, model, n_episodes or max(2, 200 // model.n_models))
+        returns = _simulate_in_python(
+            resolved_policy, model, horizon, n_per_model, int_seed, not truncation
+        )
+        return _make_evaluation(returns, model, truncation)
+    n_per_model = _choose_n_episodes(tables.n_queries * horizon, model, n_episodes)
     if n_threads is not None:
         check_int(n_threads, "n_threads")
     passes = (
@@ -151,17 +149,24 @@ def run_simulation(
     }
     if stop_state.is_interrupted:
         details["is_interrupted"] = True
-    if resolved_policy.control_variate is not None and control_variate:
-        baseline_returns = _simulate_baseline(runner, resolved_policy.control_variate)
-        difference = runner.average_chains(returns - baseline_returns)
+    baseline = resolved_policy.control_variate
+    if baseline is not None and control_variate:
+        baseline.check(model)  # with the same random numbers:
+        baseline_tables = baseline.make_simulation_tables(model, horizon)
+        assert baseline_tables is not None
+        baseline_runner = _EpisodeRunner(prepared, baseline_tables, model, int_seed)
+        baseline_runner.simulate(runner.n_done)
+        difference = runner.average_chains(returns - baseline_runner.returns)
         details["difference"] = float(model.weights @ runner.strata.estimate_means(difference))
         difference_stderrs = runner.strata.estimate_stderrs(difference, model.weights)
         details["difference_stderr"] = float(np.linalg.norm(model.weights * difference_stderrs))
         if returns.size >= MIN_CONTROL_EPISODES:
-            slope = details["control_slope"] = _fit_slope(returns, baseline_returns)
+            slope = details["control_slope"] = _fit_slope(returns, baseline_runner.returns)
             # over an infinite horizon it differs by at most ``truncation_error``
-            exact_returns = resolved_policy.control_variate.compute_returns(model, resolved_backend)
-            controlled_returns = returns - slope * (baseline_returns - exact_returns[:, None])
+            exact_returns = baseline.compute_returns(model, resolved_backend)
+            controlled_returns = returns - slope * (
+                baseline_runner.returns - exact_returns[:, None]
+            )
     return _make_evaluation(
         returns, model, details, runner.average_chains(controlled_returns), runner.strata
     )
@@ -187,10 +192,8 @@ def _make_evaluation(
     strata: _Strata | None = None,
 ) -> Evaluation:
     """Make the Evaluation of simulated returns (M, episodes), with their standard errors."""
-    common_details = {
-        "n_episodes": returns.shape[1],
-        "episode_sd": _compute_episode_sd(returns, model.weights),
-    }
+    mean = float(model.weights @ returns.mean(axis=1))
+    variance = float(model.weights @ ((returns - mean) ** 2).mean(axis=1))
     samples = returns if independent_returns is None else independent_returns
     strata = strata or _Strata(samples.shape)
     return Evaluation(
@@ -199,44 +202,14 @@ def _make_evaluation(
         standard_errors=strata.estimate_stderrs(samples, model.weights),
         model_labels=model.model_labels if model.has_labels["model"] else None,
         unit=model.unit,
-        details={**common_details, **details},
+        details={"n_episodes": returns.shape[1], "episode_sd": math.sqrt(variance), **details},
     )
-
-
-def _simulate_in_python(
-    planner: Policy,
-    model: MMDP,
-    horizon: int,
-    n_episodes: int | None,
-    seed: int | None,
-    truncation: dict[str, object],
-) -> Evaluation:
-    """Simulate a policy of any class, decision by decision in Python."""
-    n_per_model = _choose_n_episodes(
-        None, model, horizon, n_episodes or max(2, 200 // model.n_models)
-    )
-    int_seed, terminal = _make_int_seed(seed), model.problem.terminal * (not truncation)
-    returns = np.array(
-        [
-            [
-                _simulate_episode(planner, model, horizon, terminal, m, int_seed, e)
-                for e in range(n_per_model)
-            ]
-            for m in range(model.n_models)
-        ]
-    )
-    return _make_evaluation(returns, model, truncation)
 
 
 def _simulate_off_grid(
-    policy: Policy,
-    model: MMDP,
-    horizon: int,
-    n_episodes: int | None,
-    seed: int | None,
-    truncation: dict[str, object],
-) -> Evaluation:
-    """Simulate episodes of the step function that the model was built from."""
+    policy: Policy, model: MMDP, horizon: int, n_episodes: int, seed: int, add_terminal: bool
+) -> Array:
+    """Simulate returns (M, episodes) of the step function that the model was built from."""
     if model.step_spec is None:
         raise InputError(
             "off_grid=True needs a step function, and this model has none (files do not keep it)",
@@ -244,46 +217,48 @@ def _simulate_off_grid(
         )
     if reason := model.problem.reason_if_switching("off_grid=True needs models that do not switch"):
         raise InputError(reason)
-    n_per_model = _choose_n_episodes(None, model, horizon, n_episodes)
-    returns = model.step_spec.simulate_off_grid(
-        model, policy.to_markov(horizon).table, n_per_model, _make_int_seed(seed), not truncation
+    table = policy.to_markov(horizon).table
+    return model.step_spec.simulate_off_grid(model, table, n_episodes, seed, add_terminal)
+
+
+def _simulate_in_python(
+    planner: Policy, model: MMDP, horizon: int, n_episodes: int, seed: int, add_terminal: bool
+) -> Array:
+    """Simulate returns (M, episodes) of a policy of any class, decision by decision in Python."""
+    problem, terminal = model.problem, model.problem.terminal * add_terminal
+
+    def simulate_episode(m: int, rng: np.random.Generator) -> float:
+        """Simulate an episode that starts in model m; return its discounted sum of rewards."""
+        memory, total, factor = planner.initial_memory(int(rng.integers(2**31))), 0.0, 1.0
+        s = int(rng.choice(model.n_states, p=problem.get_initial(m)))
+        for t in range(horizon):
+            a = int(planner.act(memory, t, s))
+            if not (0 <= a < model.n_actions and model.allowed[s, a]):
+                raise InputError(
+                    f"the policy takes action {a} in state {model.state_labels[s]!r} at time {t}, "
+                    "which the model does not allow"
+                )
+            row = problem.storage.get_row(t, s * model.n_actions + a)
+            probs, reward = row.p[:, m], float(problem.get_rewards(t, s, a, m))
+            total += factor * reward
+            if not probs.sum() > 0:  # an action missing in this model ends the episode
+                return total
+            next_state = int(rng.choice(row.next_states, p=probs / probs.sum()))
+            memory = planner.update(memory, t, s, a, next_state, reward)
+            s, m, factor = next_state, problem.sample_next_model(m, rng), factor * model.discount
+        return total + factor * float(terminal[s, m])
+
+    return np.array(
+        [
+            [simulate_episode(m, np.random.default_rng([seed, m, e])) for e in range(n_episodes)]
+            for m in range(model.n_models)
+        ]
     )
-    return _make_evaluation(returns, model, {"off_grid": True, **truncation})
 
 
-def _simulate_episode(
-    planner: Policy, model: MMDP, horizon: int, terminal: Array, m: int, seed: int, episode: int
-) -> float:
-    """Simulate one episode that starts in model m; return its discounted sum of rewards."""
-    rng = np.random.default_rng([seed, m, episode])
-    problem, total, factor = model.problem, 0.0, 1.0
-    memory = planner.initial_memory(int(rng.integers(2**31)))
-    s = int(rng.choice(model.n_states, p=problem.get_initial(m)))
-    for t in range(horizon):
-        a = int(planner.act(memory, t, s))
-        if not (0 <= a < model.n_actions and model.allowed[s, a]):
-            raise InputError(
-                f"the policy takes action {a} in state {model.state_labels[s]!r} at time {t}, "
-                "which the model does not allow"
-            )
-        row = problem.storage.get_row(t, s * model.n_actions + a)
-        probs = row.p[:, m]
-        reward = float(problem.get_rewards(t, s, a, m))
-        total += factor * reward
-        if not probs.sum() > 0:  # an action missing in this model ends the episode
-            return total
-        next_state = int(rng.choice(row.next_states, p=probs / probs.sum()))
-        memory = planner.update(memory, t, s, a, next_state, reward)
-        s, m, factor = next_state, problem.sample_next_model(m, rng), factor * model.discount
-    return total + factor * float(terminal[s, m])
-
-
-def _choose_n_episodes(
-    tables: PlannerTables | None, model: MMDP, horizon: int, n_episodes: int | None
-) -> int:
-    """Check the number of episodes per model, or choose it by the cost of the policy."""
+def _choose_n_episodes(n_queries: int, model: MMDP, n_episodes: int | None) -> int:
+    """Check the number of episodes per model, or choose it by the tree searches in an episode."""
     if n_episodes is None:
-        n_queries = 0 if tables is None else tables.n_queries * horizon
         total = MAX_TREE_QUERIES // n_queries if n_queries else DEFAULT_TOTAL_EPISODES
         return max(MIN_EPISODES, total // model.n_models)
     if not isinstance(n_episodes, (int, np.integer)) or n_episodes < 2:
@@ -292,12 +267,6 @@ def _choose_n_episodes(
         )
     check_memory(16 * int(n_episodes) * model.n_models, f"{n_episodes:,} episodes per model")
     return int(n_episodes)
-
-
-def _make_int_seed(seed: int | None) -> int:
-    """Convert a seed, or None for a random one, to an integer below 2**62."""
-    check_seed(seed)
-    return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(2))
 
 
 class _EpisodeRunner:
@@ -327,11 +296,9 @@ class _EpisodeRunner:
         M, n = self.model.n_models, self.n_done
         if self.tables.carries_belief:
             return _Strata((M, N_CHAINS))
-        model_ids, episode_ids = np.indices((M, n)).reshape(2, -1)
-        initial_states = sample_initial_states(
-            self.prepared.problem, self.seed, model_ids, episode_ids
-        )
-        return _Strata((M, n), initial_states.reshape(M, n), self.prepared.problem.initial)
+        x, ids = self.prepared.problem, np.indices((M, n)).reshape(2, -1)
+        initial_states = sample_initial_states(x, self.seed, *ids).reshape(M, n)
+        return _Strata((M, n), initial_states, x.initial)
 
     @property
     def n_done(self) -> int:
@@ -340,20 +307,14 @@ class _EpisodeRunner:
 
     def simulate(self, n_episodes: int, check_time: Callable[[], None] | None = None) -> StopState:
         """Simulate ``n_episodes`` per model in batches; ``check_time`` may raise to end early."""
+        has_chains, args = self.tables.carries_belief, (self.model.pattern_rewards, self.tables)
+        sizes = [n_episodes] * N_CHAINS if has_chains else _iter_batch_sizes(n_episodes)
         with allow_stop(
             lambda: check_time is not None and self._batches, accept_interrupts=True
         ) as stop_state:
-            for size in (
-                [n_episodes] * N_CHAINS
-                if self.tables.carries_belief
-                else _iter_batch_sizes(n_episodes)
-            ):
+            for size in sizes:
                 returns, n_unexplained = self.prepared.simulate(
-                    self.model.pattern_rewards,
-                    self.tables,
-                    size,
-                    self.seed,
-                    first_episode=self.n_done,
+                    *args, size, self.seed, first_episode=self.n_done
                 )
                 self._batches.append(returns)
                 self.n_impossible += n_unexplained
@@ -372,16 +333,6 @@ def _iter_batch_sizes(n_episodes: int) -> Iterator[int]:
         n_episodes -= batch_size
         speedup = BATCH_SECONDS / max(solver_clock() - start_time, 1e-9)
         size = max(2, int(size * min(speedup, MAX_BATCH_GROWTH)))
-
-
-def _simulate_baseline(runner: _EpisodeRunner, baseline: Policy) -> Array:
-    """Simulate the returns (M, episodes) of the control variate with the same random numbers."""
-    baseline.check(runner.model)
-    tables = baseline.make_simulation_tables(runner.model, runner.prepared.horizon)
-    assert tables is not None
-    baseline_runner = _EpisodeRunner(runner.prepared, tables, runner.model, runner.seed)
-    baseline_runner.simulate(runner.n_done)
-    return baseline_runner.returns
 
 
 def _fit_slope(x: Array, y: Array) -> float:
@@ -467,9 +418,3 @@ def _group_initial_states(initial: Array, min_prob: float) -> tuple[Ints, Array]
         last_states.append(state)
     edges = np.array(last_states, np.int64)
     return edges, np.diff(cumulative_probs[edges], prepend=0.0, append=1.0)
-
-
-def _compute_episode_sd(returns: Array, weights: Array) -> float:
-    """Compute the standard deviation of returns (M, n) over models and episodes."""
-    mean = float(weights @ returns.mean(axis=1))
-    return float(np.sqrt(weights @ ((returns - mean) ** 2).mean(axis=1)))

@@ -320,35 +320,27 @@ class BackendCase:
 
     def check_same(self, actual: Any, expected: Any, name: str) -> None:
         """Check that results are equal, tuples field by field and numbers up to rounding."""
-        if actual is expected:
-            return
         if isinstance(expected, (tuple, list)):
-            n_actual = len(actual) if isinstance(actual, (tuple, list)) else 0
-            self.check(n_actual == len(expected), f"{name}: not {len(expected)} results")
+            is_same_length = isinstance(actual, (tuple, list)) and len(actual) == len(expected)
+            self.check(is_same_length, f"{name}: not {len(expected)} results")
             fields = getattr(expected, "_fields", range(len(expected)))
             for field, x, y in zip(fields, actual, expected, strict=True):
-                self.check_same(x, y, f"{name}: {field}")
-            return
-        if expected is None or isinstance(expected, str):
-            self.check(actual == expected, f"{name}: {actual} instead of {expected}")
-            return
-        self.check(actual is not None, f"{name}: missing")
-        actual, expected = np.asarray(actual), np.asarray(expected)
-        self.check(
-            actual.shape == expected.shape,
-            f"{name}: shape {actual.shape} instead of {expected.shape}",
-        )
-        if expected.dtype.kind != "f":
-            self.check(actual == expected, f"{name}: other entries")
-            return
-        is_finite = np.isfinite(expected)
-        self.check(
-            (np.isfinite(actual) == is_finite) & (is_finite | (actual == expected)),
-            f"{name}: other entries are infinite",
-        )
-        scale = max(1.0, float(np.abs(expected[is_finite]).max(initial=0.0)))
-        max_difference = float(np.abs(actual[is_finite] - expected[is_finite]).max(initial=0.0))
-        self.check(max_difference <= self.rtol * scale, f"{name}: differs by {max_difference:g}")
+                if x is not y:
+                    self.check_same(x, y, f"{name}: {field}")
+        elif expected is None or actual is None or isinstance(expected, str):
+            self.check(
+                actual is expected or actual == expected, f"{name}: {actual}, not {expected}"
+            )
+        else:
+            expected = np.asarray(expected)
+            is_rounded = expected.dtype.kind == "f"
+            scale = np.abs(expected[np.isfinite(expected)]).max(initial=1.0) * is_rounded
+            try:
+                np.testing.assert_allclose(
+                    actual, expected, rtol=0, atol=self.rtol * scale, equal_nan=False
+                )
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {self.description}: {error}") from None
 
     def compare(
         self,
@@ -540,7 +532,8 @@ class BackendCase:
             for problem in (x, other_model.problem):
                 has_next_rewards = seed % 2 and problem.storage.format != "events"  # they have none
                 next_rewards = rng.normal(size=problem.p.shape) if has_next_rewards else None
-                args, options = (next_rewards, planner), {"case": f", {name}", "problem": problem}
+                args = next_rewards, planner
+                options: dict[str, Any] = {"case": f", {name}", "problem": problem}
                 returns, _ = self.compare("simulate", *args, n_episodes, seed + 7, **options)
                 if not planner.carries_belief:
                     options["first_episode"] = n_episodes - 1

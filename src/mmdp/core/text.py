@@ -90,9 +90,8 @@ def parse_named_values(label: str) -> dict[str, str]:
     """Parse a label such as ``stock=3, mode=on`` to values by name; empty for other labels."""
     prefix, *parts = re.split(r"(?:^|, )([^\W\d]\w*)=", label)
     values = dict(zip(parts[::2], parts[1::2], strict=True))
-    return (
-        {} if prefix or 2 * len(values) < len(parts) else values
-    )  # a name that comes twice is none
+    has_repeated_name = 2 * len(values) < len(parts)
+    return {} if prefix or has_repeated_name else values
 
 
 def parse_named_axes(labels: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
@@ -102,12 +101,12 @@ def parse_named_axes(labels: Sequence[str]) -> tuple[dict[str, list[str]], list[
     ({'stock': ['0', '1'], 'mode': ['on']}, ['ended'])
     """
     names = [*parse_named_values(labels[0])] if labels else []
-    rows = [parse_named_values(label) for label in labels] if names else []
-    unnamed_labels = [label for label, row in zip(labels, rows, strict=False) if not row]
-    rows = [row for row in rows if row]
-    if any([*row] != names for row in rows):
+    rows = {label: parse_named_values(label) for label in labels if names}
+    unnamed_labels = [label for label, row in rows.items() if not row]
+    values = [row for row in rows.values() if row]
+    if any([*row] != names for row in values):
         return {}, unnamed_labels
-    return {name: list(dict.fromkeys(row[name] for row in rows)) for name in names}, unnamed_labels
+    return {name: [*dict.fromkeys(row[name] for row in values)] for name in names}, unnamed_labels
 
 
 def summarize_axes(labels: Sequence[str]) -> str:
@@ -139,9 +138,7 @@ def shorten(text: object, max_length: int = MAX_LABEL_LENGTH) -> str:
     ('bi=3, bu…', 'b=3, f=1')
     """
     line = " ".join(str(text).split())
-    n_letters = (
-        max_length  # letters of a name after the first: of stock and ordered in stock=3, ordered=5
-    )
+    n_letters = max_length  # of a name after the first: of stock and ordered in stock=3, ordered=5
     names = set(re.findall(r"(?:^|(?<=, ))([^\W\d]\w*)(?==)", line))
     while (
         len(line) > max_length
@@ -251,10 +248,12 @@ class TimeLabels(NamedTuple):
         if not self.labels or "time" not in columns:
             return dict(columns)
         label_values = _to_numbers(self.get_labels(int(max(columns["time"], default=0)) + 1))
-        labels = [label_values[int(t)] for t in columns["time"]]
-        position = list(columns).index("time") + 1
-        items = list(columns.items())
-        return dict([*items[:position], (self.column_name, labels), *items[position:]])
+        result: dict[str, Any] = {}
+        for name, values in columns.items():
+            result[name] = values
+            if name == "time":
+                result[self.column_name] = [label_values[int(t)] for t in values]
+        return result
 
     @classmethod
     def from_columns(cls, columns: Any, known_columns: Collection[str]) -> TimeLabels:
@@ -267,22 +266,14 @@ class TimeLabels(NamedTuple):
         name = cls.find_column(columns, known_columns)
         if name is None:
             return cls()
-        labels_by_time = {
-            int(t): str(x) for t, x in zip(columns["time"], columns[name], strict=True)
-        }
-        labels = tuple(labels_by_time[t] for t in sorted(labels_by_time))
-        return cls("time" if name == "label" else name, labels)
+        labels = dict(zip(map(int, columns["time"]), map(str, columns[name]), strict=True))
+        return cls("time" if name == "label" else name, tuple(labels[t] for t in sorted(labels)))
 
     @staticmethod
     def find_column(columns: Any, known_columns: Collection[str]) -> str | None:
         """Find the column of labels: the one after ``time``, if it is not a known one."""
-        names = [*columns]
-        following_names = names[names.index("time") + 1 :] if "time" in names else []
-        return (
-            following_names[0]
-            if following_names and following_names[0] not in known_columns
-            else None
-        )
+        name = dict(itertools.pairwise(columns)).get("time")
+        return None if name in known_columns else name
 
 
 def _to_numbers(labels: list[str]) -> Sequence[int | float | str]:
@@ -306,10 +297,8 @@ def format_number(value: float, digits: int = 4) -> str:
     """
     if not math.isfinite(value):
         return "–"
-    if value == 0:
-        return "0"
     if value == round(value) and abs(value) < 1e12:
-        return f"{value:,.0f}".replace("-", "−")
+        return f"{value + 0.0:,.0f}".replace("-", "−")
     if not -4 <= _decimal_exponent(value) < 12:
         return f"{value:.{digits - 1}e}"
     return f"{value:,.{max(0, digits - 1 - _decimal_exponent(value))}f}".replace("-", "−")
@@ -422,10 +411,12 @@ def format_column(values: Sequence[float | None], *, round_up: Collection[int] =
     else:
         decimals = min(4, max(0, 6 - (max(0, _decimal_exponent(largest)) if largest else 0)))
         number_format = f",.{decimals}f"
-    rounded_values = [
-        _round_up(x, decimals) if i in round_up and x else x for i, x in enumerate(values)
+    return [
+        ""
+        if x is None
+        else format((_round_up(x, decimals) if i in round_up else x) + 0.0, number_format)
+        for i, x in enumerate(values)
     ]
-    return ["" if x is None else format(x + 0.0, number_format) for x in rounded_values]
 
 
 def format_two_stderrs(stderrs: Iterable[float | None]) -> list[str]:
@@ -482,12 +473,8 @@ def format_bytes(nbytes: int) -> str:
     >>> format_bytes(640), format_bytes(3_200_000)
     ('640 B', '3.2 MB')
     """
-    size = float(nbytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
+    power = next((i for i in range(4) if nbytes < 1000 ** (i + 1)), 4)
+    return f"{nbytes / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def format_seconds(seconds: float) -> str:

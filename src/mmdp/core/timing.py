@@ -202,8 +202,7 @@ class ProgressBar:
         if _bar_callbacks:
             _bar_callbacks[-1](text)
             return
-        if self._bar is None:
-            self._bar = _start_bar()
+        self._bar = self._bar or _start_bar()
         (task_id,) = self._bar.task_ids
         self._bar.update(task_id, completed=n_done, total=n_total, description=text)
 

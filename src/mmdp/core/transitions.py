@@ -7,16 +7,18 @@ do not vary. The dense storage is the same layout with the full pattern.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError, MemoryLimitError
-from mmdp.core.kernels.problem import empty_aligned
+from mmdp.core.kernels.problem import TableStorage, empty_aligned
 from mmdp.core.kernels.rewards import Rewards
+from mmdp.core.kernels.storage import CustomStorage
 from mmdp.core.memory import check_memory
 from mmdp.core.text import format_bytes
 
@@ -70,6 +72,11 @@ class SparseTransitions:
     is_dense: bool
     pattern_rewards: Array | None = None
     horizon: int | None = None
+    custom_storage: CustomStorage | None = None  # that the tables are of
+
+    def to_table(self) -> TableStorage:
+        """Return the storage of checked transitions."""
+        return TableStorage(self.indptr, self.indices, self.values, self.is_dense)
 
     @classmethod
     def from_flat_indices(
@@ -109,20 +116,17 @@ class SparseTransitions:
 
         It works on blocks of rows that fit into a cache.
         """
-        n_rows, first, result = len(self.indptr) - 1, 0, np.empty(0)
-        max_entries = BLOCK_SIZE // (self.shape[0] * (self.horizon or 1))
-        while first < n_rows:
-            last = int(np.searchsorted(self.indptr, self.indptr[first] + max_entries, "right")) - 1
-            last = min(max(last, first + 1), n_rows)
-            x = compute(slice(int(self.indptr[first]), int(self.indptr[last])))
-            if first == 0:
-                result = np.full((len(x), n_rows, x.shape[2]), fill_value)
-            starts = self.indptr[first:last] - self.indptr[first]
-            is_nonempty = np.diff(starts, append=x.shape[1]) > 0
-            block = ufunc.reduceat(x, starts[is_nonempty], axis=1)
-            result[:, first:last][:, is_nonempty] = block
-            first = last
-        return result
+        max_entries = max(1, BLOCK_SIZE // (self.shape[0] * (self.horizon or 1)))
+        cuts = np.searchsorted(self.indptr, np.arange(0, self.indptr[-1], max_entries))
+        blocks = []
+        for first, last in pairwise(np.unique([0, *cuts, len(self.indptr) - 1])):
+            edges = self.indptr[first : last + 1]
+            x, starts = compute(slice(edges[0], edges[-1])), edges[:-1] - edges[0]
+            block = np.full((len(x), last - first, x.shape[2]), fill_value)
+            is_nonempty = np.diff(edges) > 0
+            block[:, is_nonempty] = ufunc.reduceat(x, starts[is_nonempty], axis=1)
+            blocks.append(block)
+        return np.concatenate(blocks, axis=1)
 
     def sum_rows(self) -> Array:
         """Sum the values of each row, (T', S*A, M)."""
@@ -133,16 +137,6 @@ class SparseTransitions:
 
 
 # ---------------------------------------------------------------------- entries to a support
-class EntryBlock(NamedTuple):
-    """A block of transitions as parallel arrays; flat_index = (s A + a) S + s'."""
-
-    time: int | Ids
-    model: int | Ids
-    flat_index: Ints
-    p: Array
-    reward: Array | None = None
-
-
 class CoordinateEntries:
     """Transitions as columns by name, one entry each, with ids from 0."""
 
@@ -158,12 +152,12 @@ class CoordinateEntries:
         cls, columns: dict[str, object], shape: ModelShape, horizon: int | None
     ) -> CoordinateEntries:
         """Parse columns that a user gives, and check them against the shape; None: absent."""
-        given_columns = {name: values for name, values in columns.items() if values is not None}
         parsed_columns = {
             name: (as_float_array if name in ("probability", "reward") else _as_id_array)(
                 values, name
             )
-            for name, values in given_columns.items()
+            for name, values in columns.items()
+            if values is not None
         }
         if {x.shape for x in parsed_columns.values()} != {(parsed_columns["probability"].size,)}:
             raise InputError("coordinates must all have the same length")
@@ -185,22 +179,52 @@ class CoordinateEntries:
                 raise InputError(f"{name} id {bad_id} is outside 0..{size - 1}; ids count from 0")
         return cls(parsed_columns, shape, horizon)
 
-    def iter_blocks(self) -> Iterator[EntryBlock]:
-        """Yield blocks of consecutive entries."""
-        _, n_states, n_actions = self.shape
+    def iter_columns(self) -> Iterator[dict[str, Any]]:
+        """Yield the columns of blocks of consecutive entries."""
         for i in range(0, self.n_entries, BLOCK_SIZE):
-            chunk = {name: values[i : i + BLOCK_SIZE] for name, values in self.columns.items()}
-            flat_index = chunk["state"].astype(np.int64)
+            yield {name: values[i : i + BLOCK_SIZE] for name, values in self.columns.items()}
+
+    def iter_blocks(self) -> Iterator[tuple[Ints, dict[str, Any]]]:
+        """Yield the flat indices (s A + a) S + s' of blocks of entries, and their columns."""
+        _, n_states, n_actions = self.shape
+        for block in self.iter_columns():
+            flat_index = block["state"].astype(np.int64)
             for size, role in ((n_actions, "action"), (n_states, "next_state")):
                 flat_index *= size
-                flat_index += chunk[role]
-            yield EntryBlock(
-                chunk.get("time", 0),
-                chunk["model"],
-                flat_index,
-                chunk["probability"],
-                chunk.get("reward"),
+                flat_index += block[role]
+            yield flat_index, block
+
+
+class MatrixEntries(CoordinateEntries):
+    """``[action]``, ``[model][action]`` or ``[time][model][action]`` of (S, S') sparse matrices."""
+
+    def __init__(self, nested: Any) -> None:
+        depth, self.has_rewards = find_nesting_depth(nested), False
+        by_time = nested if depth == 3 else [nested] if depth == 2 else [[nested]]
+        self.horizon = len(by_time) if depth == 3 else None
+        self.matrices = {
+            (t, m, a): matrix
+            for t, models in enumerate(by_time)
+            for m, matrices in enumerate(models)
+            for a, matrix in enumerate(matrices)
+        }
+        n_models, n_actions, S = len(by_time[0]), len(by_time[0][0]), by_time[0][0][0].shape[0]
+        expected_shapes = dict.fromkeys(np.ndindex(len(by_time), n_models, n_actions), (S, S))
+        if {ids: matrix.shape for ids, matrix in self.matrices.items()} != expected_shapes:
+            raise InputError(
+                f"sparse transitions must be {n_models} models of {n_actions} matrices of shape "
+                f"({S}, {S}) each, as the first one; some differ"
             )
+        self.shape = n_models, S, n_actions
+        self.n_entries = sum(matrix.nnz for matrix in self.matrices.values())
+
+    def iter_columns(self) -> Iterator[dict[str, Any]]:
+        """Yield the entries of one matrix after the other."""
+        for (t, m, a), matrix in self.matrices.items():
+            entries = matrix.tocoo()
+            ids = {"time": t, "model": m, "action": a, "state": entries.row}
+            p = as_float_array(entries.data, "transitions")
+            yield ids | {"next_state": entries.col, "probability": p}
 
 
 def _as_id_array(values: object, name: str) -> Ids:
@@ -231,110 +255,58 @@ def is_nested_sparse(transitions: object) -> bool:
     return find_nesting_depth(transitions) > 0
 
 
-class SparseMatrix(Protocol):
-    """A sparse matrix of scipy, in any format."""
-
-    shape: tuple[int, ...]
-    nnz: int
-
-    def tocoo(self) -> Any:
-        """Convert to a matrix by coordinates."""
-        ...
-
-
-class MatrixEntries:
-    """``[action]``, ``[model][action]`` or ``[time][model][action]`` of (S, S') sparse matrices."""
-
-    has_rewards = False
-
-    def __init__(self, nested: object) -> None:
-        depth = find_nesting_depth(nested)
-        nested_by_time = nested if depth == 3 else [nested] if depth == 2 else [[nested]]
-        by_time = cast("Sequence[Sequence[Sequence[SparseMatrix]]]", nested_by_time)
-        self.horizon = len(by_time) if depth == 3 else None
-        self.matrices = {
-            (t, m, a): matrix
-            for t, models in enumerate(by_time)
-            for m, matrices in enumerate(models)
-            for a, matrix in enumerate(matrices)
-        }
-        n_models, n_actions = len(by_time[0]), len(by_time[0][0])
-        n_states = by_time[0][0][0].shape[0]
-        self.shape = (n_models, n_states, n_actions)
-        self.n_entries = sum(matrix.nnz for matrix in self.matrices.values())
-        expected_ids = [*np.ndindex(len(by_time), n_models, n_actions)]
-        if [*self.matrices] != expected_ids or any(
-            matrix.shape != (n_states, n_states) for matrix in self.matrices.values()
-        ):
-            raise InputError(
-                f"sparse transitions must be {n_models} models of {n_actions} matrices of shape "
-                f"({n_states}, {n_states}) each, as the first one; some differ"
-            )
-
-    def iter_blocks(self) -> Iterator[EntryBlock]:
-        """Yield the entries of one matrix after the other."""
-        _, n_states, n_actions = self.shape
-        for (t, m, a), matrix in self.matrices.items():
-            entries = matrix.tocoo()
-            flat_index = (entries.row.astype(np.int64) * n_actions + a) * n_states + entries.col
-            p = as_float_array(entries.data, "transitions")
-            yield EntryBlock(t, m, flat_index, p)
-
-
-Entries = CoordinateEntries | MatrixEntries
-
-
-def entries_to_transitions(entries: Entries, storage: StorageOption) -> SparseTransitions:
+def entries_to_transitions(entries: CoordinateEntries, storage: StorageOption) -> SparseTransitions:
     """Convert entries to transitions on their common sparsity pattern; duplicates add up."""
     n_models, n_states, n_actions = entries.shape
     n_times, n_cells = entries.horizon or 1, n_states * n_actions * n_states
-    flat_indices: Ints | None = _find_flat_indices(entries)
+    n_entries, has_rewards = entries.n_entries, entries.has_rewards
+    pending, n_pending = [np.empty(0, np.int64)], 0  # the first is merged from those before
+    for flat_index, _ in entries.iter_blocks():
+        pending.append(_sort_unique(flat_index))
+        n_pending += len(pending[-1])
+        if n_pending > max(len(pending[0]), BLOCK_SIZE):
+            pending, n_pending = [_sort_unique(np.concatenate(pending))], 0
+    flat_indices: Ints | None = _sort_unique(np.concatenate(pending))
     assert flat_indices is not None
     if storage == "dense" or (storage == "auto" and len(flat_indices) > DENSE_THRESHOLD * n_cells):
         flat_indices = None
-    size = n_times * n_models * (n_cells if flat_indices is None else len(flat_indices))
+    length = n_cells if flat_indices is None else len(flat_indices)
+    size = n_times * length * n_models
     check_memory(
         8 * size,
         "the transitions of all models",
         ["take fewer models", "spread the models over machines (docs: many hosts)"],
     )
-    if size * 8 > MAX_DENSE_BYTES and size > entries.n_entries * (
-        16 if flat_indices is None else 64
-    ):
+    if size * 8 > MAX_DENSE_BYTES and size > n_entries * (16 if flat_indices is None else 64):
         raise MemoryLimitError(
-            f"{entries.n_entries:,} transitions would take {format_bytes(size * 8)}",
+            f"{n_entries:,} transitions would take {format_bytes(size * 8)}",
             ['use storage="sparse"', "split the models into groups with similar transitions"],
         )
-    values = empty_aligned(n_times, size // (n_times * n_models), n_models)
-    p = values.reshape(-1)
-    p[:] = 0.0
-    r, is_rewarded = (np.zeros(size * entries.has_rewards, dtype=dtype) for dtype in (float, bool))
-    for positions, block in _iter_positioned_blocks(entries, flat_indices, values.shape):
-        np.add.at(p, positions, block.p)
-        if entries.has_rewards:
-            r[positions], is_rewarded[positions] = block.reward, True
-    if entries.has_rewards and np.count_nonzero(is_rewarded) < entries.n_entries:
+
+    def iter_positions() -> Iterator[tuple[Ints, dict[str, Any]]]:
+        """Yield the positions of entries in an array (T, nnz, M), block by block."""
+        for k, block in entries.iter_blocks():
+            k = k if flat_indices is None else np.searchsorted(flat_indices, k)
+            if entries.horizon is not None:
+                k = np.asarray(block["time"], np.int64) * length + k
+            yield k * n_models + block["model"], block
+
+    values = empty_aligned(n_times, length, n_models)
+    values[:], p = 0.0, values.reshape(-1)
+    r, is_rewarded = (np.zeros(size * has_rewards, dtype=dtype) for dtype in (float, bool))
+    for positions, block in iter_positions():
+        np.add.at(p, positions, block["probability"])
+        if has_rewards:
+            r[positions], is_rewarded[positions] = block["reward"], True
+    if has_rewards and np.count_nonzero(is_rewarded) < n_entries:
         totals = np.zeros(size)  # duplicates have the mean reward by probability
-        for positions, block in _iter_positioned_blocks(entries, flat_indices, values.shape):
-            assert block.reward is not None
-            np.add.at(totals, positions, block.p * block.reward)
+        for positions, block in iter_positions():
+            np.add.at(totals, positions, block["probability"] * block["reward"])
         np.divide(totals, p, out=r, where=p > 0)
-    rewards = r.reshape(values.shape) if entries.has_rewards else None
+    rewards = r.reshape(values.shape) if has_rewards else None
     return SparseTransitions.from_flat_indices(
         entries.shape, flat_indices, values, rewards, entries.horizon
     )
-
-
-def _find_flat_indices(entries: Entries) -> Ints:
-    """Find the sorted flat indices that occur in the entries."""
-    merged_indices, pending_indices, n_pending = np.empty(0, dtype=np.int64), [], 0
-    for block in entries.iter_blocks():
-        pending_indices.append(_sort_unique(block.flat_index))
-        n_pending += len(pending_indices[-1])
-        if n_pending > max(len(merged_indices), BLOCK_SIZE):
-            merged_indices = _sort_unique(np.concatenate([merged_indices, *pending_indices]))
-            pending_indices, n_pending = [], 0
-    return _sort_unique(np.concatenate([merged_indices, *pending_indices]))
 
 
 def _sort_unique(flat_indices: Ints) -> Ints:
@@ -343,28 +315,16 @@ def _sort_unique(flat_indices: Ints) -> Ints:
     return flat_indices[np.diff(flat_indices, prepend=-1) != 0]
 
 
-def _iter_positioned_blocks(
-    entries: Entries, flat_indices: Ints | None, shape: tuple[int, ...]
-) -> Iterator[tuple[Ints, EntryBlock]]:
-    """Yield blocks with the positions of their entries in an array (T, nnz, M)."""
-    for block in entries.iter_blocks():
-        flat_index = block.flat_index
-        k = flat_index if flat_indices is None else np.searchsorted(flat_indices, flat_index)
-        yield (np.asarray(block.time, np.int64) * shape[1] + k) * shape[2] + block.model, block
-
-
 # ---------------------------------------------------------------------- arrays to a support
 def dense_to_transitions(array: Array, storage: StorageOption) -> SparseTransitions:
     """Convert an array ((T,) M, S, A, S') to transitions on a common sparsity pattern."""
-    if array.ndim == 3:
-        array = array[None]
-    horizon = len(array) if array.ndim == 5 else None
-    if array.ndim not in (4, 5):
+    if not 3 <= array.ndim <= 5:
         raise InputError(
             f"transitions have {array.ndim} axes {array.shape}; expected (models, states, "
             "actions, next states) with an optional leading time axis"
         )
-    array = array if array.ndim == 5 else array[None]
+    horizon = len(array) if array.ndim == 5 else None
+    array = array.reshape((1,) * (5 - array.ndim) + array.shape)
     n_times, n_models, n_states, n_actions, n_next = array.shape
     if n_next != n_states:
         raise InputError(
@@ -409,19 +369,17 @@ def check_pattern(
     is_consistent = (
         indptr.shape == (n_states * n_actions + 1,)
         and indptr[0] == 0
-        and bool((np.diff(indptr) >= 0).all())
+        and (np.diff(indptr) >= 0).all()
         and indptr[-1] == len(indices)
         and (not transitions.is_dense or len(indices) == n_states * n_actions * n_states)
-        and bool(((indices >= 0) & (indices < n_states)).all())
+        and ((indices >= 0) & (indices < n_states)).all()
+        and (np.diff(transitions.flat_indices) > 0).all()
         and p.shape[1:] == (len(indices), n_models)
         and (rewards is None or rewards.shape[1:] == (n_states, n_actions, n_models))
         and (next_rewards is None or next_rewards.shape[1:] == p.shape[1:])
         and lengths <= {1, transitions.horizon or 1}
         and (transitions.horizon or 1) in lengths
     )
-    if is_consistent:
-        flat_indices = transitions.flat_indices
-        is_consistent = bool((flat_indices[1:] > flat_indices[:-1]).all())
     if not is_consistent:
         raise InputError(
             "indptr, indices, values and rewards of the sparsity pattern have shapes that differ"

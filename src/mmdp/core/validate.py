@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence, Set, Sized
+from collections.abc import Iterable, KeysView, Mapping, Sequence, Set, Sized
 from typing import Any, Literal, NamedTuple, SupportsFloat, TypeGuard
 
 import numpy as np
@@ -82,7 +82,7 @@ class LabelIndex(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """Labels in the order of ids; the ids as text if there are no labels."""
-        return tuple(map(str, range(self.size))) if self.labels is None else self.labels
+        return tuple(map(str, self.axis_labels))
 
     @property
     def axis_labels(self) -> Sequence[object]:
@@ -183,7 +183,9 @@ class ModelFields(NamedTuple):
             for axis, size in zip(AXES, sizes, strict=True)
         )
         local_models, time_labels = models.select_shard(shard), parse_time_labels(x["time_labels"])
-        return cls(
+        for name in ("name", "citation", "unit", "quantity"):
+            x[name] = None if x[name] is None else str(x[name])
+        return cls(**x)._replace(
             initial=parse_initial(x["initial"], local_models, states),
             weights=parse_distribution(x["weights"], "weights", models),
             discount=parse_discount(x["discount"]),
@@ -193,13 +195,11 @@ class ModelFields(NamedTuple):
             states=states.labels,
             actions=actions.labels,
             models=models.labels,
-            allow_missing=x["allow_missing"],
-            parameters=parse_parameters(x["parameters"], models),
-            name=parse_text(x["name"]),
-            citation=parse_text(x["citation"]),
+            parameters={
+                str(name): parse_array(values, f"parameter {name!r}", models)
+                for name, values in (x["parameters"] or {}).items()
+            },
             time_labels={time_labels.name: time_labels.labels} if time_labels.labels else None,
-            unit=parse_text(x["unit"]),
-            quantity=parse_text(x["quantity"]),
         )
 
     def describe_index(self, **ids: int | None) -> str:
@@ -240,10 +240,8 @@ def match_ids(keys: Iterable[object], labels: Sequence[object], name: str) -> li
     >>> match_ids(["b", "a"], ["a", "b"], "weights"), match_ids([1, 2], ["1", "2"], "weights")
     ([1, 0], [0, 1])
     """
-    key_list, own_labels = (
-        list(keys),
-        None if isinstance(labels, range) else tuple(map(str, labels)),
-    )
+    key_list = list(keys)
+    own_labels = None if isinstance(labels, range) else tuple(map(str, labels))
     label_index = LabelIndex("label", len(labels), own_labels)
     ids: list[int] = label_index.find_ids(key_list).tolist()
     known_ids: set[int] = set()
@@ -343,13 +341,18 @@ def parse_rewards(
     return None, move_models_last(array.reshape(len(array), n_models, -1), flat_indices)
 
 
+def _get_probabilities(transitions: SparseTransitions, pattern_rewards: Array) -> Array:
+    """Get the probabilities, or their maxima over time if rewards do not vary with time."""
+    p = transitions.values
+    return p if len(p) == len(pattern_rewards) else p.max(axis=0, keepdims=True)
+
+
 def zero_impossible_rewards(pattern_rewards: Array, transitions: SparseTransitions) -> Array:
     """Set infinite and NaN rewards of next states of probability 0 to 0."""
     if np.isfinite(pattern_rewards).all():
         return pattern_rewards
-    p = transitions.values
-    p = p if len(pattern_rewards) > 1 else p.max(axis=0, keepdims=True)
-    return np.where((p == 0) & ~np.isfinite(pattern_rewards), 0.0, pattern_rewards)
+    is_impossible = _get_probabilities(transitions, pattern_rewards) == 0
+    return np.where(is_impossible & ~np.isfinite(pattern_rewards), 0.0, pattern_rewards)
 
 
 def compute_expected_rewards(transitions: SparseTransitions, pattern_rewards: Array) -> Array:
@@ -361,9 +364,7 @@ def compute_expected_rewards(transitions: SparseTransitions, pattern_rewards: Ar
 
 def drop_redundant_rewards(pattern_rewards: Array, transitions: SparseTransitions) -> Array | None:
     """Return the rewards, or None if they do not depend on the next state."""
-    p = transitions.values
-    if len(p) != len(pattern_rewards):
-        p = p.max(axis=0, keepdims=True)
+    p = _get_probabilities(transitions, pattern_rewards)
 
     def find_extremes(ufunc: np.ufunc, fill_value: float) -> Array:
         """Find the highest or lowest reward of each row over its possible next states."""
@@ -389,37 +390,28 @@ def check_rewards(
 ) -> None:
     """Refuse rewards that are not finite where the action is allowed."""
 
-    def check(
-        values: Array, is_relevant: Mask | bool, locate: Callable[..., dict[str, int]]
-    ) -> None:
-        if np.isfinite([values.min(initial=0.0), values.max(initial=0.0)]).all():
-            return
+    stored_rewards = None if rewards is None else get_stored_array(rewards)
+    for values, is_relevant in ((stored_rewards, allowed[..., None]), (pattern_rewards, True)):
+        if values is None or np.isfinite([values.min(initial=0.0), values.max(initial=0.0)]).all():
+            continue
         is_invalid = ~np.isfinite(values) & is_relevant
         if is_invalid.any():
-            t, *ids = index = _find_first_index(is_invalid)
-            location = fields.describe_index(**locate(*ids), time=t if len(values) > 1 else None)
+            t, *ids, last = index = _find_first_index(is_invalid)
+            last_axis = "event" if isinstance(rewards, EventRewards) else "model"
+            is_pair = len(ids) == 2
+            cell = dict(zip(AXES, ids, strict=False)) if is_pair else transitions.locate_entry(*ids)
+            time = t if len(values) > 1 else None
+            location = fields.describe_index(**{last_axis: last}, **cell, time=time)
             raise InputError(f"reward is {values[index]} at {location}; rewards must be finite")
-
-    if rewards is not None:
-        last_axis = "event" if isinstance(rewards, EventRewards) else "model"
-        check(
-            get_stored_array(rewards),
-            allowed[..., None],
-            lambda s, a, i: {last_axis: i, "state": s, "action": a},
-        )
-    if pattern_rewards is not None:
-        check(pattern_rewards, True, lambda k, m: {"model": m, **transitions.locate_entry(k)})
 
 
 # ---------------------------------------------------------------------- transitions
-def check_transitions(
-    transitions: SparseTransitions, fields: ModelFields, *, is_fixed: bool
-) -> tuple[Mask, Array]:
+def check_transitions(transitions: SparseTransitions, fields: ModelFields) -> tuple[Mask, Array]:
     """Check that every allowed row is a distribution; return allowed (S, A) and the row sums.
 
     By default an action is allowed if any model has a transition for it. Transitions of actions
-    that are not allowed are set to 0. Unless ``is_fixed``, rows whose sums are off by rounding or
-    printed digits are normalized.
+    that are not allowed are set to 0. Unless the storage is custom, rows whose sums are off by
+    rounding or printed digits are normalized.
     """
     _, n_states, n_actions = transitions.shape
     sums, lengths = transitions.sum_rows(), np.diff(transitions.indptr)
@@ -431,7 +423,7 @@ def check_transitions(
     check_every_state_acts(allowed, fields)
     is_wrong = _find_wrong_sums(sums, allowed, fields.allow_missing)
     is_wrong_or_negative = is_wrong.any() or transitions.values.min(initial=0.0) < 0
-    if is_wrong_or_negative and not is_fixed:
+    if is_wrong_or_negative and transitions.custom_storage is None:
         row_sums = np.where(is_wrong, sums, 1.0).repeat(lengths, axis=1)
         transitions.values = rescale_sums(clip_rounding(transitions.values), row_sums)
         sums = transitions.sum_rows()
@@ -443,10 +435,9 @@ def check_transitions(
 
 def check_every_state_acts(allowed: Mask, fields: ModelFields) -> None:
     """Refuse a state without an allowed action."""
-    if not allowed.any(axis=1).all():
-        (state,) = _find_first_index(~allowed.any(axis=1))
+    if (is_stuck := ~allowed.any(axis=1)).any():
         raise InputError(
-            f"{fields.describe_index(state=state)} has no action",
+            f"{fields.describe_index(state=int(is_stuck.argmax()))} has no action",
             [
                 "give every state at least one (an absorbing state gets an action that stays)",
                 Remedy("dead_ends", "absorb", verb="load with"),
@@ -468,22 +459,20 @@ def _describe_wrong_rows(
     transitions: SparseTransitions, sums: Array, is_wrong: Mask, fields: ModelFields
 ) -> InputError:
     """Make the error for the first entry or row that is not a probability or distribution."""
-    values, n_actions = transitions.values, transitions.shape[2]
+    values = transitions.values
     is_invalid = ~((values >= 0) & np.isfinite(values))
-    if is_invalid.any():
-        t, k, m = _find_first_index(is_invalid)
-        time = t if len(values) > 1 else None
-        location = fields.describe_index(model=m, **transitions.locate_entry(k), time=time)
+    has_invalid = is_invalid.any()
+    index = t, i, m = _find_first_index(is_invalid if has_invalid else is_wrong)
+    row = dict(zip(AXES, divmod(i, transitions.shape[2]), strict=False))
+    cell, time = transitions.locate_entry(i) if has_invalid else row, t if len(values) > 1 else None
+    location = fields.describe_index(model=m, **cell, time=time)
+    if has_invalid:
         return InputError(
-            f"transition probability {values[t, k, m]:g} at {location}; "
+            f"transition probability {values[index]:g} at {location}; "
             "every probability must be a number from 0 to 1"
         )
-    t, row, m = _find_first_index(is_wrong)
-    state, action = divmod(row, n_actions)
-    time = t if len(values) > 1 else None
-    location = fields.describe_index(model=m, state=state, action=action, time=time)
     count_text = f"({pluralize(int(is_wrong.sum()), 'row')} like it)"
-    if sums[t, row, m] == 0:
+    if sums[index] == 0:
         return InputError(
             f"{location} has no transitions though other models have this action {count_text}",
             [
@@ -494,7 +483,7 @@ def _describe_wrong_rows(
             ],
         )
     return InputError(
-        f"probabilities sum to {sums[t, row, m]:.10g}, not 1, at {location} {count_text}",
+        f"probabilities sum to {sums[index]:.10g}, not 1, at {location} {count_text}",
         ["normalise the rows first", Remedy("normalize", True, verb="load with")],
     )
 
@@ -569,20 +558,18 @@ def _parse_shares(text: str, states: LabelIndex) -> dict[str, float]:
     [0.5, 0.5]
     """
     labels = {name.replace(" ", ""): name for name in states.names}
-    compact_text, position = text.replace(" ", ""), 0
+    compact_text = text.replace(" ", "")
     if compact_text in labels or "=" not in text:
         return {labels.get(compact_text, text): 1.0}
     label_pattern = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
-    pattern = re.compile(rf"({label_pattern})=(\d*\.?\d+(?:e-?\d+)?)(?:,|$)")
-    shares = {}
-    while match := pattern.match(compact_text, position):
-        shares[labels[match[1]]], position = float(match[2]), match.end()
-    if position < len(compact_text):
+    pattern = rf"({label_pattern})=(\d*\.?\d+(?:e-?\d+)?)(?:,|$)"
+    rest = re.sub(rf"^(?:{pattern})+", "", compact_text)
+    if rest:
         raise InputError(
-            f"initial: {compact_text[position:]!r} is neither a state nor shares of states like "
+            f"initial: {rest!r} is neither a state nor shares of states like "
             f"'low=0.5,high=0.5'; the states are {join_first(states.names)}"
         )
-    return shares
+    return {labels[label]: float(share) for label, share in re.findall(pattern, compact_text)}
 
 
 def parse_model_transitions(values: object, models: LabelIndex) -> Array | None:
@@ -611,16 +598,6 @@ def parse_terminal(values: object, models: LabelIndex, states: LabelIndex) -> Ar
     if not np.isfinite(array).all():
         raise InputError("terminal values must be finite")
     return np.array(np.broadcast_to(array, (models.size, states.size)), order="F")
-
-
-def parse_parameters(
-    parameters: Mapping[str, npt.ArrayLike] | None, models: LabelIndex
-) -> dict[str, Array]:
-    """Parse parameters to one number per model each, by name."""
-    return {
-        str(name): parse_array(values, f"parameter {name!r}", models)
-        for name, values in ({} if parameters is None else parameters).items()
-    }
 
 
 def check_seed(seed: object) -> None:
@@ -657,11 +634,6 @@ def parse_discount(discount: SupportsFloat | str) -> float:
     if not 0.0 <= value <= 1.0:
         raise InputError(f"discount must be from 0 to 1, not {value:g}")
     return value
-
-
-def parse_text(text: object) -> str | None:
-    """Parse a name, a unit or a citation; None stays None."""
-    return None if text is None else str(text)
 
 
 def parse_labels(labels: object, axis: str) -> tuple[str, ...] | None:
@@ -761,10 +733,7 @@ def check_problem_size(problem: Problem, horizon: int, method_nbytes: int = 0) -
         [Remedy("horizon", verb="shorten"), "spread the models over machines (docs: many hosts)"],
         models=sum(y.nbytes for y in (*x, *x.storage.get_arrays()) if isinstance(y, np.ndarray)),
     )
-    extremes = (
-        float(find_extreme(y)) for _, y in iter_blocks(x.r) for find_extreme in (np.max, np.min)
-    )
-    max_reward = max(extremes, key=abs)
+    max_reward = max((float(y) for _, r in iter_blocks(x.r) for y in (r.max(), r.min())), key=abs)
     max_terminal = float(np.abs(x.terminal).max())
     effective_horizon = horizon if x.discount == 1 else (1 - x.discount**horizon) / (1 - x.discount)
     if not abs(max_reward) * min(effective_horizon, MAX_VALUE) + max_terminal <= MAX_VALUE:

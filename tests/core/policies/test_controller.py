@@ -83,11 +83,12 @@ def test_the_exact_value_agrees_with_episodes(name: str) -> None:
 
 def test_plain_and_vectorized_episodes_agree() -> None:
     """The Planner protocol in Python, and the simulator's own arrays."""
-    from mmdp.core.simulate import _simulate_in_python
+    from mmdp.core.simulate import _make_evaluation, _simulate_in_python
 
     model = make_random_model(5, n_models=2, n_states=3, n_actions=2, horizon=0)
     policy = make_random_policy(model, 6, 3)
-    simulated = _simulate_in_python(policy, model, 6, 300, 0, {})
+    returns = _simulate_in_python(policy, model, 6, 300, 0, add_terminal=True)
+    simulated = _make_evaluation(returns, model, {})
     exact = mmdp.evaluate(model, policy)
     assert (np.abs(simulated.returns - exact.returns) <= 4 * simulated.standard_errors + 1e-9).all()
 
