@@ -197,7 +197,7 @@ class ModelFields(NamedTuple):
             models=models.labels,
             parameters={
                 str(name): parse_array(values, f"parameter {name!r}", models)
-                for name, values in (x["parameters"] or {}).items()
+                for name, values in ({} if x["parameters"] is None else x["parameters"]).items()
             },
             time_labels={time_labels.name: time_labels.labels} if time_labels.labels else None,
         )
