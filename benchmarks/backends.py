@@ -33,7 +33,7 @@ from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.problem import AscentResult
 from mmdp.core.policies import Stationary
 from mmdp.core.search.context import SolveContext
-from mmdp.core.search.stationary import StationarySpace
+from mmdp.core.search.spaces import StationarySpace
 
 Array = npt.NDArray[np.float64]
 

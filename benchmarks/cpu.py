@@ -53,8 +53,8 @@ from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.search.context import SolveContext
-from mmdp.core.search.markov import MarkovSpace
 from mmdp.core.search.space import improve_once
+from mmdp.core.search.spaces import MarkovSpace
 from mmdp.insight.paper.cases import CASES, SEED
 
 Array = npt.NDArray[np.float64]

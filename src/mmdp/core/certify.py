@@ -14,9 +14,9 @@ from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend
 from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.methods import Method, SolveContext
+from mmdp.core.methods.base import ProblemSpec
 from mmdp.core.methods.exact import Exact
 from mmdp.core.methods.registry import require_markov_method
-from mmdp.core.methods.spec import ProblemSpec
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import OBJECTIVES, Objective
 from mmdp.core.solution import OPTIMALITY_GAP, Bound, Solution, Status

@@ -25,8 +25,8 @@ from mmdp.core.kernels.numpy.backend import NumpyBackend
 from mmdp.core.kernels.problem import AscentResult, PolicyTable, Problem
 from mmdp.core.objectives import as_objective
 from mmdp.core.search.context import SolveContext
-from mmdp.core.search.markov import MarkovSpace
 from mmdp.core.search.space import SearchSpace, improve_once
+from mmdp.core.search.spaces import MarkovSpace
 from mmdp.core.testing import check_backend
 from tests.conftest import ROOT
 from tests.core.kernels.instances import (

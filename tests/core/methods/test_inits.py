@@ -12,7 +12,7 @@ import mmdp
 from mmdp.core import kernels
 from mmdp.core.methods import SolveContext
 from mmdp.core.search import inits
-from mmdp.core.search.markov import MarkovSpace
+from mmdp.core.search.spaces import MarkovSpace
 from mmdp.core.testing import make_random_model
 
 

@@ -83,7 +83,7 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], list[float
         for name in ("compute_inverse", "_build_matrix"):
             slow_down(DirectSolver, name, seconds / 2)
         slow_down(EpisodeSimulator, "simulate", seconds / 4)
-        slow_down(_GridRecursion, "_backup_alphas", seconds / 20)
+        slow_down(_GridRecursion, "_backup_state", seconds / 20)
         original_step = IterativeSolver._make_step
 
         def make_slow_step(self: IterativeSolver, policy: Any, transposed: bool) -> Any:

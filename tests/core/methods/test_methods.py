@@ -268,7 +268,7 @@ def test_two_way_sweeps_fall_back_if_q_is_large(monkeypatch):
     assert mmdp.solve(model, 4).details["sweep_type"] == "two-way"
     paper = mmdp.solve(model, 4, mmdp.methods.CADP(sweep_type="paper"))
     assert paper.details["sweep_type"] == "paper"
-    monkeypatch.setattr("mmdp.core.search.markov.MAX_Q_BYTES", 4 * 4 * 4 * 3 * 5 - 1)
+    monkeypatch.setattr("mmdp.core.search.spaces.MAX_Q_BYTES", 4 * 4 * 4 * 3 * 5 - 1)
     fallback = mmdp.solve(model, 4)
     assert fallback.details["sweep_type"] == "paper"
     assert fallback.policy == paper.policy

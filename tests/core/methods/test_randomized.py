@@ -248,12 +248,12 @@ def test_repeated_policies_are_the_best_of_all(objective: str) -> None:
         assert solution.bound >= solution.value
         markov_value = mmdp.solve(model, 7, objective=objective).value
         assert solution.restriction_cost >= markov_value - solution.value - 1e-9
-        original = mmdp.core.search.stationary.MAX_EXHAUSTIVE
-        mmdp.core.search.stationary.MAX_EXHAUSTIVE = 0  # by the gradient alone
+        original = mmdp.core.search.spaces.MAX_EXHAUSTIVE
+        mmdp.core.search.spaces.MAX_EXHAUSTIVE = 0  # by the gradient alone
         try:
             by_gradient = mmdp.solve(model, 7, objective=objective, policy_class="stationary")
         finally:
-            mmdp.core.search.stationary.MAX_EXHAUSTIVE = original
+            mmdp.core.search.spaces.MAX_EXHAUSTIVE = original
         assert by_gradient.value <= solution.value + 1e-12
         assert by_gradient.status is mmdp.Status.COMPLETED
 

@@ -215,8 +215,8 @@ def test_gains_of_single_changes_in_switching_models(seed: int) -> None:
     """What ``changes`` offers is the difference of the returns by paths."""
     from mmdp.core import kernels
     from mmdp.core.search.context import SolveContext
-    from mmdp.core.search.markov import MarkovSpace
     from mmdp.core.search.space import AscentDirection, WeightedMean
+    from mmdp.core.search.spaces import MarkovSpace
 
     x, T = make_switching_model(seed), 3
     context = SolveContext(x, T, kernels.get_backend("numpy"))

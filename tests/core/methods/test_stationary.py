@@ -128,7 +128,7 @@ def make_model_near_discount_one(seed: int, one_minus_discount: float, scale: fl
 def test_bounds_and_evpi_near_discount_one(
     one_minus_discount: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmdp.core.search.restriction.COMPARISON_SECONDS", 0)
+    monkeypatch.setattr("mmdp.core.methods.cadp.COMPARISON_SECONDS", 0)
     for seed in range(6):
         model = make_model_near_discount_one(seed, one_minus_discount, 10.0 ** (3 * seed - 9))
         solution = mmdp.solve(model, INF, mmdp.methods.CADP(n_init=4), backend="numpy")
@@ -237,7 +237,7 @@ def test_stationarity_cost_is_that_of_a_real_policy() -> None:
 def test_stationarity_cost_without_a_long_horizon_solve(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model(0).replace(discount=0.99)
     completed = mmdp.solve(model, INF, backend="numpy")
-    monkeypatch.setattr("mmdp.core.search.restriction.COMPARISON_SECONDS", 1e-4)
+    monkeypatch.setattr("mmdp.core.methods.cadp.COMPARISON_SECONDS", 1e-4)
     shortened = mmdp.solve(model, INF, backend="numpy")
     assert 1 <= shortened.details["comparison_horizon"] < completed.details["comparison_horizon"]
     assert shortened.restriction_cost is not None

@@ -11,11 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import mmdp
-from mmdp.core.kernels import get_backend
 from mmdp.core.objectives import as_objective
-from mmdp.core.policies.tree import Feature
-from mmdp.core.search.context import SolveContext
-from mmdp.core.search.trees import CandidateSplits, TreeSpace
 from mmdp.core.testing import compute_returns, make_random_model
 
 T, S, A = 4, 5, 3
@@ -173,45 +169,6 @@ def test_a_tree_that_no_single_split_improves(horizon: float, use_time: bool) ->
     assert solution.value == pytest.approx(4.0 if horizon == math.inf else 3.5)
     assert solution.details["value_by_leaves"][:2] == pytest.approx([0, 0])
     assert solution.policy.n_leaves == 4
-
-
-def test_sums_over_pairs_of_splits() -> None:
-    """The sums over two answers, by masks, of features by number, by category and by time."""
-    rng = np.random.default_rng(0)
-    model = make_random_model(1, n_models=2, n_states=6, n_actions=3, horizon=0, has_masks=False)
-    features = {"size": [3, 1, 2, 2, 5, 4], "site": [*"abcabd"]}
-    context = SolveContext(
-        model, 4, get_backend("numpy"), policy_class=mmdp.policies.Tree(3, features)
-    )
-    space = TreeSpace(context)
-    W, region = rng.normal(size=(4, 6, 3)), rng.random((4, 6)) < 0.7
-    for f, first in enumerate(space.features):
-        for g, sums in space._iter_cross_sums(f, W, region):
-            second = space.features[g]
-            for c, d in itertools.product(range(first.n_thresholds), range(second.n_thresholds)):
-                in_first, in_second = first.evaluate_split(c), second.evaluate_split(d)
-                regions = [
-                    [in_first & in_second, in_first & ~in_second],
-                    [~in_first & in_second, ~in_first & ~in_second],
-                ]
-                exact = [[W[region & x].sum(axis=0) for x in row] for row in regions]
-                np.testing.assert_allclose(sums[:, c, :, d], exact, atol=1e-12)
-
-
-def test_candidate_splits_stand_for_many() -> None:
-    feature = Feature.from_values("size", range(100))
-    candidates = CandidateSplits.from_feature(feature, 5)
-    assert len(candidates.threshold_ids) == 5
-    for i, threshold_id in enumerate(candidates.threshold_ids):
-        np.testing.assert_array_equal(
-            candidates.sides[0, i, candidates.bins], feature.evaluate_split(threshold_id)[0]
-        )
-    categories = Feature.from_values("site", [*"abcdefgh"])
-    candidates = CandidateSplits.from_feature(categories, 3)
-    for i, threshold_id in enumerate(candidates.threshold_ids):
-        np.testing.assert_array_equal(
-            candidates.sides[0, i, candidates.bins], categories.evaluate_split(threshold_id)[0]
-        )
 
 
 def test_trees_repeat_and_respect_time_limits(riverswim: mmdp.MMDP) -> None:

@@ -72,7 +72,7 @@ class BeliefPlanner(Policy):
     horizon: float
     model: MMDP
     tables: PlannerTables
-    control_variate: TablePolicy
+    control_variate: TablePolicy | None
     backend: Backend
 
     def __init__(
@@ -81,7 +81,7 @@ class BeliefPlanner(Policy):
         model: MMDP,
         horizon: float,
         tables: PlannerTables,
-        baseline: TablePolicy,
+        baseline: TablePolicy | None,
         backend: Backend,
     ) -> None:
         self._set_attributes(
@@ -134,8 +134,8 @@ class BeliefPlanner(Policy):
 
     def belief_by_label(self, memory: BeliefState, time: int, state: int) -> dict[str, float]:
         """Return the belief by model label, after observing the state at this time."""
-        weights = self._observe_initial_state(memory, time, state).belief
-        return dict(zip(self.model.model_labels, weights.tolist(), strict=True))
+        belief = self._observe_initial_state(memory, time, state).belief
+        return dict(zip(self.model.model_labels, belief.tolist(), strict=True))
 
     def act(self, memory: BeliefState, time: int, state: int) -> int:
         """Return the action id for the belief: by q-values, the sampled model, or tree search."""
@@ -162,30 +162,27 @@ class BeliefPlanner(Policy):
         tables, memory = self.tables, self._observe_initial_state(memory, time, state)
         likelihood = np.ones_like(memory.belief)
         if tables.uses_transitions:
-            likelihood = _transition_likelihood(tables.problem, time, state, action, next_state)
+            pair = np.array([state * tables.problem.n_actions + action])
+            sampler = tables.problem.storage.make_sampler()
+            likelihood = sampler.likelihood(time, pair, np.array([next_state]))[0]
         if tables.reward_sd > 0:
             if reward is None:
                 raise InputError("this planner learns from rewards: pass reward= to update()")
-            r = tables.problem.r[min(time, len(tables.problem.r) - 1), state, action]
-            z = ((reward - r) / tables.reward_sd) ** 2
-            is_possible = memory.belief * likelihood > 0
-            if is_possible.any():
-                reward_likelihood = np.exp(
-                    0.5 * (z[is_possible].min() - np.where(is_possible, z, np.inf))
-                )
-                likelihood = likelihood * reward_likelihood
+            z = ((reward - at_time(tables.problem.r, time)[state, action]) / tables.reward_sd) ** 2
+            z = np.where(memory.belief * likelihood > 0, z, np.inf)
+            if np.isfinite(z).any():
+                likelihood = likelihood * np.exp(0.5 * (z.min() - z))
         belief = memory.belief * likelihood
-        evidence = belief.sum()
-        if not evidence > 0:
-            next_belief = tables.problem.push_models(memory.belief)
-            return replace(memory, belief=next_belief, n_unexplained=memory.n_unexplained + 1)
-        belief = tables.problem.push_models(belief / evidence)
-        next_memory = replace(memory, belief=belief)
-        return (
-            replace(next_memory, uniform=memory.rng.random()).sample_model()
-            if tables.resamples_each_step
-            else next_memory
+        is_explained = belief.sum() > 0
+        belief = belief / belief.sum() if is_explained else memory.belief
+        next_memory = replace(
+            memory,
+            belief=tables.problem.push_models(belief),
+            n_unexplained=memory.n_unexplained + (not is_explained),
         )
+        if is_explained and tables.resamples_each_step:
+            return replace(next_memory, uniform=memory.rng.random()).sample_model()
+        return next_memory
 
     def _repr_html_(self) -> str:
         """Render the description for notebooks; a map of actions would depend on the belief."""
@@ -193,24 +190,10 @@ class BeliefPlanner(Policy):
 
     def __repr__(self) -> str:
         """Return the name, the horizon and the number of models."""
-        return (
-            f"{type(self).__name__}({self.name}, {self._horizon_text}, belief over "
-            f"{pluralize(self.model.n_models, 'model')})"
-        )
-
-    @property
-    def _horizon_text(self) -> str:
-        """Horizon as the ``repr`` says it."""
         is_infinite = self.horizon == math.inf
-        return "infinite horizon" if is_infinite else pluralize(int(self.horizon), "time step")
-
-
-def _transition_likelihood(
-    problem: Problem, time: int, state: int, action: int, next_state: int
-) -> Array:
-    """Compute the probability of the observed transition under each model, (M,)."""
-    pairs, next_states = np.array([state * problem.n_actions + action]), np.array([next_state])
-    return problem.storage.make_sampler().likelihood(time, pairs, next_states)[0]
+        horizon = "infinite horizon" if is_infinite else pluralize(int(self.horizon), "time step")
+        n_models = pluralize(self.model.n_models, "model")
+        return f"{type(self).__name__}({self.name}, {horizon}, belief over {n_models})"
 
 
 @dataclass(frozen=True)
@@ -258,10 +241,7 @@ class BeliefMethod(Method):
         """
         baseline = self.baseline
         if baseline is not None:
-            baseline.check(
-                context.model,
-                math.inf if context.policy_class.is_infinite_horizon else context.horizon,
-            )
+            baseline.check(context.model, context.policy_horizon)
             if not baseline.is_deterministic:
                 raise InputError("baseline must be a deterministic policy")
             return MethodResult(baseline.actions, Status.COMPLETED, 1)
@@ -279,35 +259,39 @@ class BeliefMethod(Method):
         self,
         context: SolveContext,
         tables: PlannerTables,
-        baseline: MethodResult,
+        baseline: MethodResult | None = None,
         *,
         is_complete: bool = True,
     ) -> MethodResult:
-        """Make the result with a belief policy of these tables; its return is simulated later."""
+        """Make the result with a belief policy of these tables; its return is simulated later.
+
+        ``baseline`` is CADP's policy if the tables depend on it, and thus on its being complete.
+        """
+        if baseline is not None:
+            is_complete = baseline.status is not Status.TIME_LIMIT
+        table = (baseline or self.solve_baseline(context)).policy
         policy_type = StationaryPolicy if context.policy_class.is_infinite_horizon else MarkovPolicy
-        policy = policy_type.for_model(context.model, baseline.policy)
-        horizon = math.inf if context.policy_class.is_infinite_horizon else context.horizon
-        planner = BeliefPlanner(self.name, context.model, horizon, tables, policy, context.backend)
+        planner = BeliefPlanner(
+            self.name,
+            context.model,
+            context.policy_horizon,
+            tables,
+            policy_type.for_model(context.model, table),
+            context.backend,
+        )
         status = Status.COMPLETED if is_complete else Status.TIME_LIMIT
         return MethodResult(planner, status, 1, n_episodes=self.n_episodes)
 
 
-def compute_oracle_q(context: SolveContext) -> tuple[Array, bool]:
-    """Compute q* of each model, (T or 1, S, A, M), and whether the time sufficed."""
+def compute_planner_q(context: SolveContext, policy: PolicyTable | None = None) -> Array:
+    """Compute q of a policy, or of each model's optimum, in each model, (T or 1, S, A, M)."""
     if not context.policy_class.is_infinite_horizon:
-        return context.prepared.backward("per_model", keep=("q",)).q, True
-    optima = context.model_optima
-    return np.moveaxis(context.infinite_horizon.compute_q(optima.values), 0, 2)[
-        None
-    ], optima.is_complete
-
-
-def compute_policy_q(context: SolveContext, policy: PolicyTable) -> Array:
-    """Compute q of a policy in each model, (T or 1, S, A, M)."""
-    if not context.policy_class.is_infinite_horizon:
-        return context.prepared.backward("policy", policy=policy, keep=("q",)).q
+        return context.prepared.backward(
+            "per_model" if policy is None else "policy", policy=policy, keep=("q",)
+        ).q
     infinite = context.infinite_horizon
-    return np.moveaxis(infinite.compute_q(infinite.compute_values(policy)), 0, 2)[None]
+    values = context.model_optima.values if policy is None else infinite.compute_values(policy)
+    return np.moveaxis(infinite.compute_q(values), 0, 2)[None]
 
 
 def estimate_planning_passes(

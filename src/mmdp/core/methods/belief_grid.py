@@ -44,7 +44,7 @@ from mmdp.core.policies import Belief, MemoryPolicy, PolicyClass
 from mmdp.core.policies.base import get_label_kwargs
 from mmdp.core.policies.classes import NamedValues
 from mmdp.core.search.context import get_stop_status
-from mmdp.core.search.stationary import StationarySpace
+from mmdp.core.search.spaces import StationarySpace
 from mmdp.core.solution import OPTIMALITY_GAP, Status
 from mmdp.core.text import TimeLabels
 from mmdp.core.validate import check_index, check_int, match_ids, parse_distribution

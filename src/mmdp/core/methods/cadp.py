@@ -13,21 +13,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
-from mmdp.core.kernels.problem import Problem, SweepType
+from mmdp.core.kernels.ascent import is_randomized
+from mmdp.core.kernels.problem import PolicyTable, Problem, SweepType
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
-from mmdp.core.methods.wsu import WSU
+from mmdp.core.methods.baselines import WSU
 from mmdp.core.policies import Memory, Planner, Stationary
 from mmdp.core.search import controllers
 from mmdp.core.search.inits import InitCount, default_n_init, pad_init_names
-from mmdp.core.search.markov import MarkovSpace
 from mmdp.core.search.multistart import MultiStart
 from mmdp.core.search.randomized import solve_randomized
-from mmdp.core.search.restriction import add_unrestricted_value
-from mmdp.core.search.space import SearchSpace
-from mmdp.core.search.spaces import make_space
+from mmdp.core.search.space import AscentLimits, SearchSpace
+from mmdp.core.search.spaces import ASCENT_PASSES, MarkovSpace, choose_sweep_type, make_space
 from mmdp.core.search.trees import TreeSpace, grow_tree
 from mmdp.core.solution import Status
+from mmdp.core.timing import TimeUp
+
+COMPARISON_SECONDS = 5.0  # seconds, estimated, for a policy of time and state to compare with
 
 
 @check_arguments
@@ -180,3 +184,71 @@ class CADP(Method):
         tol = self.tol * context.return_span
         result = MultiStart(space, self.init, n_init, tol, self.max_iter, solve_unrestricted).run()
         return solve_randomized(context, result) if context.policy_class.randomized else result
+
+
+# ---------------------------------------------------------------------- the restriction cost
+def add_unrestricted_value(
+    context: SolveContext,
+    result: MethodResult,
+    solve_unrestricted: Callable[[], MethodResult] | None = None,
+) -> MethodResult:
+    """Add the value of an unrestricted policy to the details of a result.
+
+    That is the better of what ``solve_unrestricted`` finds and of an ascent from the restricted
+    policy, so the restriction never seems to gain. Trees of all sizes are compared with the same
+    policy: an ascent starts from one of them only if it is better. If the time is up, what is known
+    by then must suffice.
+    """
+    values, is_linear, init = [], context.objective.is_mean, result.policy
+    if is_randomized(result.policy) and not is_linear:  # a free one that draws is not known
+        context.details.pop("unrestricted_value", None)
+        return result
+    try:
+        if solve_unrestricted is not None:
+            values.append(context.objective_value(solve_unrestricted().required_returns))
+            is_unrestricted_better = values[0] >= context.objective_value(result.required_returns)
+            init = (
+                solve_unrestricted().policy
+                if is_unrestricted_better and context.policy_class.uses_growth
+                else init
+            )
+        if not context.policy_class.is_infinite_horizon:
+            values.append(_ascend_unrestricted(context, init))
+        elif is_linear:
+            values.append(_ascend_markov_prefix(context, init))
+    except TimeUp:  # the policy that was asked for is complete
+        pass
+    details = {**context.details, **result.details}
+    return result.replace(
+        details={**details, "unrestricted_value": max(values)} if values else details
+    )
+
+
+def _ascend_unrestricted(context: SolveContext, policy: PolicyTable) -> float:
+    """Compute the value after an unrestricted ascent from this policy."""
+    space = MarkovSpace(context.unrestricted_context())
+    limits: AscentLimits = {"callback": lambda *_: context.check_time()}
+    if context.objective.is_mean:
+        return space.ascend_mean([policy], **limits)[0].value
+    return space.ascend_objective(policy, context.objective, **limits).value
+
+
+def _ascend_markov_prefix(context: SolveContext, row: PolicyTable) -> float:
+    """Compute the value of a policy that is Markov for some steps and then follows the row.
+
+    Its ascent starts from the rule, and both values are exact, so it is never below the rule,
+    however few the steps are.
+    """
+    context.check_time()
+    seconds = min(COMPARISON_SECONDS, context.stopwatch.time_left)
+    max_horizon = int(seconds / context.problem.estimate_seconds(1, 2 * ASCENT_PASSES))
+    T = max(1, min(context.horizon, max_horizon))
+    terminal_values = np.ascontiguousarray(context.infinite_horizon.compute_values(row).T)
+    prepared = context.prepared.replace(terminal=terminal_values, horizon=T)
+    context.details["comparison_horizon"] = T
+    local_optima = prepared.ascend(
+        [np.repeat(row[None], T, axis=0), None],
+        sweep_type=choose_sweep_type(context),
+        callback=lambda *_: context.check_time(),
+    )
+    return max(optimum.value for optimum in local_optima)

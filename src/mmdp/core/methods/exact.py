@@ -9,10 +9,11 @@ optimum without branching. CADP inside the node finds its incumbent.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,17 +23,22 @@ from mmdp.core.bounds.descent import SLOW_LEVEL, DualDescent
 from mmdp.core.bounds.portfolio import BoundPortfolio
 from mmdp.core.bounds.relaxation import LagrangianRelaxation, Mask
 from mmdp.core.bounds.request import BoundRequest
+from mmdp.core.errors import InputError
 from mmdp.core.evaluate import Evaluator
-from mmdp.core.kernels.problem import Array, ModelPairs
+from mmdp.core.kernels.infinite import DirectSolver, ModelOptima
+from mmdp.core.kernels.problem import Array, IntArray, ModelPairs
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
-from mmdp.core.methods.branch_and_bound import BranchAndBound, split_node
-from mmdp.core.methods.stationary_branch_and_bound import StationaryBranchAndBound
+from mmdp.core.methods.cadp import CADP
 from mmdp.core.search.context import Details, get_stop_status
 from mmdp.core.search.inits import InitCount
-from mmdp.core.search.markov import MarkovSpace
+from mmdp.core.search.multistart import MultiStart
+from mmdp.core.search.space import SearchSpace
+from mmdp.core.search.spaces import MarkovSpace, StationarySpace
 from mmdp.core.solution import Status
+from mmdp.core.text import format_bytes
 from mmdp.core.timing import Progress, Stopwatch
 
+WarmStart = Any  # the multipliers of a node, or the optima of its models
 NODE_LEVEL = 0.05  # level of the descent, a share of the gap, at which a node is split
 ROOT_TIME_LIMIT = 30.0  # most for the searches at the root if there is no time limit
 MAX_MULTIPLIER_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
@@ -107,15 +113,116 @@ class Exact(Method):
         return MethodResult(context.best_policy, status, tree.n_nodes, details=tree.details())
 
 
+class BranchAndBound:
+    """Branch and bound: a heap of nodes, largest bound first, and the incumbent of the context.
+
+    A node is a set of allowed actions, with a proven bound on its policies and a warm start.
+    """
+
+    bound_scope: ClassVar[str]  # which policies it bounds
+    space: SearchSpace  # of the policies
+
+    def __init__(self, context: SolveContext, options: Exact, rounding_error: float) -> None:
+        self.context, self.options, self.rounding_error = context, options, rounding_error
+        self.gap_tolerance = closed_form.GapTolerance(context.problem, context.effective_horizon)
+        self.n_nodes = 0
+        self.heap: list[tuple[float, int, Mask, WarmStart]] = []
+        self.push_counter = itertools.count()
+        self.oracle_bound = self.node_bound = math.inf  # in closed form, and of the node at work
+        self.pruned_bound = -math.inf  # the largest among nodes given up as good enough
+
+    @property
+    def value(self) -> float:
+        """Value of the incumbent."""
+        return self.context.best_value
+
+    @property
+    def bound(self) -> float:
+        """Proven upper bound on the value of every policy."""
+        open_bound = -self.heap[0][0] if self.heap else -math.inf
+        tree_bound = min(self.root_bound, max(open_bound, self.node_bound, self.pruned_bound))
+        return max(self.value + self.rounding_error, tree_bound)
+
+    @property
+    def root_bound(self) -> float:
+        """Bound that was proven before branching."""
+        return self.oracle_bound
+
+    @property
+    def history_bound(self) -> float:
+        """Bound on history-dependent policies."""
+        return self.oracle_bound
+
+    @property
+    def tolerance(self) -> float:
+        """Absolute gap at which the incumbent counts as optimal."""
+        return max(
+            self.gap_tolerance(self.options.rel_gap, self.value, self.oracle_bound),
+            2 * self.rounding_error,
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the bound meets the value of the incumbent."""
+        return self.bound - self.value <= self.tolerance
+
+    def details(self) -> Details:
+        """Return the bound, its scope and the node count as details of the result."""
+        scope = "history" if self.bound >= self.history_bound else self.bound_scope
+        return {"bound": self.bound, "scope": scope, "n_nodes": self.n_nodes}
+
+    def compute_initial_bound(self) -> None:
+        """Compute a first bound, valid however early the search stops."""
+        raise NotImplementedError
+
+    def find_incumbent(self) -> None:
+        """Find the first incumbent by CADP."""
+        n_init = CADP(n_init=self.options.n_init).choose_n_init(self.context.problem)
+        MultiStart(self.space, n_init=n_init).run()
+
+    def search(self) -> None:
+        """Expand nodes until the gap is closed or the node limit is reached."""
+        while self.heap and not self.is_closed and self.n_nodes < self.options.max_nodes:
+            bound, _, mask, warm_start = heapq.heappop(self.heap)
+            self.node_bound = -bound
+            self.n_nodes += 1
+            self.expand_node(mask, warm_start)
+            self.node_bound = -math.inf
+
+    def push_node(self, bound: float, mask: Mask, warm_start: WarmStart) -> None:
+        """Add a node to the heap, or prune it."""
+        if math.isfinite(self.value) and bound - self.value <= self.tolerance:
+            self.pruned_bound = max(self.pruned_bound, bound)
+        else:
+            heapq.heappush(self.heap, (-bound, next(self.push_counter), mask, warm_start))
+
+    def expand_node(self, mask: Mask, warm_start: WarmStart) -> None:
+        """Improve ``node_bound`` of a node, then prune or split it."""
+        raise NotImplementedError
+
+    def report_bound(self) -> None:
+        """Report the bound, and check the time."""
+        self.context.report_bound(self.bound, self.n_nodes)
+
+
+def split_node(mask: Mask, index: tuple[int, ...]) -> list[Mask]:
+    """Split a mask into one for each action allowed at an index, where no other is allowed."""
+    children = []
+    for a in np.flatnonzero(mask[index]):
+        child = mask.copy()
+        child[index] = np.arange(mask.shape[-1]) == a
+        children.append(child)
+    return children
+
+
 class MarkovBranchAndBound(BranchAndBound):
     """Branch and bound over Markov policies; the warm start of a node is its multipliers."""
 
     bound_scope: ClassVar[str] = "markov"
 
     def __init__(self, context: SolveContext, options: Exact) -> None:
-        super().__init__(
-            context, options, closed_form.estimate_rounding(context.problem, context.horizon)
-        )
+        rounding_error = closed_form.estimate_rounding(context.problem, context.horizon)
+        super().__init__(context, options, rounding_error)
         self.space = MarkovSpace(context)
         has_limit = context.stopwatch.time_left < math.inf
         request = BoundRequest(
@@ -134,16 +241,19 @@ class MarkovBranchAndBound(BranchAndBound):
         """Smallest bound of the searches at the root."""
         return self.root_portfolio.best_bound
 
+    @property
+    def history_bound(self) -> float:
+        """Smallest bound at the root on history-dependent policies."""
+        bounds = self.root_portfolio.bounds_found.values()
+        return min(bound for bound, scope in bounds if scope == "history")
+
     def details(self) -> Details:
         """Return the details with the bounds at the root and the number of eliminated actions."""
-        root_bounds = self.root_portfolio.bounds_found
-        history_bound = min(bound for bound, scope in root_bounds.values() if scope == "history")
+        root_bounds, descent = self.root_portfolio.bounds_found, self.root_portfolio.descent
         return {
             **super().details(),
-            "scope": "history" if self.bound >= history_bound else self.bound_scope,
             "root_bounds": {name: bound for name, (bound, _) in root_bounds.items()},
-            "n_eliminated": self.n_eliminated
-            + (self.root_portfolio.descent.n_eliminated if self.root_portfolio.descent else 0),
+            "n_eliminated": self.n_eliminated + (descent.n_eliminated if descent else 0),
         }
 
     def compute_initial_bound(self) -> None:
@@ -165,55 +275,44 @@ class MarkovBranchAndBound(BranchAndBound):
         self.push_node(portfolio.best_bound, mask, warm_start)
         super().search()
 
-    def push_node(self, bound: float, mask: Mask, warm_start: Array | None) -> None:
-        """Add a node; drop its multipliers if those of all nodes take too much memory."""
-        if (
-            warm_start is not None
-            and warm_start.nbytes * (len(self.heap) + 1) > MAX_MULTIPLIER_BYTES
-        ):
-            warm_start = None
-        super().push_node(bound, mask, warm_start)
-
-    def expand_node(self, bound: float, mask: Mask, warm_start: Array | None) -> None:
+    def expand_node(self, mask: Mask, warm_start: Array | None) -> None:
         """Bound a node by dual descent; prune it, or split it at one (t, s)."""
-        prepared, deadline = (
-            self.context.prepared.replace(allowed=mask),
-            self.context.stopwatch.deadline,
-        )
+        prepared, bound = self.context.prepared.replace(allowed=mask), self.node_bound
+        deadline = self.context.stopwatch.deadline
         relaxation = LagrangianRelaxation(prepared, self.pairs, deadline=deadline)
         descent = DualDescent(relaxation, self.value, [] if warm_start is None else [warm_start])
-        descent.run(
-            target=self.value,
-            deadline=deadline,
-            min_level=NODE_LEVEL,
-            callback=partial(self.update_node_bound, bound, descent),
-        )
-        self.update_node_bound(bound, descent)
+
+        def report_progress() -> None:
+            """Update the bound of the node and report it."""
+            self.node_bound = min(bound, descent.bound)
+            self.report_bound()
+
+        descent.run(NODE_LEVEL, deadline, self.value, report_progress)
+        report_progress()
         self.n_eliminated += descent.n_eliminated
         if self.node_bound - self.value <= self.tolerance:
             self.pruned_bound = max(self.pruned_bound, self.node_bound)
             return
         self.ascend_within_node(relaxation.allowed_actions)
-        self.branch_node(relaxation, descent.best_y, self.node_bound)
+        self.branch_node(relaxation, descent.best_y)
 
-    def branch_node(
-        self, relaxation: LagrangianRelaxation, multipliers: Array, bound: float
-    ) -> None:
-        """Split at the (t, s) where the groups disagree most, into one child for each action."""
+    def branch_node(self, relaxation: LagrangianRelaxation, multipliers: Array) -> None:
+        """Split at the (t, s) where the groups disagree most, into one child for each action.
+
+        Drop the multipliers if those of all nodes take too much memory.
+        """
         relaxation.evaluate(multipliers)
         action_use, allowed = relaxation.occupancy.sum(axis=3), relaxation.allowed_actions
         can_split = (allowed.sum(axis=2) > 1) & (relaxation.reach.hi.max(axis=2) > 0)
-        score = np.where(
-            can_split,
-            relaxation.discount_powers[:, None] * (action_use.sum(axis=2) - action_use.max(axis=2)),
-            -1.0,
-        )
+        disagreement = action_use.sum(axis=2) - action_use.max(axis=2)
+        score = np.where(can_split, relaxation.discount_powers[:, None] * disagreement, -1.0)
         if not can_split.any():
             self.ascend_within_node(allowed)  # one policy is left, and its value is known
             return
         t, s = np.unravel_index(int(score.argmax()), score.shape)
         for child in split_node(allowed, (int(t), int(s))):
-            self.push_node(bound, child, multipliers.copy())
+            is_large = multipliers.nbytes * (len(self.heap) + 1) > MAX_MULTIPLIER_BYTES
+            self.push_node(self.node_bound, child, None if is_large else multipliers.copy())
 
     def ascend_within_node(self, mask: Mask) -> None:
         """Run CADP within the node, from the incumbent projected to it."""
@@ -226,14 +325,58 @@ class MarkovBranchAndBound(BranchAndBound):
     def _report_root_progress(self, progress: Progress) -> None:
         """Report progress at the root, once there is an incumbent."""
         if self.context.best_policy is not None:
-            self.context.report_bound(self.bound, self.n_nodes)
+            self.report_bound()
 
-    def update_node_bound(self, bound: float, descent: DualDescent) -> None:
-        """Update the bound of the current node and report it."""
-        self.node_bound = min(bound, descent.bound)
-        self.context.report_bound(self.bound, self.n_nodes)
 
-    def _time_share(self, fraction: float) -> float:
-        """Return a share of time left, or of ROOT_TIME_LIMIT without a time limit, in seconds."""
-        time_left = self.context.stopwatch.time_left
-        return fraction * (ROOT_TIME_LIMIT if time_left == math.inf else max(time_left, 0.0))
+class StationaryBranchAndBound(BranchAndBound):
+    """Branch and bound over deterministic stationary policies; warm starts are model optima.
+
+    The bound of a node lets every model take its own optimum over the allowed actions (S, A). If
+    all models agree, that is one policy, and the node is done; otherwise it is split at the state
+    where agreeing costs most.
+    """
+
+    bound_scope: ClassVar[str] = "deterministic stationary"
+
+    def __init__(self, context: SolveContext, options: Exact) -> None:
+        self.space = StationarySpace(context)
+        solver, x = self.space.infinite_horizon, context.problem
+        if not isinstance(solver, DirectSolver):
+            n_bytes = 8 * x.n_models * x.n_states**2 * x.n_actions
+            raise InputError(
+                f"exact would need transitions of {format_bytes(n_bytes)} as full matrices; "
+                "solve with cadp"
+            )
+        self.solver = solver
+        super().__init__(context, options, context.compute_mean(solver.rounding_errors()))
+
+    def compute_initial_bound(self) -> None:
+        """Compute the Oracle bound and push the root."""
+        optima = self.context.model_optima
+        self.oracle_bound, self.node_bound = self.compute_bound(optima), -math.inf
+        self.push_node(self.oracle_bound, self.context.problem.allowed[0], optima)
+
+    def compute_bound(self, optima: ModelOptima) -> float:
+        """Compute the mean of the models' own optima, rounded up."""
+        returns = self.context.problem.compute_returns(optima.values.T) + optima.error_bound
+        return self.context.compute_mean(returns) + self.rounding_error
+
+    def expand_node(self, mask: Mask, warm_start: ModelOptima) -> None:
+        """Try the policy with the smallest losses, and split the state where it loses most."""
+        loss = self.compute_losses(mask, warm_start)
+        actions: IntArray = loss.argmin(axis=1).astype(np.int32)
+        if self.context.compute_mean(self.solver.compute_returns(actions)) > self.value:
+            self.space.ascend_mean([actions], callback=self.context.record)
+        s = int(np.where(mask.sum(axis=1) > 1, loss.min(axis=1), -1.0).argmax())
+        self.report_bound()
+        if mask[s].sum() > 1:  # otherwise one policy is left, whose value is known
+            for child in split_node(mask, (s,)):
+                optima = self.solver.compute_model_optima(child, warm_start)
+                self.push_node(min(self.compute_bound(optima), self.node_bound), child, optima)
+
+    def compute_losses(self, mask: Mask, optima: ModelOptima) -> Array:
+        """Compute what models lose by each action in the states of their optimum, (S, A)."""
+        occupancy = self.solver.compute_occupancy(optima.actions)
+        occupancy *= self.context.problem.weights[:, None]
+        loss = optima.values[:, :, None] - self.solver.compute_q(optima.values)
+        return np.where(mask, np.einsum("ms,msa->sa", occupancy, loss), np.inf)

@@ -13,7 +13,7 @@ from mmdp.core.policies import Planner
 from mmdp.core.search import gradient
 from mmdp.core.search.context import get_stop_status
 from mmdp.core.search.inits import make_first_init
-from mmdp.core.search.markov import MarkovSpace
+from mmdp.core.search.spaces import MarkovSpace
 from mmdp.core.solution import Status
 from mmdp.core.timing import allow_stop
 

@@ -15,20 +15,21 @@ from typing import NamedTuple
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError, Remedy
-from mmdp.core.methods.base import Method
+from mmdp.core.methods.base import (
+    Callback,
+    Method,
+    MethodResult,
+    ProblemSpec,
+    Progress,
+    SolveContext,
+)
+from mmdp.core.methods.baselines import MVP, WSU, Oracle
 from mmdp.core.methods.belief_grid import BeliefGrid
 from mmdp.core.methods.cadp import CADP
 from mmdp.core.methods.exact import Exact
 from mmdp.core.methods.gradient import MirrorAscent, NaturalGradient
 from mmdp.core.methods.milp import MILP
-from mmdp.core.methods.mixts import MixTS
-from mmdp.core.methods.mvp import MVP
-from mmdp.core.methods.oracle import Oracle
-from mmdp.core.methods.pomcp import POMCP
-from mmdp.core.methods.qmdp import QMDP
-from mmdp.core.methods.rollout import Rollout
-from mmdp.core.methods.spec import ProblemSpec
-from mmdp.core.methods.wsu import WSU
+from mmdp.core.methods.planners import POMCP, QMDP, MixTS, Rollout
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import (
     EXAMPLE_TEXTS,
@@ -52,6 +53,32 @@ from mmdp.core.policies import (
 )
 from mmdp.core.solution import Status
 from mmdp.core.text import did_you_mean
+
+__all__ = [
+    "CADP",
+    "METHODS",
+    "MILP",
+    "MVP",
+    "POMCP",
+    "QMDP",
+    "WSU",
+    "BeliefGrid",
+    "Callback",
+    "Capabilities",
+    "Exact",
+    "Method",
+    "MethodResult",
+    "MirrorAscent",
+    "MixTS",
+    "NaturalGradient",
+    "Oracle",
+    "ProblemSpec",
+    "Progress",
+    "Rollout",
+    "SolveContext",
+    "list_capabilities",
+    "methods_supporting",
+]
 
 METHODS: dict[str, type[Method]] = {
     method.name: method

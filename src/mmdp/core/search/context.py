@@ -143,6 +143,22 @@ class SolveContext:
         ).compute_model_optima()
 
     @property
+    def has_model_optima(self) -> bool:
+        """Whether the time sufficed for the optimum of each model."""
+        return not self.policy_class.is_infinite_horizon or self.model_optima.is_complete
+
+    def compute_model_actions(self) -> npt.NDArray[np.int32]:
+        """Compute the optimal actions of each model, (T or 1, S, M)."""
+        if self.policy_class.is_infinite_horizon:
+            return self.model_optima.actions.T[None]
+        return self.prepared.backward("per_model", keep=("actions",)).actions
+
+    @property
+    def policy_horizon(self) -> float:
+        """Number of decisions of a policy, infinite if there is no last one."""
+        return math.inf if self.policy_class.is_infinite_horizon else self.horizon
+
+    @property
     def effective_horizon(self) -> float:
         """Number of decisions over which errors add up; its mean if episodes end by themselves."""
         if not self.policy_class.is_infinite_horizon:

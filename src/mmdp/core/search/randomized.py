@@ -210,26 +210,16 @@ def _iter_inits(context: SolveContext, deterministic_table: PolicyTable) -> Iter
             samples = np.where(evaluator.allowed, rng.exponential(size=uniform.shape), 0.0)
             yield samples / samples.sum(axis=-1, keepdims=True)
             continue
-        base_policy = (
-            evaluator.to_probabilities(deterministic_table)
-            if init_type == "deterministic"
-            else uniform
-            if init_type == "uniform"
-            else _mix_model_optima(context)
-        )
+        base_policy = uniform
+        if init_type == "deterministic":
+            base_policy = evaluator.to_probabilities(deterministic_table)
+        elif init_type == "models":  # their optimal actions, by the weights of the models
+            model_actions = context.compute_model_actions()
+            is_taken = model_actions[..., None] == np.arange(context.problem.n_actions)
+            mixture = np.einsum("...ma,m->...a", is_taken, context.problem.weights)
+            is_infinite = context.policy_class.is_infinite_horizon
+            base_policy = evaluator.to_probabilities(mixture[0] if is_infinite else mixture)
         yield float(uniform_share) * uniform + (1 - float(uniform_share)) * base_policy
-
-
-def _mix_model_optima(context: SolveContext) -> Array:
-    """Mix the optimal actions of the models by the model weights."""
-    x = context.problem
-    actions = (
-        context.model_optima.actions.T
-        if context.policy_class.is_infinite_horizon
-        else context.prepared.backward("per_model", keep=("actions",)).actions
-    )
-    is_taken = actions[..., None] == np.arange(x.n_actions)
-    return context.evaluator.to_probabilities(np.einsum("...ma,m->...a", is_taken, x.weights))
 
 
 def _reduce_randomization(context: SolveContext, policy: Array, min_value: float) -> Array:

@@ -7,38 +7,22 @@ argmax_f sum_s G_t(s, f(s)). Over an infinite horizon it is not linear, and whol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import tee
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.evaluate import Mask
-from mmdp.core.kernels.ascent import is_randomized
-from mmdp.core.kernels.costs import estimate_stationary_seconds
 from mmdp.core.kernels.numpy.passes import choose_actions
 from mmdp.core.kernels.problem import (
     TIE_RTOL,
     Array,
-    AscentResult,
     IntArray,
     PolicyTable,
     RowChooser,
-    SweepType,
 )
 from mmdp.core.model import MMDP
 from mmdp.core.policies import Monotone, PolicyClass, Tied
-from mmdp.core.search.context import SolveContext
-from mmdp.core.search.markov import MarkovSpace
-from mmdp.core.search.space import (
-    AscentDirection,
-    AscentLimits,
-    BlockChanges,
-    ChangeGenerator,
-    compute_gains,
-)
-from mmdp.core.search.stationary import StationarySpace
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -100,7 +84,6 @@ class MonotoneRows(RowRestriction):
         self.chains, self.order, self.rank = chains, order, np.argsort(order)
         self.block_order = np.concatenate(chains)
         self.membership = _make_membership(np.arange(len(self.block_order)))
-        self.places = {s: (chain, i) for chain in chains for i, s in enumerate(chain.tolist())}
 
     def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
         """Choose the best row by dynamic programming.
@@ -133,7 +116,8 @@ class MonotoneRows(RowRestriction):
 
     def find_alternatives(self, block: int, row: IntArray, allowed: Mask) -> IntArray:
         """Return rows with another action in a state and changes that keep them monotone."""
-        chain, i = self.places[block]
+        chain = next(chain for chain in self.chains if block in chain)
+        i = int((chain == block).argmax())
         ranks, k = self.rank[row[chain]], self.rank[:, None]  # of the actions in turn
         is_below = np.arange(len(chain)) < i
         actions = self.order[np.where(is_below, np.minimum(ranks, k), np.maximum(ranks, k))]
@@ -183,99 +167,3 @@ def _find_best_monotone(G: Array, incumbent: Int64Array | None) -> Int64Array:
         ranks[i] = F[i, :rank_limit].argmax()
         rank_limit = ranks[i] + 1
     return ranks
-
-
-# ---------------------------------------------------------------------- search spaces
-class RestrictedMarkovSpace(MarkovSpace):
-    """Search space of Markov policies with restricted rows; projects tables to probabilities."""
-
-    def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
-        super().__init__(context, sweep_type)
-        restriction = make_restriction(context.policy_class, context.model)
-        assert restriction is not None
-        self.restriction = restriction
-
-    def row_chooser(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
-        """Choose the best open row of a sweep, and check the time."""
-        self.context.check_time()
-        return self.restriction.choose_row(G, b, incumbent)
-
-    def project(self, table: PolicyTable) -> PolicyTable:
-        """Return a feasible table unchanged, and others as probabilities."""
-        table, restriction = super().project(table), self.restriction
-        one_hot = np.eye(self.prepared.problem.n_actions)
-        is_feasible = not is_randomized(table) and all(
-            (restriction.choose_row(one_hot[row], one_hot[row], None) == row).all() for row in table
-        )
-        return table if is_feasible else self.evaluator.to_probabilities(table)
-
-    def compute_init(self, name: str, seed: int) -> PolicyTable | None:
-        table = super().compute_init(name, seed)
-        return None if table is None else self.evaluator.to_probabilities(table)
-
-    def _iter_row_changes(
-        self, d: Array, q: Array, actions: IntArray, allowed: Mask, direction: AscentDirection
-    ) -> BlockChanges:
-        """Yield the best whole row for the risk weights, then changes of single blocks."""
-        restriction, states = self.restriction, np.arange(len(q))
-        gains, visit_probs = compute_gains(self.prepared, d, q, actions)
-        G = np.where(allowed, gains @ direction.risk_weights(), -np.inf)
-        row = restriction.choose_row(G, visit_probs[:, None], actions)
-        if (yield gains[states, row].sum(axis=0)[None, None])[0] >= 0:
-            actions[:] = row
-            gains -= gains[states, actions][:, None]
-        for block in np.argsort(-(restriction.membership @ visit_probs), kind="stable"):
-            members = restriction.membership[[block]].indices
-            max_gains = (gains[members] @ direction.risk_weights()).max(axis=1)
-            if not direction.may_improve(max_gains.sum(keepdims=True)).any():
-                continue
-            rows = restriction.find_alternatives(int(block), actions, allowed)
-            rows = rows[np.delete(rows == actions, members, axis=1).all(axis=1)]
-            choice = (yield gains[members, rows[:, members]].sum(axis=1)[None])[0]
-            if choice >= 0:
-                actions[:] = rows[choice]
-
-    def ascend_mean(
-        self,
-        candidates: Iterable[PolicyTable | None],
-        *,
-        weights: Array | None = None,
-        **limits: Unpack[AscentLimits],
-    ) -> list[AscentResult]:
-        """Run CADP sweeps; each trace begins with the first feasible policy."""
-        candidates, inits = tee(candidates)
-        local_optima = super().ascend_mean(candidates, weights=weights, **limits)
-        return [
-            optimum._replace(trace=optimum.trace[1:]) if is_randomized(init) else optimum
-            for optimum, init in zip(local_optima, inits, strict=True)
-        ]
-
-
-class RestrictedStationarySpace(StationarySpace):
-    """Search space of restricted stationary policies; whole rows are tried, block by block."""
-
-    def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
-        super().__init__(context)
-        restriction = make_restriction(context.policy_class, context.model)
-        assert restriction is not None
-        self.restriction = restriction
-
-    def estimate_ascent_seconds(self, name: str) -> float:
-        x = self.infinite_horizon.problem
-        return x.n_states * x.n_actions * estimate_stationary_seconds(x.work)
-
-    def project(self, row: IntArray) -> IntArray:
-        return self.restriction.project(row, self.allowed)
-
-    def iter_changes(self, candidate: IntArray, direction: AscentDirection) -> ChangeGenerator:
-        """Yield the exact gains of the alternative rows, and apply the choices."""
-        row, rho = candidate.copy(), self.compute_returns(candidate)
-        for block in self.restriction.block_order:
-            rows = self.restriction.find_alternatives(int(block), row, self.allowed)
-            returns = np.array([self.compute_returns(trial) for trial in rows])
-            a = (yield (returns - rho)[None])[0]
-            if a >= 0:
-                row[:], rho = rows[a], returns[a]
-                self.context.keep_best(rows[a], self.context.objective_value(rho))
-            self.context.check_time()
-        return row, rho

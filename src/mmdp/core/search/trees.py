@@ -11,12 +11,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from operator import attrgetter
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
+from typing import NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.evaluate import Mask, take_actions
 from mmdp.core.kernels.problem import (
@@ -28,23 +26,20 @@ from mmdp.core.kernels.problem import (
     SweepType,
 )
 from mmdp.core.policies import Tree
-from mmdp.core.policies.tree import DecisionNode, Feature, Leaf, Split, TreeWithTable, count_leaves
+from mmdp.core.policies.tree import DecisionNode, Leaf, Split, TreeWithTable, count_leaves
 from mmdp.core.search.context import Candidate, Details, MethodResult, SolveContext
 from mmdp.core.search.controllers import iter_risk_weights
 from mmdp.core.search.inits import END_STATUS
 from mmdp.core.search.multistart import AscentCache, MultiStart
 from mmdp.core.search.space import AscentDirection, ChangeGenerator, SearchSpace
 
-Int64Array = npt.NDArray[np.int64]
 BranchPath = tuple[bool, ...]  # the answers that lead to a node
 LeafScore = Callable[[Array], Array]  # of sums (..., A) over the parts of a tree
 
 MAX_EVALUATED = 24  # changes that are evaluated at a time
 MAX_PER_FEATURE = 2  # of these changes for one node, feature and side
-THRESHOLD_STEPS = (-3, -1, 1, 3)  # by which a cut is moved
 MAX_REGROWN = 6  # places that are tried for a leaf that was taken out
-MAX_PAIRED_SPLITS = 256  # questions of all features together that are asked two at a time
-CACHE_BYTES = 2**26  # bytes of tables, and of gradients, that are kept
+MAX_PAIRED_SPLITS = 256  # splits of all features together that are tried before a second one
 QUICK_PASSES = 1000  # if they take a second at most, an objective ascends from every initial tree
 
 
@@ -64,31 +59,6 @@ class TreeChange(NamedTuple):
     node: DecisionNode
 
 
-class CandidateSplits(NamedTuple):
-    """Some splits of a feature: thresholds (k,), bins of the values, and (2, k, bins) sides."""
-
-    threshold_ids: Int64Array
-    bins: Int64Array
-    sides: Array
-
-    @classmethod
-    def from_feature(cls, feature: Feature, max_splits: int) -> CandidateSplits:
-        """Choose at most ``max_splits`` evenly spaced splits of a feature."""
-        threshold_ids = np.unique(
-            np.linspace(0, feature.n_thresholds - 1, min(max_splits, feature.n_thresholds)).astype(
-                int
-            )
-        )
-        bins = np.searchsorted(
-            threshold_ids, feature.codes
-        )  # of values above the last cut: one more
-        if not feature.is_ordered:
-            bins[np.append(threshold_ids, -1)[bins] != feature.codes] = len(threshold_ids)
-        row, column = np.ogrid[: len(threshold_ids), : len(threshold_ids) + 1]
-        is_true = column <= row if feature.is_ordered else column == row
-        return cls(threshold_ids, bins, np.stack([is_true, ~is_true]).astype(float))
-
-
 class TreeSpace(SearchSpace):
     """Search space of trees with at most ``max_leaves`` leaves; tables have T rows, or one."""
 
@@ -99,12 +69,7 @@ class TreeSpace(SearchSpace):
         super().__init__(context, sweep_type)
         policy_class, x = context.policy_class, context.problem
         assert isinstance(policy_class, Tree)
-        self.n_change_types = 3  # of changes: see below
         self.features = policy_class.make_features(context.model, context.horizon)
-        self.candidate_splits = [
-            CandidateSplits.from_feature(feature, MAX_PAIRED_SPLITS // len(self.features))
-            for feature in self.features
-        ]
         self.n_rows = context.horizon if policy_class.has_time_feature else 1
         n_cells = min(
             math.prod(len(feature.levels) for feature in self.features), self.n_rows * x.n_states
@@ -118,30 +83,26 @@ class TreeSpace(SearchSpace):
             for a in range(x.n_actions)
         ]
         self.returns_cache: dict[bytes, Array] = {}
-        table_bytes = 4 * context.horizon * self.allowed.shape[0]
-        self.add_table = lru_cache(max(8, CACHE_BYTES // table_bytes))(self._add_table)
-        self.compute_gains = lru_cache(max(8, CACHE_BYTES // (2 * table_bytes * x.n_actions)))(
-            self._compute_gains
-        )
 
     # ------------------------------------------------------------ trees
-    def _add_table(self, tree: DecisionNode) -> TreeWithTable:
+    def add_table(self, tree: DecisionNode) -> TreeWithTable:
         """Return the tree with the table of its actions."""
         rows = self._full_table(tree)
         if self.context.policy_class.is_infinite_horizon:
             return TreeWithTable(np.ascontiguousarray(rows[0]), tree)
         return TreeWithTable(np.repeat(rows, self.context.horizon // self.n_rows, axis=0), tree)
 
-    def _split_region(self, split: Split, region: Mask) -> tuple[Mask, Mask]:
+    def _split_region(self, f: int, threshold_id: int, region: Mask) -> tuple[Mask, Mask]:
         """Return the parts of a region where the answer is yes and no."""
-        split_mask = self.features[split.feature].evaluate_split(split.threshold_id)
+        split_mask = self.features[f].evaluate_split(threshold_id)
         return region & split_mask, region & ~split_mask
 
     def prune(self, tree: DecisionNode, region: Mask | None = None) -> DecisionNode:
         """Remove leaves that no time and state reaches, and splits with equal subtrees."""
         if isinstance(tree, Leaf):
             return tree
-        regions = self._split_region(tree, self.full_region if region is None else region)
+        region = self.full_region if region is None else region
+        regions = self._split_region(tree.feature, tree.threshold_id, region)
         branches = [
             self.prune(branch, part)
             for branch, part in zip((tree.if_true, tree.if_false), regions, strict=True)
@@ -167,7 +128,9 @@ class TreeSpace(SearchSpace):
         node_region = self.full_region if region is None else region
         yield TreeNode(path, tree, node_region)
         if isinstance(tree, Split):
-            true_region, false_region = self._split_region(tree, node_region)
+            true_region, false_region = self._split_region(
+                tree.feature, tree.threshold_id, node_region
+            )
             yield from self.iter_nodes(tree.if_true, true_region, (*path, True))
             yield from self.iter_nodes(tree.if_false, false_region, (*path, False))
 
@@ -193,9 +156,9 @@ class TreeSpace(SearchSpace):
             G[:, np.arange(len(self.default_actions)), self.default_actions][:, :, None],
         )
 
-    def _compute_gains(self, tree: DecisionNode, weights: bytes) -> Array:
+    def compute_gains(self, tree: DecisionNode, weights: Array) -> Array:
         """Compute how much more G each action has than the action of the tree, (rows, S, A)."""
-        G = self.compute_gradient(self.add_table(tree).table, np.frombuffer(weights))
+        G = self.compute_gradient(self.add_table(tree).table, weights)
         gains: Array = G - take_actions(G[..., None], self._full_table(tree))
         return gains
 
@@ -207,11 +170,9 @@ class TreeSpace(SearchSpace):
 
     # ------------------------------------------------------------ steps
     def iter_changes(self, candidate: TreeWithTable, direction: AscentDirection) -> ChangeGenerator:
-        """Yield the gains of changed trees, by type: by gradient, nearby, with a regrown leaf."""
-        rho, weights = self.compute_returns(candidate), direction.risk_weights().tobytes()
-        for make_trees in (self._rank_changes, self._iter_nearby, self._iter_regrown)[
-            : self.n_change_types
-        ]:
+        """Yield the gains of trees changed by the gradient, then with a regrown leaf."""
+        rho, weights = self.compute_returns(candidate), direction.risk_weights()
+        for make_trees in (self._rank_changes, self._iter_regrown):
             candidates = map(self.add_table, dict.fromkeys(make_trees(candidate.tree, weights)))
             trials = [*{trial.table.tobytes(): trial for trial in candidates}.values()]
             if trials:
@@ -221,13 +182,13 @@ class TreeSpace(SearchSpace):
                     return self.add_table(self.prune(trials[choice].tree)), returns[choice]
         return candidate, rho
 
-    def _rank_changes(self, tree: DecisionNode, weights: bytes) -> list[DecisionNode]:
+    def _rank_changes(self, tree: DecisionNode, weights: Array) -> list[DecisionNode]:
         """Return the trees with largest estimated gain: other actions, splits and added leaves."""
-        n_free_leaves = self.max_leaves - count_leaves(tree)
+        has_free_leaf = self.max_leaves > count_leaves(tree)
         G = self.compute_gains(tree, weights)
         changes: list[TreeChange] = []
         for tree_node in self.iter_nodes(tree):
-            changes += self._iter_leaf_changes(tree_node, G) if n_free_leaves else []
+            changes += self._iter_leaf_changes(tree_node, G) if has_free_leaf else []
             if isinstance(tree_node.node, Split):
                 changes += self._iter_split_changes(tree_node, G)
             else:
@@ -235,31 +196,15 @@ class TreeSpace(SearchSpace):
                     TreeChange(gain, tree_node.path, Leaf(a))
                     for a, gain in enumerate(G[tree_node.region].sum(axis=0))
                 ]
-                changes += (
-                    self._iter_deep_splits(tree_node, G, _compute_max_score, n_free_leaves)
-                    if n_free_leaves > 1
-                    else []
-                )
         return _apply_best_changes(tree, changes, MAX_EVALUATED)
 
-    def _iter_nearby(self, tree: DecisionNode, weights: bytes) -> Iterator[DecisionNode]:
-        """Iterate over trees with another action of a leaf or a nearby threshold."""
-        for path, node, _ in self.iter_nodes(tree):
-            if isinstance(node, Leaf):
-                yield from (
-                    replace_subtree(tree, path, Leaf(a)) for a in range(len(self.leaf_rows))
-                )
-                continue
-            for threshold_id in (node.threshold_id + step for step in THRESHOLD_STEPS):
-                if 0 <= threshold_id < self.features[node.feature].n_thresholds:
-                    yield replace_subtree(tree, path, node._replace(threshold_id=threshold_id))
-
-    def _iter_regrown(self, tree: DecisionNode, weights: bytes) -> Iterator[DecisionNode]:
+    def _iter_regrown(self, tree: DecisionNode, weights: Array) -> Iterator[DecisionNode]:
         """Iterate over trees with one leaf removed and another one added."""
-        for (*path, is_true), node in ((x.path, x.node) for x in self.iter_nodes(tree) if x.path):
-            if isinstance(node, Leaf):
-                sibling = get_subtree(tree, (*path, not is_true))
-                pruned = self.prune(replace_subtree(tree, tuple(path), sibling))
+        nodes = {x.path: x.node for x in self.iter_nodes(tree)}
+        for path, node in nodes.items():
+            if path and isinstance(node, Leaf):
+                sibling = nodes[*path[:-1], not path[-1]]
+                pruned = self.prune(replace_subtree(tree, path[:-1], sibling))
                 G = self.compute_gains(pruned, weights)
                 changes = [
                     x
@@ -316,90 +261,6 @@ class TreeSpace(SearchSpace):
                 is_other_level = 1 - np.eye(feature.n_thresholds, len(level_sums))
                 yield f, level_sums[: feature.n_thresholds], is_other_level @ level_sums
 
-    # ------------------------------------------------------------ two questions at once
-    def _iter_deep_splits(
-        self, tree_node: TreeNode, W: Array, score: LeafScore, n_free_leaves: int
-    ) -> Iterator[TreeChange]:
-        """Iterate over splits of a leaf into three or four, ranked by the score of sums of W."""
-        current_score = score(W[tree_node.region].sum(axis=0))
-        for f, splits in enumerate(self.candidate_splits):
-            single_scores, pair_scores = None, np.full(splits.sides.shape[:2], -np.inf)
-            second_splits = np.zeros(
-                (*pair_scores.shape, 2), int
-            )  # the second question of each side
-            for g, sums in self._iter_cross_sums(f, W, tree_node.region):
-                side_scores = score(sums)  # (2, k, 2, l)
-                single_scores = (
-                    score(sums.sum(axis=2)[:, :, 0]) if single_scores is None else single_scores
-                )
-                total_scores = side_scores.sum(axis=2)
-                is_better = total_scores.max(axis=2) > pair_scores + TIE_RTOL * abs(current_score)
-                pair_scores[is_better] = total_scores.max(axis=2)[is_better]
-                threshold_ids = self.candidate_splits[g].threshold_ids[total_scores.argmax(axis=2)]
-                second_splits[is_better] = np.stack(
-                    [np.full_like(threshold_ids, g), threshold_ids], axis=2
-                )[is_better]
-            assert single_scores is not None
-            for sides in ((True, False), (False, True), (True, True))[
-                : 3 if n_free_leaves > 2 else 2
-            ]:
-                gains = (
-                    sum(
-                        (pair_scores if is_split else single_scores)[side]
-                        for side, is_split in enumerate(sides)
-                    )
-                    - current_score
-                )
-                for i in _find_top_gains(gains):
-                    chosen_splits = [
-                        [*second_splits[side, i]] if is_split else None
-                        for side, is_split in enumerate(sides)
-                    ]
-                    split = self._make_split(
-                        W, tree_node.region, [f, splits.threshold_ids[i]], chosen_splits
-                    )
-                    yield TreeChange(float(gains[i]), tree_node.path, split)
-
-    def _iter_cross_sums(self, f: int, W: Array, region: Mask) -> Iterator[tuple[int, Array]]:
-        """Iterate over features g with sums (2, k, 2, l, A) of W by sides of splits on f and g."""
-        masked_values = np.where(region[:, :, None], W, 0.0)
-        splits, is_time = self.candidate_splits[f], self.features[f].is_time
-        for g, other_splits in enumerate(self.candidate_splits):
-            bin_sums = np.zeros((splits.sides.shape[2], other_splits.sides.shape[2], W.shape[2]))
-            if is_time == self.features[g].is_time:
-                np.add.at(
-                    bin_sums,
-                    (splits.bins, other_splits.bins),
-                    masked_values.sum(axis=1 if is_time else 0),
-                )
-            else:
-                row_splits, column_splits = (
-                    (splits, other_splits) if is_time else (other_splits, splits)
-                )
-                target = bin_sums if is_time else bin_sums.swapaxes(0, 1)
-                np.add.at(
-                    target, (row_splits.bins[:, None], column_splits.bins[None]), masked_values
-                )
-            side_sums = np.tensordot(splits.sides, bin_sums, 1)  # (2, k, bins of g, A)
-            yield g, np.einsum("ikba,jlb->ikjla", side_sums, other_splits.sides, optimize=True)
-
-    def _make_split(
-        self, W: Array, region: Mask, first_split: list[int], second_splits: list[list[int] | None]
-    ) -> Split:
-        """Make a split, with a second split on a side if given; each leaf takes its best action."""
-        f, threshold_id = map(int, first_split)
-        split_mask, children = self.features[f].evaluate_split(threshold_id), list[DecisionNode]()
-        for side_region, next_split in zip(
-            (region & split_mask, region & ~split_mask), second_splits, strict=True
-        ):
-            leaf = Leaf(int(W[side_region].sum(axis=0).argmax()))
-            children.append(
-                leaf
-                if next_split is None
-                else self._make_split(W, side_region, next_split, [None, None])
-            )
-        return Split(f, threshold_id, *children)
-
     # ------------------------------------------------------------ initial trees
     def iter_fitted_trees(
         self, table: PolicyTable, weights: Array, max_leaves: int
@@ -419,42 +280,57 @@ class TreeSpace(SearchSpace):
 
     def _grow_trees(self, W: Array, score: LeafScore, max_leaves: int) -> list[DecisionNode]:
         """Grow trees greedily by splitting leaves of earlier ones, to maximize the score of W."""
-        total, cache = W.sum(axis=(0, 1)), dict[bytes, list[TreeChange]]()
-        trees: list[DecisionNode] = [Leaf(int(total.argmax()))]
-        scores, change_lists = [float(score(total))], list[list[TreeChange]]()
+        total, cache = W.sum(axis=(0, 1)), dict[bytes, list[tuple[float, Split]]]()
+        trees, scores = [cast(DecisionNode, Leaf(int(total.argmax())))], [float(score(total))]
         while len(trees) < max_leaves:
-            change_lists.append([])
-            for tree_node in self.iter_nodes(trees[-1]):
-                if isinstance(tree_node.node, Leaf):
-                    key = tree_node.region.tobytes()
-                    cache[key] = cache.get(key) or [*self._iter_splits(tree_node, W, score)]
-                    change_lists[-1] += [
-                        change._replace(path=tree_node.path) for change in cache[key]
-                    ]
             best_score, best_tree = scores[-1], trees[-1]
-            for n_added, changes in enumerate(reversed(change_lists[-3:]), 1):
-                for change in changes:
-                    value = scores[-n_added] + change.gain
-                    if count_leaves(
-                        change.node
-                    ) == n_added + 1 and value > best_score + TIE_RTOL * abs(best_score):
-                        best_score, best_tree = (
-                            value,
-                            replace_subtree(trees[-n_added], change.path, change.node),
-                        )
+            for n_added in range(1, min(3, len(trees)) + 1):
+                for path, node, region in self.iter_nodes(trees[-n_added]):
+                    if isinstance(node, Split):
+                        continue
+                    key = region.tobytes()
+                    cache[key] = cache.get(key) or [*self._iter_splits(W, region, score)]
+                    for gain, split in cache[key]:
+                        value = scores[-n_added] + gain
+                        min_value = best_score + TIE_RTOL * abs(best_score)
+                        if value > min_value and count_leaves(split) == n_added + 1:
+                            best_score = value
+                            best_tree = replace_subtree(trees[-n_added], path, split)
             trees.append(best_tree)
             scores.append(best_score)
         return trees
 
-    def _iter_splits(self, tree_node: TreeNode, W: Array, score: LeafScore) -> Iterator[TreeChange]:
-        """Iterate over the best splits of a leaf into two, three and four."""
-        current_score = score(W[tree_node.region].sum(axis=0))
-        for f, true_sums, false_sums in self._iter_side_sums(W, tree_node.region):
-            gains = score(true_sums) + score(false_sums) - current_score
-            threshold_id = int(gains.argmax())
-            split = self._make_split(W, tree_node.region, [f, threshold_id], [None, None])
-            yield TreeChange(float(gains[threshold_id]), tree_node.path, split)
-        yield from self._iter_deep_splits(tree_node, W, score, 3)
+    def _iter_splits(
+        self, W: Array, region: Mask, score: LeafScore
+    ) -> Iterator[tuple[float, Split]]:
+        """Iterate over splits of a leaf into two, three and four, with their gains of the score."""
+        yield from self._iter_single_splits(W, region, score)
+        total = score(W[region].sum(axis=0))
+        for f, feature in enumerate(self.features):
+            n_tried = min(MAX_PAIRED_SPLITS // len(self.features), feature.n_thresholds)
+            for i in np.unique(np.linspace(0, feature.n_thresholds - 1, n_tried).astype(int)):
+                parts = self._split_region(f, int(i), region)
+                sums = [W[part].sum(axis=0) for part in parts]
+                gain = float(score(sums[0]) + score(sums[1]) - total)
+                leaves = [Leaf(int(x.argmax())) for x in sums]
+                splits = [
+                    max(self._iter_single_splits(W, part, score), key=itemgetter(0))
+                    for part in parts
+                ]
+                (true_gain, if_true), (false_gain, if_false) = splits
+                yield gain + true_gain, Split(f, int(i), if_true, leaves[1])
+                yield gain + false_gain, Split(f, int(i), leaves[0], if_false)
+                yield gain + true_gain + false_gain, Split(f, int(i), if_true, if_false)
+
+    def _iter_single_splits(
+        self, W: Array, region: Mask, score: LeafScore
+    ) -> Iterator[tuple[float, Split]]:
+        """Iterate over the best split of a region on each feature, with its gain of the score."""
+        total = score(W[region].sum(axis=0))
+        for f, *sums in self._iter_side_sums(W, region):
+            gains = score(sums[0]) + score(sums[1]) - total
+            i = int(gains.argmax())
+            yield float(gains[i]), Split(f, i, *(Leaf(int(x[i].argmax())) for x in sums))
 
 
 def _compute_max_score(sums: Array) -> Array:
@@ -484,14 +360,6 @@ def _apply_best_changes(
     changes = [change for change in changes if change.gain != 0]
     order = np.argsort([-change.gain for change in changes], kind="stable")[:max_count]
     return [replace_subtree(tree, changes[i].path, changes[i].node) for i in order]
-
-
-def get_subtree(tree: DecisionNode, path: BranchPath) -> DecisionNode:
-    """Return the subtree at a path of branches."""
-    for is_true_branch in path:
-        assert isinstance(tree, Split)
-        tree = tree.if_true if is_true_branch else tree.if_false
-    return tree
 
 
 def replace_subtree(tree: DecisionNode, path: BranchPath, subtree: DecisionNode) -> DecisionNode:
@@ -571,28 +439,18 @@ def get_feature_levels(owner: Candidate) -> list[tuple[str, object]] | None:
 
 
 def _find_best_optimum(multistart: MultiStart, inits: list[TreeWithTable]) -> AscentResult:
-    """Return the best local optimum: all trees ascend by the gradient, the best two thoroughly."""
-    space, context = multistart.space, multistart.context
-    assert isinstance(space, TreeSpace)
-    by_value = attrgetter("value")
-    is_linear, is_quick = (
-        context.objective.is_mean,
-        context.problem.estimate_seconds(context.horizon, QUICK_PASSES) < 1.0,
-    )
-    space.n_change_types = 1 if is_linear else 2  # the gradient sees no kinks
+    """Return the best local optimum of ascents from initial trees.
+
+    An objective other than the mean continues by risk weights from the best one only, unless
+    passes are quick.
+    """
+    context, by_value = multistart.context, attrgetter("value")
     local_optima = [multistart.ascend_objective(x) for x in inits]
-    if not is_linear:
-        cache, candidates = (
-            AscentCache(),
-            inits if is_quick else [max(local_optima, key=by_value).policy],
-        )
+    if not context.objective.is_mean:
+        is_quick = context.problem.estimate_seconds(context.horizon, QUICK_PASSES) < 1.0
+        candidates = inits if is_quick else [max(local_optima, key=by_value).policy]
+        cache = AscentCache()
         local_optima = [
             optimum for x in candidates for optimum in multistart.iter_local_optima(x, cache)
         ]
-    space.n_change_types = 3
-    best_by_tree = {
-        x.policy.tree: x for x in sorted(local_optima, key=by_value)
-    }  # the best are last
-    return max(
-        (multistart.ascend_objective(x.policy) for x in [*best_by_tree.values()][-2:]), key=by_value
-    )
+    return max(local_optima, key=by_value)

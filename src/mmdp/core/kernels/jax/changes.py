@@ -1,7 +1,7 @@
 """A round of single changes for an objective, in one compiled call.
 
 The same as :func:`mmdp.core.search.space.improve_once` over the tables of
-:class:`mmdp.core.search.markov.MarkovSpace`, which is the specification.
+:class:`mmdp.core.search.spaces.MarkovSpace`, which is the specification.
 """
 
 from __future__ import annotations
