@@ -11,9 +11,14 @@ from hypothesis import given, settings
 
 import mmdp
 from mmdp.core.bounds import BOUND_METHODS, Bound, bound
-from mmdp.core.bounds.descent import DualDescent, step_without_sign_change
+from mmdp.core.bounds.dual import (
+    DualDescent,
+    LagrangianRelaxation,
+    compute_reach_bounds,
+    expand_allowed,
+    step_without_sign_change,
+)
 from mmdp.core.bounds.matching import PairEvaluator, iter_pairs, match_by_assignment
-from mmdp.core.bounds.relaxation import LagrangianRelaxation, compute_reach_bounds, expand_allowed
 from mmdp.core.kernels.cpu.backend import NumbaBackend
 from mmdp.core.kernels.problem import ModelPairs
 from mmdp.core.testing import (
@@ -361,7 +366,7 @@ def test_reach_bounds_stop_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> N
     model = make_random_model(8, n_models=5, n_states=7, n_actions=3, horizon=0, has_masks=True)
     prepared = BACKEND.prepare(model.problem, 4)
     expected = compute_reach_bounds(prepared)
-    monkeypatch.setattr("mmdp.core.bounds.relaxation.BLOCK_SIZE", 3)
+    monkeypatch.setattr("mmdp.core.bounds.dual.BLOCK_SIZE", 3)
     by_blocks = compute_reach_bounds(prepared, deadline=solver_clock() + 1000)
     for one, other in zip(by_blocks, expected, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 
 import mmdp
 from mmdp.core.bounds.api import compute_bound
-from mmdp.core.bounds.portfolio import choose_history_method
-from mmdp.core.bounds.request import BoundRequest
+from mmdp.core.bounds.portfolio import BoundRequest, choose_history_method
 from mmdp.core.kernels import PreparedProblem, Problem
 from mmdp.core.kernels.numpy.backend import NumpyBackend
 from mmdp.core.objectives import Objective, as_objective

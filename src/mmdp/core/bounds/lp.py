@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.bounds.relaxation import expand_allowed
+from mmdp.core.bounds.dual import expand_allowed
 from mmdp.core.kernels import PreparedProblem
 from mmdp.core.kernels.problem import Array, PolicyTable, VisitBounds
 from mmdp.core.objectives import (

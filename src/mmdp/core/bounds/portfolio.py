@@ -1,31 +1,50 @@
-"""The portfolio of searches for a bound on the mean, and their time budgets."""
+"""The portfolio of searches for a bound on the mean, their inputs and their time budgets."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from mmdp.core.bounds import closed_form
-from mmdp.core.bounds.descent import MIN_LEVEL, SLOW_LEVEL, DualDescent
+from mmdp.core.bounds.dual import MIN_LEVEL, SLOW_LEVEL, DualDescent, LagrangianRelaxation
 from mmdp.core.bounds.matching import PairEvaluator
-from mmdp.core.bounds.relaxation import LagrangianRelaxation
-from mmdp.core.bounds.request import BoundRequest
 from mmdp.core.errors import InputError, Remedy
-from mmdp.core.kernels import Problem
+from mmdp.core.kernels import PreparedProblem, Problem
 from mmdp.core.kernels.problem import Array, ModelPairs, PolicyTable
-from mmdp.core.objectives import Objective
+from mmdp.core.objectives import Mean, Objective
 from mmdp.core.search.context import Details
 from mmdp.core.solution import Bound, BoundScope
-from mmdp.core.timing import Progress, TimeUp, allow_stop, solver_clock
+from mmdp.core.timing import Callback, Progress, Stopwatch, TimeUp, allow_stop, solver_clock
 
 PAIR_SHARE, SINGLE_SHARE, REACH_SHARE = 0.2, 0.5, 0.25  # of the time left, for each search
 MIN_PAIR_STEPS = 25  # steps with pairs: if fewer fit the time, more pairs may gain more
 CLOSED_REL_GAP = 1e-9  # relative gap at which a bound meets the incumbent
 CLOSED_FORM_METHODS = ("oracle", "qmdp")
 REPORT_SECONDS = 0.5  # seconds between two matchings of the pairs
+
+
+@dataclass(frozen=True)
+class BoundRequest:
+    """Request for a bound on an objective.
+
+    ``return_errors`` (M,) is the most by which the return of a model, or its optimum, may differ
+    from that on the prepared problem, besides rounding there; None if neither does.
+    """
+
+    prepared: PreparedProblem
+    method: str
+    stopwatch: Stopwatch
+    objective: Objective = Mean()  # noqa: RUF009 (frozen)
+    is_infinite_horizon: bool = False
+    incumbent_policy: PolicyTable | None = None  # a good one
+    incumbent_value: float = -math.inf  # the value of a good one
+    seed: int = 0
+    callback: Callback | None = None
+    return_errors: Array | None = None
 
 
 def check_applicable(method: str, problem: Problem) -> None:

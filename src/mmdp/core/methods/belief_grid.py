@@ -19,10 +19,8 @@ Rounds can go in circles and their controllers differ; the best of the last few 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from math import comb
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -30,18 +28,18 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.arguments import NonNegativeInt, Vector, check_arguments
-from mmdp.core.bounds.closed_form import compute_first_bound, estimate_rounding
+from mmdp.core.bounds.closed_form import compute_first_bound
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend
 from mmdp.core.kernels.controller import MAX_NODES, Controller, estimate_sweep_bytes
 from mmdp.core.kernels.infinite import InfiniteHorizon, find_truncation_horizon
+from mmdp.core.kernels.numpy.passes import choose_actions
 from mmdp.core.kernels.planner import NODES, PlannerTables
 from mmdp.core.kernels.problem import TIE_RTOL, Problem, TableStorage, at_time, find_row_entries
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.core.methods.belief import BeliefPlanner, BeliefState
 from mmdp.core.model import MMDP
 from mmdp.core.policies import Belief, MemoryPolicy, PolicyClass
-from mmdp.core.policies.base import get_label_kwargs
 from mmdp.core.policies.classes import NamedValues
 from mmdp.core.search.context import get_stop_status
 from mmdp.core.search.spaces import StationarySpace
@@ -89,16 +87,8 @@ class BeliefGridPolicy(BeliefPlanner):
         backend: Backend,
     ) -> None:
         tables = PlannerTables(NODES, model.problem, controller=controller)
-        self._set_attributes(
-            name=BeliefGrid.name,
-            model=model,
-            horizon=horizon,
-            tables=tables,
-            control_variate=None,
-            backend=backend,
-            alpha_vectors=alpha_vectors,
-        )
-        self._set_labels(model.n_states, **get_label_kwargs(model))
+        super().__init__(BeliefGrid.name, model, horizon, tables, None, backend)
+        self._set_attributes(alpha_vectors=alpha_vectors)
 
     @property
     def controller(self) -> Controller:
@@ -162,18 +152,14 @@ class BeliefGridPolicy(BeliefPlanner):
     ) -> BeliefState:
         """Return the memory after a Bayes update and the transition to the next plan."""
         next_memory = super().update(memory, time, state, action, next_state, reward)
-        node = at_time(self.controller.node_transitions, time)[
-            state, self._current_node(memory, state), next_state
-        ]
+        transitions = at_time(self.controller.node_transitions, time)[state]
+        node = transitions[self._current_node(memory, state), next_state]
         return replace(next_memory, sampled_model=int(node))
 
     def _current_node(self, memory: BeliefState, state: int) -> int:
         """Return the plan in memory; the initial plan at the start of an episode."""
-        return (
-            int(self.controller.initial_nodes[state])
-            if memory.sampled_model < 0
-            else memory.sampled_model
-        )
+        node = memory.sampled_model
+        return int(self.controller.initial_nodes[state]) if node < 0 else node
 
     # ------------------------------------------------------------ who reads it
     @check_arguments
@@ -301,25 +287,14 @@ class BeliefGrid(Method):
 
     def run(self, context: SolveContext) -> MethodResult:
         """Plan on grids (coarser ones first under a time limit); return best policy and bound."""
-        is_infinite = context.policy_class.is_infinite_horizon
-        horizon = math.inf if is_infinite else context.horizon
-        (alphas, controller), bound = _make_initial_plan(context)
-        best, n_points = self._make_policy(context, alphas, controller), 1
-        rounding_error = (
-            context.estimate_rounding(best[1])
-            if is_infinite
-            else estimate_rounding(context.problem, horizon)
-        )
+        plans, bound = _make_initial_plan(context)
+        best, n_points = self._make_policy(context, *plans), 1
+        rounding_error = context.estimate_rounding(best[1])
         context.keep_best(best[0], context.compute_mean(best[1]))
         with context.allow_stop() as stop_state:
             for max_points in self._grid_sizes(context):
-                recursion = _GridRecursion(
-                    context.problem, context.horizon, max_points, context.check_time
-                )
-                plans = (
-                    recursion.solve_infinite(context) if is_infinite else recursion.solve_finite()
-                )
-                policy, returns = self._make_policy(context, *plans)
+                recursion = _GridRecursion(context, max_points)
+                policy, returns = self._make_policy(context, *recursion.solve())
                 if context.compute_mean(returns) >= context.compute_mean(best[1]) - rounding_error:
                     best, n_points = (policy, returns), len(recursion.grid.points)
                 bound = min(bound, recursion.bound)
@@ -345,28 +320,24 @@ class BeliefGrid(Method):
         self, context: SolveContext, alpha_vectors: Array, controller: Controller
     ) -> tuple[BeliefGridPolicy, Array]:
         """Make the policy of these plans and compute its returns (M,)."""
-        horizon = math.inf if context.policy_class.is_infinite_horizon else context.horizon
         policy = BeliefGridPolicy(
-            context.model, horizon, alpha_vectors, controller, context.backend
+            context.model, context.policy_horizon, alpha_vectors, controller, context.backend
         )
         return policy, policy.compute_returns(context.model, context.backend)
 
 
 def _make_initial_plan(context: SolveContext) -> tuple[tuple[Array, Controller], float]:
     """Make a plan that ignores the belief, as a controller with its alpha vector, and a bound."""
-    problem = context.problem
     if context.policy_class.is_infinite_horizon:
-        optima, actions = context.model_optima, StationarySpace(context).compute_init("wsu", 0)
-        alpha_vectors = context.infinite_horizon.compute_values(actions).T[None, :, None]
-        plans = alpha_vectors, Controller.from_tables(actions[None])
-        return plans, context.compute_mean(
-            problem.compute_returns(optima.values.T) + optima.error_bound
-        )
-    table = context.solve_wsu()[0]
-    values = context.prepared.backward("policy", policy=table, keep=("values",)).values
-    return (values[:-1, :, None], Controller.from_tables(table)), compute_first_bound(
-        context.prepared
-    )[1]
+        optima, table = context.model_optima, StationarySpace(context).compute_init("wsu", 0)[None]
+        values = context.infinite_horizon.compute_values(table[0]).T[None]
+        optimal_returns = context.problem.compute_returns(optima.values.T) + optima.error_bound
+        bound = context.compute_mean(optimal_returns)
+    else:
+        table = context.solve_wsu()[0]
+        values = context.prepared.backward("policy", policy=table, keep=("values",)).values[:-1]
+        bound = compute_first_bound(context.prepared)[1]
+    return (values[:, :, None], Controller.from_tables(table)), bound
 
 
 # ---------------------------------------------------------------------- the grid
@@ -420,6 +391,15 @@ class SimplexGrid(NamedTuple):
         return self.point_index[tuple(np.moveaxis(clipped_corners, -1, 0))], corner_weights
 
 
+class _GridRound(NamedTuple):
+    """Result of one backward step, with the actions and transitions of the plans."""
+
+    alphas: Array  # (S, N, M)
+    upper: Array  # (S, N)
+    actions: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # (S, N)
+    node_transitions: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)  # (S, N, S)
+
+
 class _BeliefSteps(NamedTuple):
     """Transitions of the beliefs at a state: e entries of the pattern, N points."""
 
@@ -437,15 +417,11 @@ class _GridRecursion:
     The last point is the initial belief, which may differ by state.
     """
 
-    def __init__(
-        self, problem: Problem, horizon: int, max_points: int, check_time: Callable[[], None]
-    ) -> None:
-        self.problem, self.horizon, self.grid = (
-            problem,
-            horizon,
-            SimplexGrid.with_max_points(problem.n_models, max_points),
-        )
-        self.check_time = check_time
+    def __init__(self, context: SolveContext, max_points: int) -> None:
+        self.context, self.problem = context, context.problem
+        self.check_time = context.check_time
+        problem = self.problem
+        self.grid = SimplexGrid.with_max_points(problem.n_models, max_points)
         self.table = problem.storage.to_table()
         initial_belief = problem.condition_on_initial(
             problem.weights / problem.weights.sum(), np.arange(problem.n_states)
@@ -459,68 +435,59 @@ class _GridRecursion:
         )
         self.bound = 0.0
 
-    def solve_finite(self) -> tuple[Array, Controller]:
-        """Compute alpha vectors (T, S, N, M) and plans over a finite horizon, and set ``bound``."""
-        problem, (S, N, M) = self.problem, self.beliefs.shape
-        alphas = np.empty((self.horizon, S, N, M))
-        actions = np.empty((self.horizon, S, N), np.int32)
-        node_transitions = np.empty((self.horizon, S, N, S), np.uint8)
-        alpha = np.repeat(problem.terminal[:, None], N, axis=1)
-        upper = np.einsum("snm,sm->sn", self.beliefs, problem.terminal)
-        for t in reversed(range(self.horizon)):
-            if t == self.horizon - 1 or len(self.table.p) > 1:
+    def solve(self) -> tuple[Array, Controller]:
+        """Compute alpha vectors (T or 1, S, N, M) and plans, and set ``bound``.
+
+        Over an infinite horizon rounds repeat until little changes. Otherwise the best of the last
+        few is kept.
+        """
+        problem, context, (S, N, _) = self.problem, self.context, self.beliefs.shape
+        is_infinite = context.policy_class.is_infinite_horizon
+        if is_infinite:
+            optima, infinite = context.model_optima, context.infinite_horizon
+            lower_values = infinite.compute_values(optima.actions[0]).T
+            upper_values = (optima.values + optima.error_bound[:, None]).T
+            n_rounds = find_truncation_horizon(problem, TAIL_WEIGHT)[0]
+        else:
+            lower_values = upper_values = problem.terminal
+            n_rounds = context.horizon
+        rounds: list[_GridRound] = []  # the first time first
+        last = _GridRound(
+            np.repeat(lower_values[:, None], N, axis=1),
+            np.einsum("snm,sm->sn", self.beliefs, upper_values),
+        )
+        steps: list[_BeliefSteps] = []
+        for t in reversed(range(n_rounds)):
+            if not steps or len(self.table.p) > 1:
                 steps = [self._make_steps(at_time(self.table.p, t), s) for s in range(S)]
-            alpha, actions[t], node_transitions[t], upper = self._backup(t, steps, alpha, upper)
-            alphas[t] = alpha
-        self.bound = float(problem.initial_joint().sum(axis=1) @ upper[:, -1])
-        return alphas, Controller(actions, node_transitions, np.full(S, N - 1, np.uint8))
-
-    def solve_infinite(self, context: SolveContext) -> tuple[Array, Controller]:
-        """Compute alpha vectors (1, S, N, M) and plans over an infinite horizon; set ``bound``."""
-        problem, (S, N, _), infinite = self.problem, self.beliefs.shape, context.infinite_horizon
-        optima = context.model_optima
-        steps = [self._make_steps(self.table.p[0], s) for s in range(S)]
-        upper = np.einsum("snm,ms->sn", self.beliefs, optima.values + optima.error_bound[:, None])
-        alpha = np.repeat(infinite.compute_values(optima.actions[0]).T[:, None], N, axis=1)
-        initial_nodes, candidates = (
-            np.full(S, N - 1, np.uint8),
-            deque[tuple[Array, Controller]](maxlen=N_LAST_CONTROLLERS),
-        )
-        for _ in range(find_truncation_horizon(problem, TAIL_WEIGHT)[0]):
-            previous = alpha, upper
-            alpha, actions, node_transitions, upper = self._backup(0, steps, alpha, upper)
-            plans = Controller(
-                actions[None].astype(np.int32),
-                node_transitions[None].astype(np.uint8),
-                initial_nodes,
-            )
-            candidates.append((alpha[None], plans))
-            changes = np.abs(alpha - previous[0]).max(), np.abs(upper - previous[1]).max()
-            if (
-                max(changes) * infinite.effective_horizon
-                <= TAIL_WEIGHT * OPTIMALITY_GAP * np.abs(upper).max()
-            ):
-                candidates = deque([candidates[-1]])
-                break
-        self.bound = float(problem.initial_joint().sum(axis=1) @ upper[:, -1])
-        controller_returns = partial(
-            _compute_controller_returns, problem, check_time=self.check_time
-        )
+            next_alphas = problem.expect_models(last.alphas)
+            backups = [
+                self._backup_state(t, s, step, next_alphas, last.upper)
+                for s, step in enumerate(steps)
+            ]
+            previous, last = last, _GridRound(*map(np.array, zip(*backups, strict=True)))
+            rounds.insert(0, last)
+            if is_infinite:
+                del rounds[N_LAST_CONTROLLERS:]
+                changes = (np.abs(x - y).max() for x, y in zip(last[:2], previous[:2], strict=True))
+                min_change = TAIL_WEIGHT * OPTIMALITY_GAP * np.abs(last.upper).max()
+                if max(changes) * infinite.effective_horizon <= min_change:
+                    rounds = [last]
+                    break
+        self.bound = float(problem.initial_joint().sum(axis=1) @ last.upper[:, -1])
+        initial_nodes = np.full(S, N - 1, np.uint8)
+        plans = []
+        for plan in [[x] for x in rounds] if is_infinite else [rounds]:
+            alphas, _, actions, transitions = map(np.array, zip(*plan, strict=True))
+            plans.append((alphas, Controller(actions, transitions, initial_nodes)))
+        if len(plans) == 1:
+            return plans[0]
         return max(
-            reversed(candidates),
-            key=lambda candidate: float(problem.weights @ controller_returns(candidate[1])),
+            plans,
+            key=lambda plan: context.compute_mean(
+                _compute_controller_returns(problem, plan[1], self.check_time)
+            ),
         )
-
-    def _backup(
-        self, t: int, steps: list[_BeliefSteps], alpha: Array, upper: Array
-    ) -> tuple[Array, IntArray, IntArray, Array]:
-        """Compute alpha, actions, plan transitions and upper (S, N, ...) at t from t + 1."""
-        next_alphas = self.problem.expect_models(alpha)
-        backups = [
-            self._backup_state(t, s, steps[s], next_alphas, upper) for s in range(len(steps))
-        ]
-        alphas, actions, transitions, uppers = map(np.array, zip(*backups, strict=True))
-        return alphas, actions, transitions, uppers
 
     def _make_steps(self, p: Array, s: int) -> _BeliefSteps:
         """Compute the transitions of all grid beliefs at state s."""
@@ -544,8 +511,8 @@ class _GridRecursion:
 
     def _backup_state(
         self, t: int, s: int, step: _BeliefSteps, next_alphas: Array, upper: Array
-    ) -> tuple[Array, IntArray, IntArray, Array]:
-        """Compute alpha_t(s, .) (N, M), actions (N,), next plans (N, S) and U_t(s, .) (N,)."""
+    ) -> tuple[Array, Array, npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+        """Compute alpha_t(s, .) (N, M), U_t(s, .) (N,), actions (N,) and next plans (N, S)."""
         self.check_time()
         problem, points = self.problem, np.arange(len(self.beliefs[s]))
         r, is_disallowed = at_time(problem.r, t)[s], ~at_time(problem.allowed, t)[s]
@@ -563,11 +530,11 @@ class _GridRecursion:
         np.add.at(q, step.actions, problem.discount * step.p * followed_alphas)
         values = np.einsum("anm,nm->na", q, self.interior_beliefs[s])
         values[:, is_disallowed] = -np.inf
-        best = _first_argmax(values)
+        best = choose_actions(values, values, None)
         shape = (problem.n_actions, len(points), problem.n_states)
-        plan_transitions = np.broadcast_to(points[:, None], shape).copy()
+        plan_transitions = np.broadcast_to(points[:, None], shape).astype(np.uint8)
         plan_transitions[step.actions, :, step.next_states] = next_plans
-        return q[best, points], best, plan_transitions[best, points], upper_q.max(axis=0)
+        return q[best, points], upper_q.max(axis=0), best, plan_transitions[best, points]
 
 
 def _compute_controller_returns(
@@ -604,10 +571,3 @@ def _make_controlled_problem(problem: Problem, controller: Controller) -> Proble
         initial=initial,
         terminal=np.zeros((S * N, problem.terminal.shape[1])),
     )
-
-
-def _first_argmax(values: Array) -> IntArray:
-    """Return the first index of the maximum over the last axis, up to rounding."""
-    best, scale = values.max(axis=-1), np.abs(np.where(np.isinf(values), 0.0, values)).max(axis=-1)
-    first: IntArray = (values >= (best - TIE_RTOL * scale)[..., None]).argmax(axis=-1)
-    return first

@@ -19,10 +19,8 @@ import numpy as np
 
 from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
 from mmdp.core.bounds import closed_form
-from mmdp.core.bounds.descent import SLOW_LEVEL, DualDescent
-from mmdp.core.bounds.portfolio import BoundPortfolio
-from mmdp.core.bounds.relaxation import LagrangianRelaxation, Mask
-from mmdp.core.bounds.request import BoundRequest
+from mmdp.core.bounds.dual import SLOW_LEVEL, DualDescent, LagrangianRelaxation, Mask
+from mmdp.core.bounds.portfolio import BoundPortfolio, BoundRequest
 from mmdp.core.errors import InputError
 from mmdp.core.evaluate import Evaluator
 from mmdp.core.kernels.infinite import DirectSolver, ModelOptima

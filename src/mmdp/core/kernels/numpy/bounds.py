@@ -1,4 +1,4 @@
-"""The passes of upper bounds in plain numpy (see :mod:`mmdp.core.bounds.relaxation`).
+"""The passes of upper bounds in plain numpy (see :mod:`mmdp.core.bounds.dual`).
 
 Visit probabilities and the optima of single models are ordinary backward passes with other
 numbers.
