@@ -332,7 +332,7 @@ def test_a_tree_is_solved_written_and_read(folder: Path, train: mmdp.MMDP, tmp_p
     both = run_refused(*command, "--max-nodes", 2)
     assert "options select several policy classes (memory, tree)" in both
     features.write_text("state,half\n0,1\n")
-    assert "has no value for state" in run_refused(*command, "--features", features)
+    assert "no value for state" in run_refused(*command, "--features", features)
 
 
 def test_a_randomized_rule_is_solved_written_read_and_exported(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_a_randomized_rule_is_solved_written_read_and_exported(tmp_path: Path) -
 def test_unsupported_policy_classes(folder: Path, tmp_path: Path) -> None:
     groups = tmp_path / "groups.csv"
     groups.write_text("state,group\n0,all\n")
-    assert "the groups leave out" in run_refused("solve", folder, "-T", 4, "--groups", groups)
+    assert "groups: no value for state" in run_refused("solve", folder, "-T", 4, "--groups", groups)
     assert "no such file" in run_refused("solve", folder, "-T", 4, "--groups", tmp_path / "no.csv")
     needs = run_refused("solve", folder, "-T", 4, "--policy-class", "tied")
     assert needs == "mmdp: a tied policy needs groups; give them with --groups FILE\n"

@@ -109,13 +109,17 @@ WRONG_CLASSES: dict[str, tuple[mmdp.MMDP, Any, str]] = {
         "a tied policy needs groups; pass policy_class=mmdp.policies.Tied(groups)",
     ),
     "fixed by name": (MODEL, mmdp.policies.Fixed, "a fixed policy needs actions"),
-    "group missing": (MODEL, mmdp.policies.Tied({"well": 1, "ill": 1}), "leave out state 'dead'"),
+    "group missing": (
+        MODEL,
+        mmdp.policies.Tied({"well": 1, "ill": 1}),
+        "groups: no value for state 'dead'",
+    ),
     "group of nobody": (
         MODEL,
         mmdp.policies.Tied({"wel": 1}),
         "no label 'wel' (did you mean 'well'?)",
     ),
-    "too few groups": (MODEL, mmdp.policies.Tied([1, 2]), "groups of shape (2,) for 3 states"),
+    "too few groups": (MODEL, mmdp.policies.Tied([1, 2]), "groups: 2 values for 3 states"),
     "no common action": (
         MASKED_MODEL,
         mmdp.policies.Tied([0, 0, 1]),
@@ -304,7 +308,7 @@ def test_every_class_is_described_and_kept() -> None:
     [[0, math.nan, math.nan], [0, None, None], ["a", "", " "], {0: 1, 1: None, 2: math.nan}],
 )
 def test_states_without_a_group_are_refused(groups: Any) -> None:
-    with pytest.raises(mmdp.InputError, match="the groups leave out states 'ill' and 'dead'"):
+    with pytest.raises(mmdp.InputError, match="groups: no value for states 'ill' and 'dead'"):
         mmdp.policies.Tied(groups).get_group_ids(MODEL)
 
 

@@ -223,7 +223,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
             lambda: mmdp.policies.MemoryPolicy(actions, node_transitions + 2),
             "moves must be nodes from 0 to 1",
         ),
-        (lambda: mmdp.policies.MemoryPolicy(actions - 1, node_transitions), "whole numbers"),
+        (lambda: mmdp.policies.MemoryPolicy(actions - 1, node_transitions), "count from 0"),
         (
             lambda: mmdp.policies.MemoryPolicy(actions, node_transitions, [0, 0, 5]),
             "first must be nodes",

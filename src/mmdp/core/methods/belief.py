@@ -25,8 +25,7 @@ from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveConte
 from mmdp.core.methods.cadp import CADP
 from mmdp.core.model import MMDP
 from mmdp.core.policies import Belief, MarkovPolicy, Policy, PolicyClass, StationaryPolicy
-from mmdp.core.policies.base import get_label_kwargs
-from mmdp.core.policies.classes import NamedValues
+from mmdp.core.policies.base import NamedValues, get_label_kwargs
 from mmdp.core.policies.markov import TablePolicy
 from mmdp.core.search.unreachable import fill_unreachable
 from mmdp.core.solution import Status
@@ -62,14 +61,12 @@ class BeliefPlanner(Policy):
     ``control_variate`` is CADP's policy for the same models, used when the policy is simulated.
     """
 
-    __slots__ = ("backend", "control_variate", "horizon", "model", "name", "tables")
-
     message_name = "the planner"
     has_exact_returns = False
     memory_note = "remembers what it has seen"
 
-    name: str
-    horizon: float
+    name: str = ""
+    horizon: float = math.inf
     model: MMDP
     tables: PlannerTables
     control_variate: TablePolicy | None

@@ -40,7 +40,7 @@ from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveConte
 from mmdp.core.methods.belief import BeliefPlanner, BeliefState
 from mmdp.core.model import MMDP
 from mmdp.core.policies import Belief, MemoryPolicy, PolicyClass
-from mmdp.core.policies.classes import NamedValues
+from mmdp.core.policies.base import NamedValues
 from mmdp.core.search.context import get_stop_status
 from mmdp.core.search.spaces import StationarySpace
 from mmdp.core.solution import OPTIMALITY_GAP, Status
@@ -73,8 +73,6 @@ class BeliefGridPolicy(BeliefPlanner):
     which may be another action between the points of the grid.
     """
 
-    __slots__ = ("alpha_vectors",)
-
     has_exact_returns = True
     alpha_vectors: Array  # (T or 1, S, N, M) return of every plan in each model
 
@@ -103,7 +101,7 @@ class BeliefGridPolicy(BeliefPlanner):
         return {**self.controller._asdict(), **metadata}
 
     @property
-    def table(self) -> npt.NDArray[np.int32]:
+    def table(self) -> npt.NDArray[np.int32]:  # type: ignore[override]
         """Actions, plan transitions and initial plans as one flat array."""
         return self._memory_policy.table
 

@@ -1,36 +1,176 @@
-"""The base class of all policies, with the operations that every policy supports."""
+"""The bases of policy classes and of policies, and the protocol of planners.
+
+``solve(policy_class=...)`` takes a :class:`PolicyClass`, or its name. It is a small frozen object
+that says which policies are searched: which observations a decision may depend on. It checks that
+a model has such policies and converts the table that a method finds to a policy.
+``Method.unsupported_reason`` says whether a method can find one. :class:`Policy` has everything
+that is done with a policy.
+"""
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.arguments import Seed, Unchecked, check_arguments, is_of_type
-from mmdp.core.errors import InputError
-from mmdp.core.kernels import Backend
-from mmdp.core.kernels.infinite import check_infinite_horizon
+from mmdp.core.errors import InputError, Remedy
+from mmdp.core.kernels import Backend, Problem
+from mmdp.core.kernels.infinite import check_infinite_horizon, choose_planning_horizon
 from mmdp.core.kernels.planner import PlannerTables
-from mmdp.core.kernels.problem import PolicyTable
-from mmdp.core.policies.classes import NamedValues, PolicyClass, UserData
+from mmdp.core.kernels.problem import Array, IntArray, PolicyTable
+from mmdp.core.model import MMDP
+from mmdp.core.objectives import Objective
 from mmdp.core.shapes import ActionTable, ProbabilityTable
 from mmdp.core.text import TimeLabels, join_or, parse_named_axes, parse_named_values, pluralize
-from mmdp.core.validate import match_ids, parse_labels, parse_time_labels
+from mmdp.core.validate import check_horizon, match_ids, parse_labels, parse_time_labels
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mmdp.core.model import MMDP
-    from mmdp.core.objectives import Objective
     from mmdp.core.policies.markov import MarkovPolicy, TablePolicy
     from mmdp.insight.draw.maps import PolicyMap
 
-Array = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+Json = Any  # a value of JSON types
+NamedValues = dict[str, Any]  # values of different types, by name
+UserData = Any  # a list, array, mapping or pandas object that a user passes
+SearchResult = Any  # the table, controller or tree that a search returns for a policy class
 PolicyMemory = Any  # what a policy remembers during an episode
+
+TO_MARKOV_REMEDY = "give policy.to_markov(T), the same over T decisions"
+
+INFINITE_HORIZON_PASSES = 60  # one start and a policy of time and state, besides linear algebra
+RANDOMIZED_PASSES = 1000  # of an ascent on probabilities
+
+
+class PolicyClass:
+    """Base class of policy classes: frozen dataclasses that say which policies are searched."""
+
+    name: ClassVar[str]
+    decision_inputs: str  # what a decision depends on, as the end of a sentence
+    change_text: str = "change of the action"  # in "no change of the action improves it"
+    single_change_text: str = ""  # the same for objectives other than the mean, if it differs
+    is_infinite_horizon: bool = False  # whether there is no last decision
+    randomized: bool = False  # whether actions may be drawn at random
+    finite_horizon_reason: ClassVar[str] = ""  # why there must be one, as a clause
+    is_action_mask: bool = False  # whether it only closes actions: one decision binds no other
+    is_restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
+    can_initialize: ClassVar[bool] = True  # whether a search can start from a policy of this class
+    uses_belief: ClassVar[bool] = False  # whether its policies keep a belief over the models
+    # whether a search begins with the smallest policy, and any given one
+    uses_growth: ClassVar[bool] = False
+    bound_scope: ClassVar[str] = ""  # which policies the bound of a solve covers, if not all
+
+    @property
+    def restriction_text(self) -> str:
+        """Adjective for its policies, as in "being tied costs 3"."""
+        return self.name
+
+    def estimate_passes(self, markov_passes: float) -> float:
+        """Estimate the passes of a solve from those that a Markov policy takes."""
+        if self.is_infinite_horizon:
+            return min(markov_passes, INFINITE_HORIZON_PASSES)
+        return markov_passes + RANDOMIZED_PASSES * self.randomized
+
+    @classmethod
+    def make_default(cls) -> Self:
+        """Make the policy class with its default settings, as selected by its name."""
+        parameters = inspect.signature(cls).parameters.values()
+        required_names = ", ".join(x.name for x in parameters if x.default is x.empty)
+        if required_names:
+            raise InputError(
+                f"a {cls.name} policy needs {required_names}",
+                [f"pass policy_class=mmdp.policies.{cls.__name__}({required_names})"],
+            )
+        return cls()
+
+    def _copy_with(self, **attributes: object) -> Self:
+        """Copy the frozen class with other attributes, which need not be settings."""
+        policy_class = copy.copy(self)
+        policy_class.__dict__.update(attributes)
+        return policy_class
+
+    def with_infinite_horizon(self) -> Self:
+        """Return the policy class for an infinite horizon, with decisions that ignore the time."""
+        raise InputError(
+            f"for an infinite horizon there are no {self.name} policies: "
+            f"{self.finite_horizon_reason}",
+            [Remedy("policy_class", "stationary"), "give the number of decisions"],
+        )
+
+    def for_horizon(self, horizon: float | None) -> Self:
+        """Return the policy class for a horizon; InputError if it has no policies there."""
+        if horizon == math.inf:
+            return self.with_infinite_horizon()
+        if self.is_infinite_horizon and horizon is not None:
+            raise InputError(
+                f"a {self.name} policy is for an infinite horizon, not for {horizon} decisions",
+                [Remedy("horizon", math.inf), Remedy("policy_class", "markov")],
+            )
+        return self
+
+    def resolve_horizon(self, model: MMDP, horizon: float | None) -> int:
+        """Return the number of decisions to plan for.
+
+        If there is no last one, that of the policy of time and state to compare with.
+        """
+        if self.is_infinite_horizon:
+            check_infinite_horizon(model.problem, model.horizon, model.state_labels)
+            return choose_planning_horizon(model.problem)
+        return check_horizon(model.horizon, horizon)
+
+    def check(self, model: MMDP, horizon: int) -> None:
+        """Raise InputError unless the model has a policy of this class."""
+
+    def make_problem(self, model: MMDP, horizon: int) -> Problem:
+        """Return the arrays of the model, restricted to the actions that the class allows."""
+        return model.problem
+
+    def to_settings(self, model: MMDP, horizon: int) -> Json:
+        """Return what distinguishes two classes of this name on the model, as JSON types."""
+        return "randomized" if self.randomized else None
+
+    def describe(self, model: MMDP, horizon: int) -> str:
+        """Describe the restriction on the model in words; empty if there is none."""
+        return ""
+
+    def find_determined(self, model: MMDP, is_reached: Mask) -> Mask:
+        """Find the states (..., S) whose action is determined by the actions in reached states."""
+        return is_reached
+
+    def make_policy(self, model: MMDP, table: SearchResult) -> Policy:
+        """Make the policy for the table that a method found, with the labels of the model."""
+        raise NotImplementedError
+
+    def policy_to_table(self, policy: Policy, model: MMDP) -> SearchResult:
+        """Return the table of a policy, from which a method can resume."""
+        return policy.to_table(model)
+
+
+class Belief(PolicyClass):
+    """Policies that act on the state and on a belief over the models, updated at every step."""
+
+    name: ClassVar[str] = "belief"
+    decision_inputs = "everything seen so far"
+    can_initialize: ClassVar[bool] = False
+    uses_belief: ClassVar[bool] = True
+
+    def with_infinite_horizon(self) -> Self:
+        """Return the policy class for an infinite horizon."""
+        return self._copy_with(is_infinite_horizon=True)
+
+    def estimate_passes(self, markov_passes: float) -> float:
+        """Return the passes of a Markov policy: methods estimate their own."""
+        return markov_passes
+
+    def __repr__(self) -> str:
+        return "Belief()"
 
 
 class Policy:
@@ -44,20 +184,12 @@ class Policy:
     deployment remembers is in the memory of ``initial_memory`` and ``update``.
     """
 
-    __slots__ = (
-        "action_labels",
-        "n_actions",
-        "n_states",
-        "objective",
-        "state_labels",
-        "time_labels",
-    )
-
     n_states: int
     n_actions: int
     state_labels: tuple[str, ...] | None
     action_labels: tuple[str, ...] | None
     time_labels: TimeLabels
+    table: PolicyTable  # all decisions as one array, if the policy has one
     objective: Objective | None  # what it was solved for, if the file that it was read from says so
 
     message_name: ClassVar[str] = "the policy"  # in messages
@@ -66,24 +198,15 @@ class Policy:
 
     def _set_attributes(self, **attributes: object) -> None:
         """Set attributes by name on the immutable policy."""
-        for name, value in attributes.items():
-            object.__setattr__(self, name, value)
+        self.__dict__.update(attributes)
 
     def _set_labels(
-        self,
-        n_states: int,
-        n_actions: int,
-        state_labels: Sequence[str] | None,
-        action_labels: Sequence[str] | None,
-        time_labels: UserData = None,
+        self, n_states: int, n_actions: int, time_labels: UserData = None, **labels: UserData
     ) -> None:
         """Check the labels of states, actions and times against their counts, and set them."""
         self._set_attributes(time_labels=parse_time_labels(time_labels), objective=None)
-        for axis, n, labels in (
-            ("state", n_states, state_labels),
-            ("action", n_actions, action_labels),
-        ):
-            checked_labels = parse_labels(labels, axis)
+        for axis, n in (("state", n_states), ("action", n_actions)):
+            checked_labels = parse_labels(labels[f"{axis}_labels"], axis)
             if checked_labels is not None and len(checked_labels) != n:
                 raise InputError(
                     f"{len(checked_labels)} {axis} labels for a policy over {n} {axis}s"
@@ -124,11 +247,6 @@ class Policy:
         """Action probabilities pi(s, a) by time and state, (T, S, A); (S, A) without time."""
         raise self._unsupported_error("table of probabilities")
 
-    @property
-    def table(self) -> PolicyTable:
-        """All decisions of the policy as one array."""
-        raise self._unsupported_error("table")
-
     def to_table(self, model: MMDP) -> PolicyTable:
         """Return the policy's table, padded to the number of actions of the model."""
         raise self._unsupported_error("table")
@@ -141,12 +259,8 @@ class Policy:
     @property
     def label_kwargs(self) -> NamedValues:
         """Keyword arguments (labels, action count) for a policy over the same states."""
-        return {
-            "n_actions": self.n_actions,
-            "state_labels": self.state_labels,
-            "action_labels": self.action_labels,
-            "time_labels": self.time_labels,
-        }
+        names = ("n_actions", "state_labels", "action_labels", "time_labels")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def as_markov(self) -> MarkovPolicy | None:
@@ -185,11 +299,7 @@ class Policy:
         coverage, remedy = f"covers {self.horizon} time steps", "solve again for that horizon"
         if self.horizon == math.inf:
             coverage = "is for an infinite horizon"
-            remedy = (
-                remedy
-                if self.memory_note
-                else "give policy.to_markov(T), the same over T decisions"
-            )
+            remedy = remedy if self.memory_note else TO_MARKOV_REMEDY
         raise InputError(f"{self.message_name} {coverage}, {subject} {horizon}", [remedy])
 
     def _has_too_many_actions(self, model: MMDP) -> bool:
@@ -198,28 +308,24 @@ class Policy:
 
     def _check_names(self, model: MMDP) -> None:
         """Raise InputError if the labels of states or actions differ from those of the model."""
-        for axis, policy_labels, model_labels in (
-            ("state", self.state_labels, model.state_labels),
-            ("action", self.action_labels, model.action_labels),
-        ):
-            if policy_labels is None or not model.has_labels[axis]:
-                continue
-            # a file without labels of unused actions has their ids in place of them
-            pairs = enumerate(zip(policy_labels, model_labels, strict=False))
-            i = next(
-                (i for i, (a, b) in pairs if a != b and (a != str(i) or a in model_labels)), None
+        remedy = "plan for models with these names"
+        if self.has_exact_returns:
+            remedy = (
+                "save the policy and load it with load_policy(path, model), which matches names"
             )
-            if i is not None:
-                raise InputError(
-                    f"{self.message_name}'s {axis}s are named differently from the model's "
-                    f"(number {i} is {policy_labels[i]!r} here, {model_labels[i]!r} there)",
-                    [
-                        "save the policy and load it with load_policy(path, model), which matches "
-                        "names"
-                        if self.has_exact_returns
-                        else "plan for models with these names"
-                    ],
-                )
+        for axis in ("state", "action"):
+            own_labels = getattr(self, f"{axis}_labels")
+            if own_labels is None or not model.has_labels[axis]:
+                continue
+            model_labels = getattr(model, f"{axis}_labels")
+            # a file without labels of unused actions has their ids in place of them
+            for i, (a, b) in enumerate(zip(own_labels, model_labels, strict=False)):
+                if a != b and (a != str(i) or a in model_labels):
+                    raise InputError(
+                        f"{self.message_name}'s {axis}s are named differently from the model's "
+                        f"(number {i} is {a!r} here, {b!r} there)",
+                        [remedy],
+                    )
 
     def _check_actions(self, model: MMDP) -> None:
         """Raise InputError if the policy takes an action that the model does not allow."""
@@ -335,19 +441,8 @@ class Policy:
         return list(self.action_labels or map(str, range(self.n_actions)))
 
     # ------------------------------------------------------------ an object
-    @classmethod
-    def _slot_names(cls) -> list[str]:
-        """List the names of all slots, those of base classes included."""
-        return [name for base in cls.__mro__ for name in getattr(base, "__slots__", ())]
-
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen")
-
-    def __getstate__(self) -> NamedValues:
-        return {name: getattr(self, name) for name in self._slot_names()}
-
-    def __setstate__(self, state: NamedValues) -> None:
-        self._set_attributes(**state)
 
     def __eq__(self, other: object) -> bool:
         """Compare the policies by the values that determine them."""
@@ -429,3 +524,85 @@ def get_label_kwargs(model: MMDP) -> NamedValues:
         "action_labels": model.action_labels if model.has_labels["action"] else None,
         "time_labels": model.time_labels,
     }
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """Protocol of objects that simulations can follow; decisions may depend on the whole history.
+
+    Every :class:`mmdp.policies.Policy` is one. The planner itself is never changed by use, so
+    several deployments can share one; all that a deployment remembers is in the memory that
+    ``initial_memory`` and ``update`` return. Random choices come from the memory's own generator,
+    which ``act`` and ``update`` advance.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the policy in tables and messages."""
+        ...
+
+    @property
+    def horizon(self) -> float:
+        """Number of decisions."""
+        ...
+
+    def initial_memory(self, seed: int | None = 0) -> PolicyMemory:
+        """Make the memory at the start of an episode; give each episode its own seed."""
+        ...
+
+    def act(self, memory: PolicyMemory, time: int, state: int) -> int:
+        """Return the id of the action to take, given the memory, the time and the state."""
+        ...
+
+    def update(
+        self,
+        memory: PolicyMemory,
+        time: int,
+        state: int,
+        action: int,
+        next_state: int,
+        reward: float | None = None,
+    ) -> PolicyMemory:
+        """Return the memory after observing the next state (and the reward)."""
+        ...
+
+
+class PlannerPolicy(Policy):
+    """Policy that follows a user's planner step by step."""
+
+    has_exact_returns = False
+    policy_class = Belief()
+    memory_note = "may depend on all that was seen"
+    name, horizon = "", math.inf  # those of the planner
+    planner: Planner
+
+    def __init__(self, planner: Planner) -> None:
+        """Take the methods and the horizon of the planner."""
+        names = ("act", "horizon", "initial_memory", "name", "update")
+        attributes = {name: getattr(planner, name) for name in names}
+        self._set_attributes(planner=planner, **attributes)
+
+    def check(self, model: MMDP, horizon: float | None = None) -> None:
+        """Accept every model: the actions are checked when they are taken."""
+
+    def __repr__(self) -> str:
+        return repr(self.planner)
+
+
+@check_arguments
+def as_policy(policy: object, purpose: str, *remedies: str) -> Policy:
+    """Return the policy of a Policy, Planner or Solution; InputError for other objects.
+
+    ``purpose`` begins the message of the error.
+
+    >>> as_policy(3, "simulate() takes a policy")
+    Traceback (most recent call last):
+    mmdp.core.errors.InputError: simulate() takes a policy, not int
+    """
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, Planner):
+        return PlannerPolicy(policy)
+    if (inner_policy := getattr(policy, "policy", None)) is not None:
+        return as_policy(inner_policy, purpose, *remedies)
+    raise InputError(f"{purpose}, not {type(policy).__name__}", remedies)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,26 +18,30 @@ from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend
 from mmdp.core.kernels.controller import MAX_NODES, Controller, estimate_sweep_bytes
 from mmdp.core.kernels.planner import NODES, PlannerTables
+from mmdp.core.kernels.problem import Array, IntArray
 from mmdp.core.memory import check_memory
-from mmdp.core.policies.base import Policy, get_label_kwargs
-from mmdp.core.policies.classes import NamedValues, PolicyClass, SearchResult, UserData
-from mmdp.core.policies.markov import MarkovPolicy, label_columns
+from mmdp.core.model import MMDP
+from mmdp.core.policies.base import (
+    Mask,
+    NamedValues,
+    Policy,
+    PolicyClass,
+    SearchResult,
+    UserData,
+    get_label_kwargs,
+)
+from mmdp.core.policies.markov import MarkovPolicy, label_columns, read_actions
 from mmdp.core.shapes import ActionTable
 from mmdp.core.text import format_bytes, pluralize
-from mmdp.core.transitions import check_not_masked
 from mmdp.core.validate import check_index, check_int
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mmdp.core.model import MMDP
     from mmdp.insight.draw.flowchart import FlowChart
 
-Array = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
 NodeArray = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
-Int64Array = npt.NDArray[np.int64]
+GroupArray = npt.NDArray[np.int64]
 
 STAY_TEXT = "stay"  # every step leads back to the node itself, in a table
 
@@ -126,11 +131,8 @@ class MemoryPolicy(Policy):
     (1, 1)
     """
 
-    __slots__ = ("_cached_chart", "_source_model", "controller")
-
     controller: Controller
     _source_model: MMDP | None
-    _cached_chart: FlowChart | None
 
     @check_arguments
     def __init__(
@@ -145,25 +147,17 @@ class MemoryPolicy(Policy):
         time_labels: UserData = None,
     ) -> None:
         controller = _read_controller(actions, node_transitions, initial_nodes)
-        table = MarkovPolicy(  # the checks of a table: every node is one
-            controller.actions.reshape(len(controller.actions), -1),
-            n_actions=n_actions,
-            action_labels=action_labels,
-        )
-        labels = {
-            "state_labels": state_labels,
-            "action_labels": action_labels,
-            "time_labels": time_labels,
-        }
-        self._initialize(controller, n_actions=table.n_actions, **labels)
+        n_actions = max(int(controller.actions.max()) + 1, n_actions or len(action_labels or ()))
+        labels: NamedValues = {"state_labels": state_labels, "action_labels": action_labels}
+        self._initialize(controller, n_actions=n_actions, time_labels=time_labels, **labels)
 
     def _initialize(
-        self, controller: Controller, source_model: MMDP | None = None, **labels: UserData
+        self, controller: Controller, *, source_model: MMDP | None = None, **labels: UserData
     ) -> None:
         """Set the controller, the model that it was computed for, and the labels."""
         for array in controller:
             array.setflags(write=False)
-        self._set_attributes(controller=controller, _source_model=source_model, _cached_chart=None)
+        self._set_attributes(controller=controller, _source_model=source_model)
         self._set_labels(self.actions.shape[1], **labels)
 
     @classmethod
@@ -176,7 +170,7 @@ class MemoryPolicy(Policy):
     def _own_controller(cls, model: MMDP, controller: Controller) -> MemoryPolicy:
         """Make the policy of a controller that nobody else holds."""
         policy = cls.__new__(cls)
-        policy._initialize(controller, model, **get_label_kwargs(model))
+        policy._initialize(controller, source_model=model, **get_label_kwargs(model))
         return policy
 
     # ------------------------------------------------------------ what it is
@@ -211,7 +205,7 @@ class MemoryPolicy(Policy):
         return self.actions.shape[2]
 
     @property
-    def table(self) -> npt.NDArray[np.int32]:
+    def table(self) -> IntArray:  # type: ignore[override]
         """Actions, node transitions and initial nodes as one flat array."""
         return np.concatenate([array.reshape(-1).astype(np.int32) for array in self.controller])
 
@@ -238,11 +232,8 @@ class MemoryPolicy(Policy):
 
     def compute_returns(self, model: MMDP, backend: Backend) -> Array:
         """Compute the exact return of the policy on every model, (M,)."""
-        return (
-            backend.prepare(model.problem, self.horizon)
-            .compute_node_values(self.controller)
-            .returns
-        )
+        prepared = backend.prepare(model.problem, self.horizon)
+        return prepared.compute_node_values(self.controller).returns
 
     def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
         """Make the tables with which a backend simulates the controller."""
@@ -327,15 +318,17 @@ class MemoryPolicy(Policy):
         """
         from mmdp.insight.draw.flowchart import make_flow_chart
 
-        if model is not None:
-            self.check(model)
-            return make_flow_chart(model, self.controller, self.compute_node_weights(model))
-        if self._cached_chart is None:
-            if self._source_model is None:
-                raise InputError("a flow chart needs the models; pass to_flow_chart(model)")
-            self._set_attributes(_cached_chart=self.to_flow_chart(self._source_model))
-        assert self._cached_chart is not None
-        return self._cached_chart
+        if model is None:
+            return self._source_chart
+        self.check(model)
+        return make_flow_chart(model, self.controller, self.compute_node_weights(model))
+
+    @cached_property
+    def _source_chart(self) -> FlowChart:
+        """Flow chart in the models that the policy was computed for."""
+        if self._source_model is None:
+            raise InputError("a flow chart needs the models; pass to_flow_chart(model)")
+        return self.to_flow_chart(self._source_model)
 
     def describe(self) -> str:
         """Return the flow chart as text."""
@@ -401,7 +394,7 @@ class MemoryPolicy(Policy):
         """Return the state for pickle, with the flow chart in place of the models."""
         if self._source_model is not None:
             self.to_flow_chart()
-        return {**super().__getstate__(), "_source_model": None}
+        return {**self.__dict__, "_source_model": None}
 
     @property
     def _repr_suffix(self) -> str:
@@ -453,25 +446,26 @@ def _read_controller(
     actions: npt.ArrayLike, node_transitions: npt.ArrayLike, initial_nodes: npt.ArrayLike | None
 ) -> Controller:
     """Check the arrays of a controller and convert them to a Controller."""
-    check_not_masked(actions, "actions of the nodes")
-    try:
-        a, m = np.asarray(actions), np.asarray(node_transitions)
-        f = np.zeros(a.shape[1:2], np.int64) if initial_nodes is None else np.asarray(initial_nodes)
-    except ValueError:
-        raise InputError("actions, moves and first must be arrays of whole numbers") from None
-    if a.ndim != 3 or a.size == 0:
-        raise InputError(f"actions have shape {a.shape}; expected (time steps, states, nodes)")
+    a = read_actions(actions, ("time", "state", "node"))
     S, N = a.shape[1:]
-    for name, array, shape in (("moves", m, (*a.shape, S)), ("first", f, (S,))):
+    if N > MAX_NODES:
+        raise InputError(f"a policy has at most {MAX_NODES} nodes, not {N}")
+    initial_nodes = np.zeros(S, np.int64) if initial_nodes is None else initial_nodes
+    node_arrays = []
+    for name, nodes, shape in (
+        ("moves", node_transitions, (*a.shape, S)),
+        ("first", initial_nodes, (S,)),
+    ):
+        try:
+            array = np.asarray(nodes)
+        except ValueError:
+            raise InputError(f"{name} must be an array of whole numbers") from None
         if array.shape != shape:
             raise InputError(f"{name} have shape {array.shape}; expected {shape}")
         if array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= N:
             raise InputError(f"{name} must be nodes from 0 to {N - 1}")
-    if N > MAX_NODES:
-        raise InputError(f"a policy has at most {MAX_NODES} nodes, not {N}")
-    if a.dtype.kind not in "iu" or a.min() < 0 or a.max() > np.iinfo(np.int32).max:
-        raise InputError("policy actions must be whole numbers (action ids from 0)")
-    return Controller(a.astype(np.int32), m.astype(np.uint8), f.astype(np.uint8))
+        node_arrays.append(array.astype(np.uint8))
+    return Controller(a, *node_arrays)
 
 
 def _merge_equivalent_nodes(
@@ -506,13 +500,13 @@ def _merge_equivalent_nodes(
 
 
 def _merge_pair(
-    controller: Controller, is_used: Mask, is_possible: Mask, group: Int64Array, i: int, j: int
-) -> Int64Array | None:
+    controller: Controller, is_used: Mask, is_possible: Mask, group: GroupArray, i: int, j: int
+) -> GroupArray | None:
     """Return a group id for each node, (N,), with i and j in one group and all that this implies.
 
     None if two nodes of one name would have to do different things.
     """
-    group = np.where(group == max(group[i], group[j]), min(group[i], group[j]), group)
+    group = _unite(group, i, j)
     while True:
         previous = group
         for p, q in combinations(range(len(group)), 2):
@@ -527,6 +521,11 @@ def _merge_pair(
                 group[controller.node_transitions[t, s, q]],
             )
             for u, v in {*zip(*(x[is_possible[s, a]].tolist() for x in next_groups), strict=True)}:
-                group = np.where(group == max(group[u], group[v]), min(group[u], group[v]), group)
+                group = _unite(group, u, v)
         if (group == previous).all():
             return group
+
+
+def _unite(group: GroupArray, i: int, j: int) -> GroupArray:
+    """Return the group ids with the groups of two nodes united under the lower id."""
+    return np.where(group == max(group[i], group[j]), min(group[i], group[j]), group)

@@ -1,9 +1,10 @@
-"""Markov policies: actions, or distributions over actions, by time and state."""
+"""Markov and stationary policies: tables of actions, or of distributions over actions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -13,11 +14,19 @@ from mmdp.core.arguments import PositiveInt, Seed, Unchecked, check_arguments
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels import Backend
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, normalize
+from mmdp.core.kernels.infinite import InfiniteHorizon
 from mmdp.core.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
-from mmdp.core.kernels.problem import PolicyTable
-from mmdp.core.policies.base import Policy, get_label_kwargs
-from mmdp.core.policies.classes import NamedValues, PolicyClass, UserData
-from mmdp.core.policies.planner import as_policy
+from mmdp.core.kernels.problem import Array, IntArray, PolicyTable
+from mmdp.core.model import MMDP
+from mmdp.core.policies.base import (
+    TO_MARKOV_REMEDY,
+    NamedValues,
+    Policy,
+    PolicyClass,
+    UserData,
+    as_policy,
+    get_label_kwargs,
+)
 from mmdp.core.shapes import ActionTable, ProbabilityTable
 from mmdp.core.text import format_percent
 from mmdp.core.transitions import as_float_array, check_not_masked
@@ -26,13 +35,19 @@ from mmdp.core.validate import align_to_labels, check_int
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mmdp.core.model import MMDP
 
-Array = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
+class TableClass(PolicyClass):
+    """Base class of the policy classes whose policies are tables by state (and time)."""
+
+    is_action_mask = True
+
+    def make_policy(self, model: MMDP, table: PolicyTable) -> TablePolicy:
+        """Make a Markov policy of a table, or a stationary policy of a row."""
+        policy_type = StationaryPolicy if self.is_infinite_horizon else MarkovPolicy
+        return policy_type.from_table(table, **get_label_kwargs(model))
 
 
-class Markov(PolicyClass):
+class Markov(TableClass):
     """Markov policies pi_t(s): the action depends on the time and the state.
 
     Parameters
@@ -57,24 +72,53 @@ class Markov(PolicyClass):
     decision_inputs = "the time and the state"
     change_text = "change of the action in a single state and time"
     finite_horizon_reason: ClassVar[str] = "a table of time and state has a last row"
-    is_action_mask = True
 
     @check_arguments
     def __init__(self, randomized: bool = False) -> None:
         self.randomized = randomized
 
-    def make_policy(self, model: MMDP, table: PolicyTable) -> MarkovPolicy:
-        """Make the Markov policy of a table, with the labels of the model."""
-        return MarkovPolicy.from_table(table, **get_label_kwargs(model))
-
     def __repr__(self) -> str:
         return f"Markov({'randomized=True' if self.randomized else ''})"
 
 
+@check_arguments
+@dataclass(frozen=True)
+class Stationary(TableClass):
+    """Stationary policies pi(s): the action depends on the state alone.
+
+    Over an infinite horizon the model must not vary with time. Without a discount its episodes must
+    end by themselves: every policy must come to states that no action leaves or earns anything in.
+    Terminal values play no part there, since there is no last decision. Over a number of decisions
+    the policy is a table of time and state with equal rows.
+
+    With ``randomized=True`` actions may be drawn at random: if one model needs another action than
+    the others, a rule that sometimes takes it may earn more than every rule that never does.
+
+    >>> import math, mmdp
+    >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
+    >>> solution = mmdp.solve(one, math.inf)
+    >>> solution.policy, solution.value
+    (StationaryPolicy(1 state, 2 actions, deterministic), 6.0)
+    """
+
+    randomized: bool = False
+
+    name: ClassVar[str] = "stationary"
+    decision_inputs = "the state alone"
+    change_text = "change of the action in a single state"
+    is_infinite_horizon = True
+    is_restricted: ClassVar[bool] = True
+
+    def for_horizon(self, horizon: float | None) -> Self:
+        """Return the class for the horizon: with a finite one, tables of equal rows."""
+        if horizon is None or horizon == math.inf:
+            return type(self)(self.randomized)
+        # a decision binds those of other times
+        return self._copy_with(is_infinite_horizon=False, is_action_mask=False)
+
+
 class TablePolicy(Policy):
     """Base class of policies given by a table of actions or probabilities by state (and time)."""
-
-    __slots__ = ("table",)
 
     axes: ClassVar[tuple[str, ...]]
     table: PolicyTable  # what kernels read: (..., S) actions or (..., S, A) probabilities
@@ -95,20 +139,18 @@ class TablePolicy(Policy):
             raise InputError(
                 f"a policy needs either actions ({shape}) or probabilities ({shape}, A)"
             )
+        labels = {"state_labels": state_labels, "action_labels": action_labels}
         if actions is not None:
             unlabeled_axes = (None,) * (len(self.axes) - 1)
             array = align_to_labels(actions, "the policy", *unlabeled_axes, state_labels)
-            self._set_attributes(table=_read_actions(array, self.axes))
-            n_used = int(self.table.max()) + 1
-            action_count = max(
-                n_used, n_actions or (len(action_labels) if action_labels else n_used)
-            )
+            table: PolicyTable = read_actions(array, self.axes)
+            n_actions = max(int(table.max()) + 1, n_actions or len(action_labels or ()))
         else:
-            array = align_to_labels(probabilities, "the policy", state_labels, action_labels)
-            self._set_attributes(table=_read_probabilities(array, self.axes))
-            action_count = self.table.shape[-1]
-        n_states = self.table.shape[len(self.axes) - 1]
-        self._set_labels(n_states, action_count, state_labels, action_labels, time_labels)
+            array = align_to_labels(probabilities, "the policy", *labels.values())
+            table = _read_probabilities(array, self.axes)
+            n_actions = table.shape[-1]
+        self._set_attributes(table=table)
+        self._set_labels(table.shape[len(self.axes) - 1], n_actions, time_labels, **labels)
 
     @classmethod
     @check_arguments
@@ -169,9 +211,12 @@ class TablePolicy(Policy):
         >>> MarkovPolicy(probabilities=[[[0.25, 0.75]]]).describe_randomization([0, 0])
         '0 at time 0 (1 75%, 0 25%)'
         """
-        *time, s = cell
-        time_text = f" at {self.time_labels.describe_range(int(time[0]))}" if time else ""
-        return f"{self.state_names[s]}{time_text} ({self.describe_action(cell)})"
+        state_text = f"{self.state_names[cell[-1]]}{self._format_time(cell)}"
+        return f"{state_text} ({self.describe_action(cell)})"
+
+    def _format_time(self, cell: Sequence[int]) -> str:
+        """Format the time of an index (time, state), as the end of a clause; empty without time."""
+        return f" at {self.time_labels.describe_range(int(cell[0]))}" if len(cell) > 1 else ""
 
     def describe_action(self, cell: Sequence[int]) -> str:
         """Describe the action at an index (time, state); if random, all probabilities."""
@@ -180,11 +225,7 @@ class TablePolicy(Policy):
         probs = self.table[tuple(cell)]
         possible_actions = [a for a in np.argsort(-probs.round(6), kind="stable") if probs[a] > 0]
         texts = [f"{self.action_names[a]} {format_percent(probs[a])}" for a in possible_actions]
-        return (
-            ", ".join(texts)
-            if len(possible_actions) > 1
-            else self.action_names[possible_actions[0]]
-        )
+        return ", ".join(texts) if len(texts) > 1 else self.action_names[possible_actions[0]]
 
     def _check_actions(self, model: MMDP) -> None:
         """Raise InputError if the policy takes an action that the model does not allow."""
@@ -194,13 +235,12 @@ class TablePolicy(Policy):
         else:
             is_forbidden = (self.probabilities > 0) & ~allowed
         if is_forbidden.any():
-            cell = [int(i) for i in np.argwhere(is_forbidden)[0]]
+            cell = np.argwhere(is_forbidden)[0].tolist()
             a = self.table[tuple(cell)] if self.is_deterministic else cell.pop()
-            *time, s = cell
-            time_text = f" at {self.time_labels.describe_range(int(time[0]))}" if time else ""
             raise InputError(
                 f"the policy takes action {model.action_labels[a]!r} in state "
-                f"{model.state_labels[s]!r}{time_text}, which the model does not allow"
+                f"{model.state_labels[cell[-1]]!r}{self._format_time(cell)}, which the model does "
+                "not allow"
             )
 
     def to_table(self, model: MMDP) -> PolicyTable:
@@ -210,10 +250,18 @@ class TablePolicy(Policy):
             return self.table
         return np.pad(self.table, [(0, 0)] * len(self.axes) + [(0, n_missing)])
 
+    def compute_returns(self, model: MMDP, backend: Backend) -> Array:
+        """Compute the exact return of the policy on every model, (M,)."""
+        table = self.to_table(model)
+        if self.horizon == math.inf:
+            return InfiniteHorizon.from_problem(model.problem).compute_returns(table)
+        prepared = backend.prepare(model.problem, len(table))
+        return prepared.compute_returns(prepared.backward("policy", policy=table).first_values)
+
     def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
         """Make the tables a backend needs to simulate the policy."""
         table = self.to_table(model)
-        table = table[None] if self.policy_class.is_infinite_horizon else table
+        table = table[None] if self.horizon == math.inf else table
         if self.is_deterministic:
             return PlannerTables(ACTIONS, model.problem, actions=table)
         return PlannerTables(PROBABILITIES, model.problem, probabilities=table)
@@ -294,8 +342,6 @@ class MarkovPolicy(TablePolicy):
     MarkovPolicy(2 time steps, 2 states, 2 actions, deterministic)
     """
 
-    __slots__ = ()
-
     axes: ClassVar[tuple[str, ...]] = ("time", "state")
 
     @classmethod
@@ -342,10 +388,51 @@ class MarkovPolicy(TablePolicy):
         self.check_horizon(horizon)
         return self
 
-    def compute_returns(self, model: MMDP, backend: Backend) -> Array:
-        """Compute the exact return of the policy on every model, (M,)."""
-        prepared, table = backend.prepare(model.problem, self.horizon), self.to_table(model)
-        return prepared.compute_returns(prepared.backward("policy", policy=table).first_values)
+
+class StationaryPolicy(TablePolicy):
+    """Stationary policy: an action (or a distribution over actions) by state; immutable.
+
+    Parameters
+    ----------
+    actions
+        ``(S,)`` action ids; or
+    probabilities
+        ``(S, A)`` probabilities pi(s, a).
+    n_actions, state_labels, action_labels, time_labels
+        As for :class:`mmdp.policies.MarkovPolicy`.
+
+    >>> import mmdp
+    >>> policy = mmdp.policies.StationaryPolicy([0, 1], action_labels=["run", "repair"])
+    >>> policy.to_markov(3).actions.tolist()
+    [[0, 1], [0, 1], [0, 1]]
+    """
+
+    axes: ClassVar[tuple[str, ...]] = ("state",)
+
+    @classmethod
+    def from_row(cls, row: MarkovPolicy) -> StationaryPolicy:
+        """Make the stationary policy of a Markov policy with one row."""
+        if row.horizon != 1:
+            raise InputError(f"a stationary policy has one row, not {row.horizon}")
+        return cls.from_table(row.table[0], **row.label_kwargs)
+
+    @property
+    def policy_class(self) -> PolicyClass:
+        """Class of all stationary policies."""
+        return Stationary()
+
+    @property
+    def horizon(self) -> float:
+        """Infinity: the policy has no last decision."""
+        return math.inf
+
+    @check_arguments
+    def to_markov(self, horizon: int) -> MarkovPolicy:
+        """Repeat the policy over a finite horizon as a Markov policy."""
+        check_int(horizon, "horizon", item_bytes=self.table.nbytes)
+        return MarkovPolicy.from_table(
+            np.repeat(self.table[None], horizon, axis=0), **self.label_kwargs
+        )
 
 
 @check_arguments
@@ -380,8 +467,7 @@ def require_markov(
         subject = "this one" if plain_policy.has_exact_returns else plain_policy.name
         raise InputError(f"{prefix} {subject} {plain_policy.memory_note}", remedies)
     if horizon is None and plain_policy.horizon == math.inf:
-        remedy = "give policy.to_markov(T), the same over T decisions"
-        raise InputError(f"{prefix} this one is stationary", [remedy])
+        raise InputError(f"{prefix} this one is stationary", [TO_MARKOV_REMEDY])
     return plain_policy.to_markov(int(plain_policy.horizon) if horizon is None else horizon)
 
 
@@ -407,7 +493,7 @@ def label_columns(columns: NamedValues, **labels: Sequence[str] | None) -> Named
     return {**columns, **named_columns, **id_columns}
 
 
-def _read_actions(actions: npt.ArrayLike, axes: tuple[str, ...]) -> IntArray:
+def read_actions(actions: npt.ArrayLike, axes: tuple[str, ...]) -> IntArray:
     """Check action ids with the given axes and return them as a read-only array."""
     check_not_masked(actions, "policy actions")
     try:
@@ -438,7 +524,7 @@ def _read_probabilities(probabilities: npt.ArrayLike, axes: tuple[str, ...]) -> 
     table = normalize(table.copy())
     is_invalid = ~(np.abs(table.sum(axis=-1) - 1.0) <= SUM_TOLERANCE) | (table < 0).any(axis=-1)
     if is_invalid.any():
-        cell = tuple(int(i) for i in np.argwhere(is_invalid)[0])
+        cell = tuple(np.argwhere(is_invalid)[0].tolist())
         cell_text = ", ".join(f"{axis} {i}" for axis, i in zip(axes, cell, strict=True))
         raise InputError(
             f"policy probabilities at {cell_text} are not a distribution over actions: "

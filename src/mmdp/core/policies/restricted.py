@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,18 +16,15 @@ from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Problem
 from mmdp.core.kernels.problem import PolicyTable
-from mmdp.core.policies.classes import Json, UserData, missing_settings_error
-from mmdp.core.policies.markov import Markov, TablePolicy
-from mmdp.core.policies.stationary import Stationary
+from mmdp.core.model import MMDP
+from mmdp.core.policies.base import Json, Mask, UserData
+from mmdp.core.policies.markov import Markov
 from mmdp.core.text import join_first, join_or, pluralize
 from mmdp.core.transitions import check_not_masked
 from mmdp.core.validate import align_to_labels, check_not_set, is_labeled, match_ids
 
-if TYPE_CHECKING:
-    from mmdp.core.model import MMDP
-
 Int64Array = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+MISSING_TEXTS = ("", "NA", "NaN", "nan", "NaT", "<NA>")  # of values that are missing
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # 1.0 and 1 are one group
 UNFIXED = -1  # any action, in a table of fixed ones
 
@@ -40,21 +36,13 @@ class RestrictedMarkov(Markov):
 
     def with_infinite_horizon(self) -> Self:
         """Return the class for an infinite horizon, with texts that leave out the time."""
-        attributes = {
-            "is_infinite_horizon": True,
-            "decision_inputs": self.decision_inputs.replace("the time and ", ""),
-            "change_text": (self.single_change_text or self.change_text).replace(" and time", ""),
-            "single_change_text": "",
-        }
-        policy_class = copy.copy(self)
-        for name, value in attributes.items():
-            object.__setattr__(policy_class, name, value)
-        return policy_class
-
-    def make_policy(self, model: MMDP, table: PolicyTable) -> TablePolicy:  # type: ignore[override]
-        """Make a Markov policy of a table, or a stationary policy of a row."""
-        policy_class = Stationary() if self.is_infinite_horizon else Markov()
-        return policy_class.make_policy(model, table)
+        change_text = self.single_change_text or self.change_text
+        return self._copy_with(
+            is_infinite_horizon=True,
+            decision_inputs=self.decision_inputs.replace("the time and ", ""),
+            change_text=change_text.replace(" and time", ""),
+            single_change_text="",
+        )
 
 
 @check_arguments
@@ -97,45 +85,18 @@ class Tied(RestrictedMarkov):
                 f"the path of a CSV file, not {type(self.groups).__name__}"
             )
 
-    @classmethod
-    def make_default(cls) -> Self:
-        """Raise InputError: groups of states have no default."""
-        raise missing_settings_error(cls, "mmdp.policies.Tied(groups)")
-
     def get_group_ids(self, model: MMDP) -> Int64Array:
         """Return the group id of each state, (S,), numbered in the order of first appearance."""
-        names = self._get_group_names(model)
+        hint = " (a group of its own if it is free)"
+        groups = read_state_values(self.groups, "groups", model, hint, missing_texts=("",))
+        names = [_WHOLE_NUMBER.sub(r"\1", str(group)) for group in groups]
         id_by_name = {name: i for i, name in enumerate(dict.fromkeys(names))}
         return np.array([id_by_name[name] for name in names])
 
-    def _get_group_names(self, model: MMDP) -> list[str]:
-        """Return the group name of each state; InputError if a state has none."""
-        groups = self._read_groups(model)
-        missing = [s for s, group in enumerate(groups) if _is_missing(group)]
-        if missing:
-            raise InputError(
-                f"the groups leave out {_format_states(missing, model)}; give every state a group "
-                "(one of its own if it is free)"
-            )
-        return [_WHOLE_NUMBER.sub(r"\1", str(group)) for group in groups]
-
-    def _read_groups(self, model: MMDP) -> list[Hashable]:
-        """Return the group of each state as the user gave it."""
-        if is_labeled(self.groups):
-            keys, groups = zip(*self.groups.items(), strict=True)
-            group_by_state = dict(
-                zip(match_ids(keys, model.state_labels, "groups"), groups, strict=True)
-            )
-            return [group_by_state.get(s) for s in range(model.n_states)]
-        check_not_masked(self.groups, "groups")
-        names = np.asarray(_check_hashable(self.groups), dtype=object)
-        if names.shape != (model.n_states,):
-            raise InputError(
-                f"groups of shape {names.shape} for {pluralize(model.n_states, 'state')}; give one "
-                "group per state"
-            )
-        group_list: list[Hashable] = names.tolist()
-        return group_list
+    def _list_members(self, model: MMDP) -> list[Int64Array]:
+        """List the state ids of each group."""
+        group_ids = self.get_group_ids(model)
+        return [np.flatnonzero(group_ids == g) for g in range(group_ids.max() + 1)]
 
     def find_determined(self, model: MMDP, is_reached: Mask) -> Mask:
         """Find the states in a group with a reached state, which determines their action."""
@@ -148,23 +109,20 @@ class Tied(RestrictedMarkov):
 
     def describe(self, model: MMDP, horizon: int) -> str:
         """Describe the groups of more than one state."""
-        group_ids, labels = self.get_group_ids(model), model.state_labels
-        members = [np.flatnonzero(group_ids == g) for g in range(group_ids.max() + 1)]
         group_texts = [
-            join_first((labels[s] for s in states), 6) for states in members if len(states) > 1
+            join_first((model.state_labels[s] for s in states), 6)
+            for states in self._list_members(model)
+            if len(states) > 1
         ]
         return "the same action in " + join_first(group_texts, 6, "; in ") if group_texts else ""
 
     def check(self, model: MMDP, horizon: int) -> None:
         """Raise InputError if the states of a group have no allowed action in common."""
-        group_ids = self.get_group_ids(model)
-        for g in range(group_ids.max() + 1):
-            members = np.flatnonzero(group_ids == g)
+        for members in self._list_members(model):
             if not model.allowed[members].all(axis=0).any():
                 raise InputError(
                     "no action is allowed in all states of one group: "
-                    f"{_format_states(members, model)}; "
-                    "put them in different groups"
+                    f"{_format_states(members, model)}; put them in different groups"
                 )
 
 
@@ -201,7 +159,7 @@ class Monotone(RestrictedMarkov):
     def __post_init__(self) -> None:
         """Check that the orders are lists, and read iterators once."""
         for axis, order in (("states", self.states), ("actions", self.actions)):
-            if order is not None and (isinstance(order, str) or not isinstance(order, Iterable)):
+            if order is not None and not _is_collection(order):
                 raise InputError(
                     f"{axis} must be a list of all {axis} from the lowest to the highest, "
                     f"not {order!r}"
@@ -215,13 +173,8 @@ class Monotone(RestrictedMarkov):
         """Return the state ids of each chain, from lowest to highest."""
         if self.states is None:
             return [np.arange(model.n_states)]
-        is_nested = any(
-            not isinstance(item, str) and isinstance(item, Iterable) for item in self.states
-        )
-        chain_ids = [
-            _find_ids(item, model, "state")
-            for item in (self.states if is_nested else [self.states])
-        ]
+        chains = self.states if any(map(_is_collection, self.states)) else [self.states]
+        chain_ids = [_find_ids(chain, model, "state") for chain in chains]
         _check_order([s for chain in chain_ids for s in chain], model, "state")
         return [np.array(chain) for chain in chain_ids if chain]
 
@@ -293,11 +246,6 @@ class Fixed(RestrictedMarkov):
     decision_inputs = "the time and the state, with some decisions given"
     change_text = "change of the action in a single free state and time"
 
-    @classmethod
-    def make_default(cls) -> Self:
-        """Raise InputError: fixed actions have no default."""
-        raise missing_settings_error(cls, "mmdp.policies.Fixed(actions)")
-
     def make_problem(self, model: MMDP, horizon: int) -> Problem:
         """Return the arrays of the model, restricted to the actions that are not ruled out."""
         return model.problem.restrict_actions(self.make_mask(model, horizon))
@@ -320,11 +268,16 @@ class Fixed(RestrictedMarkov):
                 "booleans by action"
             )
         if is_id_table:
-            _check_action_range(mask, model)
+            is_invalid = (mask < UNFIXED) | (mask >= model.n_actions)
+            if is_invalid.any():
+                raise InputError(
+                    f"fixed action {mask[is_invalid][0]} is neither -1 (free) nor one of the "
+                    f"model's {pluralize(model.n_actions, 'action')}"
+                )
             mask = (mask[:, :, None] == np.arange(model.n_actions)) | (mask[:, :, None] == UNFIXED)
         mask = mask & model.problem.allowed
         if not mask.any(axis=2).all():
-            t, s = (int(i) for i in np.argwhere(~mask.any(axis=2))[0])
+            t, s = np.argwhere(~mask.any(axis=2))[0]
             raise InputError(
                 f"the fixed actions leave none that the model allows in state "
                 f"{model.state_labels[s]!r} at time {t}"
@@ -353,11 +306,9 @@ class Fixed(RestrictedMarkov):
         mask = np.ones((model.n_states, model.n_actions), dtype=bool)
         states = match_ids(self.actions.keys(), model.state_labels, "fixed actions")
         for s, (_, actions) in zip(states, self.actions.items(), strict=True):
-            is_collection = not isinstance(actions, str) and isinstance(actions, Iterable)
-            if isinstance(actions, (int, np.integer)) and actions == UNFIXED:
-                continue
-            mask[s] = False
-            mask[s, _find_ids(actions if is_collection else [actions], model, "action")] = True
+            if not (isinstance(actions, (int, np.integer)) and actions == UNFIXED):
+                mask[s] = False
+                mask[s, _find_ids(actions, model, "action")] = True
         return mask
 
     def to_settings(self, model: MMDP, horizon: int) -> Json:
@@ -367,22 +318,14 @@ class Fixed(RestrictedMarkov):
 
     def describe(self, model: MMDP, horizon: int) -> str:
         """List the states with restricted actions."""
-        mask, action_labels = (
-            self.make_mask(model, horizon),
-            np.array(model.action_labels, dtype=object),
-        )
-        has_restriction = (mask != model.allowed).any(axis=(0, 2))
+        mask, names = self.make_mask(model, horizon), np.array(model.action_labels, dtype=object)
         is_constant = (mask == mask[0]).all(axis=(0, 2))
-        return join_first(
-            (
-                f"{model.state_labels[s]}: {join_or(action_labels[mask[0, s]])}"
-                if is_constant[s]
-                else f"{model.state_labels[s]}: by time"
-                for s in np.flatnonzero(has_restriction)
-            ),
-            6,
-            "; ",
+        texts = (
+            f"{model.state_labels[s]}: "
+            + (join_or(names[mask[0, s]]) if is_constant[s] else "by time")
+            for s in np.flatnonzero((mask != model.allowed).any(axis=(0, 2)))
         )
+        return join_first(texts, 6, "; ")
 
     def check(self, model: MMDP, horizon: int) -> None:
         """Raise InputError unless the fixed actions fit the model and the horizon."""
@@ -390,25 +333,56 @@ class Fixed(RestrictedMarkov):
 
 
 # ---------------------------------------------------------------------- labels
-def _check_hashable(groups: Iterable[Hashable]) -> list[Hashable]:
-    """Return the groups as a list; InputError if a group is neither text nor a number."""
-    group_list = list(groups)
-    if not all(isinstance(group, Hashable) for group in group_list):
-        raise InputError("a group is text or a number; give one for each state")
-    return group_list
+def read_state_values(
+    values: UserData,
+    name: str,
+    model: MMDP,
+    hint: str = "",
+    missing_texts: Collection[str] = MISSING_TEXTS,
+) -> list[UserData]:
+    """Return the value of each state, (S,), of a mapping from states, or a sequence.
+
+    ``name`` begins the messages, and ``hint`` ends that about missing values: None, NaN or, as
+    text, one of ``missing_texts``.
+    """
+    check_not_masked(values, name)
+    values_by_state: list[UserData]
+    if is_labeled(values):
+        values_by_state = [None] * model.n_states
+        states = match_ids(values.keys(), model.state_labels, name)
+        for s, (_, value) in zip(states, values.items(), strict=True):
+            values_by_state[s] = value
+    else:
+        values_by_state = list(values)
+    if len(values_by_state) != model.n_states:
+        raise InputError(
+            f"{name}: {pluralize(len(values_by_state), 'value')} for "
+            f"{pluralize(model.n_states, 'state')}; give one per state"
+        )
+    if any(isinstance(x, tuple) or not isinstance(x, Hashable) for x in values_by_state):
+        raise InputError(f"{name}: several values for one state; give text or a number for each")
+    missing_states = [
+        s
+        for s, value in enumerate(values_by_state)
+        if value is None
+        or str(value).strip() in (missing_texts if isinstance(value, str) else MISSING_TEXTS)
+    ]
+    if missing_states:
+        raise InputError(
+            f"{name}: no value for {_format_states(missing_states, model)}; give every state one"
+            + hint
+        )
+    return values_by_state
 
 
-def _is_missing(value: UserData) -> bool:
-    """Return whether a group is None, NaN or blank."""
-    import pandas as pd
-
-    return value is None or bool(np.all(pd.isna(value))) or not str(value).strip()
+def _is_collection(value: object) -> bool:
+    """Return whether a value is a collection of labels or ids, and no single text."""
+    return isinstance(value, Iterable) and not isinstance(value, str)
 
 
 def _find_ids(labels: UserData, model: MMDP, axis: str) -> list[int]:
     """Return the ids of a label or of several labels of states or actions."""
-    is_single = isinstance(labels, str) or not isinstance(labels, Iterable)
-    return model.label_index(axis).get_ids([labels] if is_single else labels)
+    return model.label_index(axis).get_ids(labels if _is_collection(labels) else [labels])
 
 
 def _format_states(states: Iterable[int], model: MMDP) -> str:
@@ -421,22 +395,10 @@ def _format_states(states: Iterable[int], model: MMDP) -> str:
 def _check_order(ids: list[int], model: MMDP, axis: str) -> None:
     """Raise InputError unless the order has every state (or action) exactly once."""
     labels: tuple[str, ...] = getattr(model, f"{axis}_labels")
-    missing = [labels[i] for i in range(len(labels)) if i not in ids]
-    if missing:
-        suffix = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise InputError(
-            f"the order of {axis}s leaves out {missing[0]!r}{suffix}; name every {axis} once"
-        )
-    if len(ids) > len(labels):
-        duplicate = next(labels[i] for i in ids if ids.count(i) > 1)
-        raise InputError(f"the order of {axis}s names {duplicate!r} twice; name every {axis} once")
-
-
-def _check_action_range(table: PolicyTable, model: MMDP) -> None:
-    """Raise InputError if a fixed action id is neither UNFIXED nor an action of the model."""
-    is_invalid = (table < UNFIXED) | (table >= model.n_actions)
-    if is_invalid.any():
-        raise InputError(
-            f"fixed action {table[is_invalid][0]} is neither -1 (free) nor one of the model's "
-            f"{pluralize(model.n_actions, 'action')}"
-        )
+    counts = np.bincount(ids, minlength=len(labels))
+    mistakes = [
+        *(f"leaves out {labels[i]!r}" for i in np.flatnonzero(counts == 0)),
+        *(f"names {labels[i]!r} twice" for i in np.flatnonzero(counts > 1)),
+    ]
+    if mistakes:
+        raise InputError(f"the order of {axis}s {join_first(mistakes, 1)}; name every {axis} once")

@@ -8,40 +8,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError, Remedy
-from mmdp.core.kernels import Backend
-from mmdp.core.kernels.planner import PlannerTables
-from mmdp.core.policies.classes import Json, NamedValues, UserData
-from mmdp.core.policies.markov import MarkovPolicy, TablePolicy
-from mmdp.core.policies.restricted import RestrictedMarkov
-from mmdp.core.policies.stationary import StationaryPolicy
+from mmdp.core.kernels.problem import IntArray
+from mmdp.core.model import MMDP
+from mmdp.core.policies.base import Json, Mask, NamedValues, UserData
+from mmdp.core.policies.markov import MarkovPolicy, StationaryPolicy, TablePolicy
+from mmdp.core.policies.restricted import Int64Array, RestrictedMarkov, read_state_values
 from mmdp.core.text import TimeLabels, join_first, join_or, parse_named_values, pluralize
-from mmdp.core.transitions import check_not_masked
-from mmdp.core.validate import check_int, is_labeled, match_ids
-
-if TYPE_CHECKING:
-    from mmdp.core.model import MMDP
-
-Array = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
-Int64Array = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from mmdp.core.validate import check_int, is_labeled
 
 TIME_KEY = "time"
 ENDED_LABEL = "ended"  # the state in which it is all over
-MISSING_TEXTS = ("", "NA", "NaN", "nan", "NaT", "<NA>")  # how a missing value is written
 _NUMBERED_LABEL = re.compile(r"(.*?)\s*(-?\d+(?:\.\d+)?)")  # "stock 12": a name and a number
-
-
 _NAME_WITH_UNIT = re.compile(r"(.*\S)\s*[(\[]([^()\[\]]+)[)\]]")  # "weight (kg)": a name and a unit
 
 
@@ -89,6 +75,14 @@ def count_leaves(tree: DecisionNode) -> int:
     return 1 if isinstance(tree, Leaf) else count_leaves(tree.if_true) + count_leaves(tree.if_false)
 
 
+def replace_actions(tree: DecisionNode, actions: Iterator[int]) -> DecisionNode:
+    """Replace the actions of the leaves, in the order of :meth:`TreePolicy.iter_nodes`."""
+    if isinstance(tree, Leaf):
+        return Leaf(int(next(actions)))
+    if_true = replace_actions(tree.if_true, actions)
+    return tree._replace(if_true=if_true, if_false=replace_actions(tree.if_false, actions))
+
+
 # ---------------------------------------------------------------------- features
 @dataclass(frozen=True, eq=False)
 class Feature:
@@ -121,14 +115,9 @@ class Feature:
         >>> month.format_condition(0, is_true=False)
         'month is after Jan'
         """
-        levels = tuple(map(float, range(horizon)))
+        name, levels = time_labels.name, tuple(map(float, range(horizon)))
         labels = tuple(time_labels.get_labels(horizon)) if time_labels.labels else ()
-        return cls(
-            time_labels.name,
-            np.arange(horizon),
-            levels,
-            time_labels=TimeLabels(time_labels.name, labels),
-        )
+        return cls(name, np.arange(horizon), levels, time_labels=TimeLabels(name, labels))
 
     @classmethod
     def from_values(
@@ -168,9 +157,7 @@ class Feature:
     @property
     def n_thresholds(self) -> int:
         """Number of possible splits on the feature."""
-        return (
-            len(self.levels) - 1 if self.is_ordered or len(self.levels) == 2 else len(self.levels)
-        )
+        return len(self.levels) - (self.is_ordered or len(self.levels) == 2)
 
     @property
     def values(self) -> list[UserData]:
@@ -205,18 +192,20 @@ class Feature:
         if isinstance(threshold, str):
             return f"{self.name} is {'' if is_true else 'not '}{threshold}"
         text, next_text = (f"{value:.12g}" for value in (threshold, self.levels[threshold_id + 1]))
-        value_text, comparisons = (
-            text if text != next_text else repr(threshold),
-            ("above", "at most"),
-        )
+        value_text = text if text != next_text else repr(threshold)
+        comparisons = ("above", "at most")
         if self.time_labels is not None:
             value_text = self.time_labels.get_label(threshold_id)
-            comparisons = (
-                ("after", "at or before") if self.time_labels.is_categorical else comparisons
-            )
+            if self.time_labels.is_categorical:
+                comparisons = ("after", "at or before")
         match = _NAME_WITH_UNIT.fullmatch(self.name)
         name, unit = (match[1], f" {match[2]}") if match else (self.name, "")
         return f"{name} is {comparisons[is_true]} {value_text}{unit}"
+
+
+def get_columns(features: Iterable[Feature]) -> dict[str, list[UserData]]:
+    """Return the values by state of the features other than the time, by name."""
+    return {feature.name: feature.values for feature in features if not feature.is_time}
 
 
 # ---------------------------------------------------------------------- the policy class
@@ -316,22 +305,17 @@ class Tree(RestrictedMarkov):
         if duplicate is not None:
             raise InputError(f"two features are called {duplicate!r}; give each a name of its own")
         columns = {
-            str(name): _read_column(str(name), column, model) for name, column in frame.items()
+            name: _read_column(name, column, model)
+            for name, (_, column) in zip(names, frame.items(), strict=True)
         }
-        if (
-            all(len(set(map(str, column))) < 2 for column in columns.values())
-            and model.n_states > 1
-        ):
+        is_constant = all(len(set(map(str, column))) < 2 for column in columns.values())
+        if is_constant and model.n_states > 1:
             raise InputError("the features are the same in all states; give one that differs")
         return columns
 
     def to_settings(self, model: MMDP, horizon: int) -> Json:
         """Return the size limit and the values of the features as JSON types."""
-        columns = {
-            feature.name: feature.values
-            for feature in self.make_features(model, horizon)
-            if not feature.is_time
-        }
+        columns = get_columns(self.make_features(model, horizon))
         return [self.max_leaves, self.has_time_feature, columns]
 
     def describe(self, model: MMDP, horizon: int) -> str:
@@ -393,35 +377,11 @@ def _parse_numbered_label(label: str) -> dict[str, str]:
 def _read_column(name: str, column: UserData, model: MMDP) -> list[UserData]:
     """Return the values of a feature in the order of the states, (S,)."""
     feature_text = f"feature {name!r}"
-    check_not_masked(column, feature_text)
     if isinstance(column, str) or not hasattr(column, "__len__"):
         raise InputError(
             f"{feature_text} is one value, {column!r}; give a column with one per state"
         )
-    values = list(column)
-    if is_labeled(column):
-        pairs = list(column.items())
-        state_ids = match_ids((key for key, _ in pairs), model.state_labels, feature_text)
-        values = [pairs[i][1] for i in np.argsort(state_ids)]
-        missing = sorted({*range(model.n_states)} - {*state_ids})
-        if missing:
-            raise InputError(
-                f"{feature_text} has no value for state {model.state_labels[missing[0]]!r}; "
-                "give every state one"
-            )
-    if len(values) != model.n_states:
-        raise InputError(
-            f"{feature_text} has {pluralize(len(values), 'value')} for "
-            f"{pluralize(model.n_states, 'state')}; give one per state"
-        )
-    for s, value in enumerate(values):
-        if np.ndim(value):
-            raise InputError(f"{feature_text} has several values per state; make each a feature")
-        if value is None or str(value).strip() in MISSING_TEXTS:
-            raise InputError(
-                f"{feature_text} is empty in state {model.state_labels[s]!r}; fill it in"
-            )
-    return values
+    return read_state_values(column, feature_text, model)
 
 
 # ---------------------------------------------------------------------- the policy
@@ -452,8 +412,6 @@ class TreePolicy(TablePolicy):
     otherwise: wait
     """
 
-    __slots__ = ("fallback_actions", "features", "table_policy", "tree")
-
     table_policy: MarkovPolicy | StationaryPolicy
     tree: DecisionNode
     features: tuple[Feature, ...]
@@ -467,19 +425,17 @@ class TreePolicy(TablePolicy):
         fallback_actions: Iterable[int] | None = None,
     ) -> None:
         self._set_attributes(
-            table_policy=table_policy, table=table_policy.table, features=tuple(features)
+            table_policy=table_policy, table=table_policy.table, tree=tree, features=tuple(features)
         )
         self._set_labels(table_policy.n_states, **table_policy.label_kwargs)
+        # a leaf has the action that the table takes there, if it takes a single one
         actions = np.atleast_2d(self.actions)
-        self._set_attributes(
-            tree=_set_leaf_actions(tree, self.features, actions, np.full_like(actions, 1))
-        )
+        sets = [(node.action, np.unique(actions[region])) for node, region in self._iter_leaves()]
+        leaf_actions = (taken[0] if len(taken) == 1 else action for action, taken in sets)
+        self._set_attributes(tree=replace_actions(tree, leaf_actions))
         off_leaf_actions = np.unique(actions[actions != self.leaf_actions]).tolist()
-        self._set_attributes(
-            fallback_actions=tuple(
-                off_leaf_actions if fallback_actions is None else map(int, fallback_actions)
-            )
-        )
+        fallback = off_leaf_actions if fallback_actions is None else map(int, fallback_actions)
+        self._set_attributes(fallback_actions=tuple(fallback))
         if not {*off_leaf_actions} <= {*self.fallback_actions}:
             raise InputError(
                 f"the fallback {self.fallback_actions} lacks actions of the table: "
@@ -490,13 +446,8 @@ class TreePolicy(TablePolicy):
     @property
     def policy_class(self) -> Tree:
         """Tree class with the size and the features of this tree."""
-        columns = {feature.name: feature.values for feature in self.features if not feature.is_time}
-        policy_class = Tree(
-            self.n_leaves, columns or None, any(feature.is_time for feature in self.features)
-        )
-        result = policy_class.for_horizon(self.horizon)
-        assert isinstance(result, Tree)
-        return result
+        columns, uses_time = get_columns(self.features), any(x.is_time for x in self.features)
+        return Tree(self.n_leaves, columns or None, uses_time).for_horizon(self.horizon)
 
     @property
     def n_leaves(self) -> int:
@@ -528,14 +479,6 @@ class TreePolicy(TablePolicy):
         """Return the Markov policy with the same actions over a horizon."""
         return self.table_policy.to_markov(horizon)
 
-    def compute_returns(self, model: MMDP, backend: Backend) -> Array:
-        """Compute the exact return of the policy on every model, (M,)."""
-        return self.table_policy.compute_returns(model, backend)
-
-    def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
-        """Make the tables with which a backend simulates the actions."""
-        return self.table_policy.make_simulation_tables(model, horizon)
-
     # ------------------------------------------------------------ who reads it
     def iter_nodes(self) -> Iterator[NodeDescription]:
         """Iterate over all nodes, each after its parent."""
@@ -549,18 +492,23 @@ class TreePolicy(TablePolicy):
             feature, threshold_id = self.features[root.node.feature], root.node.threshold_id
             split_mask = feature.evaluate_split(threshold_id)
             for is_true_branch, child in ((True, root.node.if_true), (False, root.node.if_false)):
-                conditions, region = (
-                    (*root.conditions, feature.format_condition(threshold_id, is_true_branch)),
-                    root.region & (split_mask == is_true_branch),
-                )
+                condition = feature.format_condition(threshold_id, is_true_branch)
+                region = root.region & (split_mask == is_true_branch)
                 yield from self._iter_subtree(
-                    NodeDescription(conditions, is_true_branch, child, region)
+                    NodeDescription((*root.conditions, condition), is_true_branch, child, region)
                 )
 
+    def _iter_leaves(self) -> Iterator[tuple[Leaf, Mask]]:
+        """Iterate over the leaves, with the times and states that reach them."""
+        return ((x.node, x.region) for x in self.iter_nodes() if isinstance(x.node, Leaf))
+
     @property
-    def leaf_actions(self) -> Int64Array:
-        """Action of the leaf by time and state, (T, S); T is 1 without splits on the time."""
-        return _compute_leaf_actions(self.tree, self.features)
+    def leaf_actions(self) -> IntArray:
+        """Action of the leaf by time and state, (T, S); T is 1 over an infinite horizon."""
+        actions = np.empty_like(np.atleast_2d(self.actions))
+        for leaf, region in self._iter_leaves():
+            actions[region] = leaf.action
+        return actions
 
     def describe(self) -> str:
         """Describe the tree in words: one split or action per line.
@@ -569,13 +517,8 @@ class TreePolicy(TablePolicy):
         """
         lines = []
         for conditions, is_true_branch, node, _ in self.iter_nodes():
-            prefix = (
-                f"if {conditions[-1]}"
-                if is_true_branch
-                else "always"
-                if is_true_branch is None
-                else "otherwise"
-            )
+            prefix = "always" if is_true_branch is None else "otherwise"
+            prefix = f"if {conditions[-1]}" if is_true_branch else prefix
             action_text = f" {self.action_names[node.action]}" if isinstance(node, Leaf) else ""
             if conditions or action_text:
                 lines.append(f"{'    ' * (len(conditions) - 1)}{prefix}:{action_text}")
@@ -592,12 +535,10 @@ class TreePolicy(TablePolicy):
 
     def to_dict(self) -> NamedValues:
         """Return the table, the tree and its features as a dict of JSON types."""
-        columns = {feature.name: feature.values for feature in self.features if not feature.is_time}
-        uses_time = any(feature.is_time for feature in self.features)
         return {
             **super().to_dict(),
-            "features": columns,
-            "time": uses_time,
+            "features": get_columns(self.features),
+            "time": any(feature.is_time for feature in self.features),
             "tree": self._node_to_dict(self.tree),
             "fallback": self.fallback_actions,
         }
@@ -662,24 +603,17 @@ class TreePolicy(TablePolicy):
             for feature in self.features
         )
 
-        def renumber_actions(node: DecisionNode) -> DecisionNode:
-            """Replace the action ids of a subtree."""
-            if isinstance(node, Leaf):
-                return Leaf(actions[node.action])
-            return node._replace(
-                if_true=renumber_actions(node.if_true), if_false=renumber_actions(node.if_false)
-            )
-
-        fallback_actions = [actions[a] for a in self.fallback_actions]
-        return TreePolicy(table_policy, renumber_actions(self.tree), features, fallback_actions)
+        leaf_actions = (actions[leaf.action] for leaf, _ in self._iter_leaves())
+        tree = replace_actions(self.tree, leaf_actions)
+        return TreePolicy(table_policy, tree, features, [actions[a] for a in self.fallback_actions])
 
     @property
     def _repr_suffix(self) -> str:
         """Number of leaves and the features in use, for ``repr``."""
-        features_text = join_first(_find_used_features(self.tree, self.features), 6)
-        return pluralize(self.n_leaves, "leaf", "leaves") + (
-            f" on {features_text}" if features_text else ""
-        )
+        splits = (x.node for x in self.iter_nodes() if isinstance(x.node, Split))
+        names = dict.fromkeys(self.features[split.feature].name for split in splits)
+        leaves_text = pluralize(self.n_leaves, "leaf", "leaves")
+        return f"{leaves_text} on {join_first(names, 6)}" if names else leaves_text
 
 
 def require_tree(policy: object, purpose: str) -> TreePolicy:
@@ -704,46 +638,3 @@ def _find_indices(names: list[str], reference: list[str]) -> list[int]:
         if index_by_name.keys() >= {*names}
         else [*range(len(names))]
     )
-
-
-def _compute_leaf_actions(node: DecisionNode, features: Sequence[Feature]) -> Int64Array:
-    """Compute the action of the leaf by time and state, in a shape that broadcasts to (T, S)."""
-    if isinstance(node, Leaf):
-        return np.full((1, 1), node.action)
-    split_mask = features[node.feature].evaluate_split(node.threshold_id)
-    return np.where(
-        split_mask,
-        _compute_leaf_actions(node.if_true, features),
-        _compute_leaf_actions(node.if_false, features),
-    )
-
-
-def _set_leaf_actions(
-    node: DecisionNode,
-    features: Sequence[Feature],
-    actions: IntArray,
-    region: IntArray,
-) -> DecisionNode:
-    """Set the action of each leaf to the one that the table takes there, if it takes a single one.
-
-    The action of a leaf may be allowed in none of its states (the cells that are not 0).
-    """
-    if isinstance(node, Leaf):
-        actions_taken = np.unique(actions[region > 0])
-        return Leaf(int(actions_taken[0])) if len(actions_taken) == 1 else node
-    split_mask = features[node.feature].evaluate_split(node.threshold_id)
-    return node._replace(
-        if_true=_set_leaf_actions(node.if_true, features, actions, region * split_mask),
-        if_false=_set_leaf_actions(node.if_false, features, actions, region * ~split_mask),
-    )
-
-
-def _find_used_features(tree: DecisionNode, features: Sequence[Feature]) -> list[str]:
-    """List the names of the features that the tree splits on, from the root."""
-    if isinstance(tree, Leaf):
-        return []
-    child_names = [
-        *_find_used_features(tree.if_true, features),
-        *_find_used_features(tree.if_false, features),
-    ]
-    return list(dict.fromkeys([features[tree.feature].name, *child_names]))

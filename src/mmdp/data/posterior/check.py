@@ -10,7 +10,7 @@ import pandas as pd
 from mmdp.core.arguments import PositiveInt, Seed, Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.policies.planner import Planner
+from mmdp.core.policies import Planner
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
 from mmdp.data.posterior.dirichlet import sample_models
