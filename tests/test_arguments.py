@@ -183,7 +183,6 @@ MEANINGS = {  # of values that their types do not give one
     "measures.value_at_stake.value": "-1",
     "measures.ValueAtStake.format_share.amount": "-1 inf",
     "measures.ValueAtStake.to_share.amount": "-1 inf",
-    "mmdp.Solution.describe_restriction_cost.suffix": "function",
     "mmdp.Solution.describe_randomization.suffix": "function",
     "mmdp.fit.prior": "2.5",
     "mmdp.solve.horizon": "inf",
@@ -467,9 +466,6 @@ CALLS: dict[str, Callable[[], Call]] = {
     "mmdp.Evaluation.summary": lambda: make_call(solve_model().evaluation.summary),
     "mmdp.Evaluation.to_frame": lambda: make_call(solve_model().evaluation.to_frame),
     "mmdp.Evaluation.value": lambda: make_call(solve_model().evaluation.value, objective="mean"),
-    "mmdp.Solution.describe_restriction_cost": lambda: make_call(
-        solve_tree().describe_restriction_cost, suffix=str
-    ),
     "mmdp.Solution.describe_randomization": lambda: make_call(
         solve_tree().describe_randomization, suffix=str
     ),
@@ -497,9 +493,6 @@ CALLS: dict[str, Callable[[], Call]] = {
     ),
     "policies.MemoryPolicy.for_model": lambda: make_call(
         mmdp.policies.MemoryPolicy.for_model, model=MODEL, controller=solve_controller().controller
-    ),
-    "policies.MemoryPolicy.compute_node_beliefs": lambda: make_call(
-        solve_controller().compute_node_beliefs, model=MODEL
     ),
     "policies.MemoryPolicy.to_flow_chart": lambda: make_call(
         solve_controller().to_flow_chart, model=MODEL

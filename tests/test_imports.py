@@ -36,7 +36,7 @@ ROOM_ORDER = (
     ("core.bounds",),
     ("core.methods",),
     ("core.simulate",),
-    ("core.certify", "core.checkpoint", "core.solve", "core.workers"),
+    ("core.checkpoint", "core.solve", "core.workers"),
     ("core.identity", "core.distributed", "core.testing"),
     ("data.schema", "data.sampling"),
     ("data.io", "data.domains", "data.posterior", "data.interop", "data.functions"),

@@ -135,6 +135,8 @@ def is_same(a: Any, b: Any) -> bool:
         return a.keys() == b.keys() and all(is_same(a[key], b[key]) for key in a)
     if hasattr(a, "equals"):
         return bool(a.equals(b))
+    if inspect.ismethod(a):
+        return a.__func__ is b.__func__ and is_same(a.__self__, b.__self__)
     if isinstance(a, partial):
         return is_same(a.args, b.args)
     if isinstance(a, Enum) or not type(a).__module__.startswith("mmdp"):

@@ -183,7 +183,7 @@ def test_horizon_of_a_time_varying_model():
 
 
 def test_unknown_methods_and_inits():
-    with pytest.raises(mmdp.InputError, match="'capd' .did you mean 'cadp'..; choose one of cadp"):
+    with pytest.raises(mmdp.InputError, match="'capd' .did you mean 'cadp'..; choose cadp"):
         mmdp.solve(MODEL, 5, "capd")
     with pytest.raises(mmdp.InputError, match="no init is called 'wus'"):
         mmdp.solve(MODEL, 5, mmdp.methods.CADP(init="wus"))

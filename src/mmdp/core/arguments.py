@@ -200,6 +200,34 @@ def check_type(name: str, value: object, hint: object) -> None:
     raise InputError(f"{name} must be {expected}, not {shown_value}")
 
 
+# ---------------------------------------------------------------------- names
+def as_instance(
+    value: object, registry: Mapping[str, type[T]], base: type[T], kind: str, prefix: str
+) -> T:
+    """Return the object itself, or that of a registered name or a class with default options.
+
+    ``kind`` is what it is called, and ``prefix`` precedes its class in an argument, as in
+    ``policy_class=mmdp.policies.``.
+    """
+    if isinstance(value, str):
+        if value not in registry:
+            suggestion = did_you_mean(value, registry)
+            raise InputError(f"no {kind} is called {suggestion}; choose {join_or(registry)}")
+        value = registry[value]
+    if isinstance(value, type) and issubclass(value, base):
+        parameters = inspect.signature(value).parameters.values()
+        names = ", ".join(x.name for x in parameters if x.default is x.empty)
+        if names:
+            call = f"{prefix}{value.__name__}({names})"
+            raise InputError(f"the {kind} {value.__name__} needs {names}", [f"pass {call}"])
+        value = value()
+    if not isinstance(value, base):
+        raise InputError(
+            f"a {kind} is {join_or(registry)} or an object, as in {prefix}..., not {value!r}"
+        )
+    return value
+
+
 # ---------------------------------------------------------------------- annotations
 class _Namespace(dict[str, Any]):
     """The names in a module, those that are imported for type checkers only included."""

@@ -163,10 +163,9 @@ class Evaluator:
         return -negated.compute_returns(negated.backward("per_model").first_values)
 
     # ------------------------------------------------------------ the cells of one time
-    def _get_cells(self, policy: Any) -> PolicyTable:
+    def _get_cells(self, policy: Any) -> Any:
         """Return the actions or probabilities of the cells, the time first."""
-        cells: PolicyTable = policy
-        return cells
+        return policy
 
     def _terminal_values(self, policy: Any) -> Array:
         """Return the values (cells, M) after the last decision."""
@@ -209,9 +208,7 @@ class ControllerEvaluator(Evaluator):
         return self.prepared.compute_node_values(policy).returns
 
     def compute_occupancy(self, policy: Controller) -> Array:
-        return self.prepared.forward_by_start(
-            lambda prepared: prepared.compute_node_weights(policy)[1]
-        )
+        return self.prepared.forward_by_start(lambda x: x.compute_node_weights(policy)[1])
 
     def compute_worst_returns(self, policy: Controller, action_sets: Mask) -> Array:
         """Bound the returns by a backward pass that takes the worst action of each set."""
@@ -239,8 +236,7 @@ class StationaryEvaluator(Evaluator):
 
     @property
     def allowed(self) -> Mask:
-        allowed: Mask = self.problem.allowed[0]
-        return allowed
+        return np.asarray(self.problem.allowed[0])
 
     def compute_returns(self, policy: PolicyTable) -> Array:
         return self.solver.compute_returns(policy)
@@ -249,8 +245,7 @@ class StationaryEvaluator(Evaluator):
         return self.solver.compute_occupancy(policy).T
 
     def iter_q_values(self, policy: PolicyTable) -> Iterator[tuple[int, Array]]:
-        q = np.moveaxis(self.solver.compute_q(self.solver.compute_values(policy)), 0, 2)
-        yield 0, q
+        yield 0, np.moveaxis(self.solver.compute_q(self.solver.compute_values(policy)), 0, 2)
 
     def iter_derivatives(self, policy: PolicyTable) -> Iterator[Advantages]:
         v, d = self.solver.compute_values(policy).T, self.compute_occupancy(policy)
@@ -271,9 +266,8 @@ class StationaryEvaluator(Evaluator):
 
     def compute_gradient(self, policy: PolicyTable, weights: Array | None = None) -> MeanGradient:
         lam = self.problem.weights if weights is None else weights
-        v, _, J, _ = next(self.iter_derivatives(policy))
-        occupancy = self.compute_occupancy(policy) @ lam
-        return MeanGradient(self.problem.compute_returns(v), J @ lam, occupancy)
+        returns, J, _ = self.compute_jacobian(policy)
+        return MeanGradient(returns, J @ lam, self.compute_occupancy(policy) @ lam)
 
     def improve_mean(
         self, policy: PolicyTable, weights: Array, allowed: Mask, choose_row: RowChooser | None
@@ -321,13 +315,11 @@ class RankOneUpdate:
         gamma, P = self.solver.problem.discount, self.solver.P[:, s]
         q = self.solver.r[:, s] + gamma * np.matmul(P, self.v[:, :, None])[:, :, 0]
         self.transition_change = P - P[:, [self.policy[s]]]
-        self.denominator = (
-            1.0 - gamma * np.matmul(self.transition_change, self.F[:, :, s, None])[:, :, 0]
-        )
+        x = self.F[:, :, s, None]
+        self.denominator = 1.0 - gamma * np.matmul(self.transition_change, x)[:, :, 0]
         with np.errstate(divide="ignore", invalid="ignore"):  # actions that are not allowed
-            self.value_step = (
-                q - self.v[:, [s]]
-            ) / self.denominator  # (M, A): how far v moves along x_m
+            # (M, A): how far v moves along x_m
+            self.value_step = (q - self.v[:, [s]]) / self.denominator
         changes: Array = (self.d[:, [s]] * self.value_step).T
         return changes
 
@@ -335,9 +327,8 @@ class RankOneUpdate:
         """Set the action of state s, after :meth:`compute_changes` of that state."""
         gamma = self.solver.problem.discount
         column = self.F[:, :, s].copy()
-        row = np.matmul(self.transition_change[:, [a]], self.F)[:, 0] * (
-            gamma / self.denominator[:, [a]]
-        )
+        row = np.matmul(self.transition_change[:, [a]], self.F)[:, 0]
+        row *= gamma / self.denominator[:, [a]]
         self.v += column * self.value_step[:, [a]]
         self.d += self.d[:, [s]] * row
         self.F += column[:, :, None] * row[:, None, :]

@@ -35,6 +35,7 @@ import numpy.typing as npt
 
 from mmdp.core.arguments import PositiveFloat, Probability, ValueConstraint, check_arguments
 from mmdp.core.errors import InputError
+from mmdp.core.kernels.problem import Array
 from mmdp.core.text import did_you_mean
 
 __all__ = [
@@ -51,27 +52,19 @@ __all__ = [
     "as_objective",
 ]
 
-Array = npt.NDArray[np.float64]
 TailWeight = Annotated[
     float, ValueConstraint(lambda x: 0 < x <= 1, "the weight of a tail, above 0 and at most 1")
 ]
 ObjectiveFunction = Callable[[Array, Array], npt.ArrayLike]
 
-CONTINUATION_FACTORS = (
-    8.0,
-    4.0,
-    2.0,
-)  # multiples of alpha: wider tails that a search goes through first
+# multiples of alpha: wider tails that a search goes through first
+CONTINUATION_FACTORS = (8.0, 4.0, 2.0)
 WEIGHT_RTOL = 1e-12  # weights that differ by less are the same
-MIN_TEMPERATURE, MAX_NEWTON_STEPS = (
-    1e-6,
-    40,
-)  # least temperature of EVaR, a share of the least step; steps to find it
+# least temperature of EVaR, a share of the least step; steps to find it
+MIN_TEMPERATURE, MAX_NEWTON_STEPS = 1e-6, 40
 MIN_RELATIVE_STEP = 1e-100  # lower limit of such a step, as a share of the spread
-KL_RTOL, UNIFORM_WEIGHT = (
-    1e-10,
-    1e-9,
-)  # relative error of its KL, and the share of equal weights against it
+# relative error of its KL, and the share of equal weights against it
+KL_RTOL, UNIFORM_WEIGHT = 1e-10, 1e-9
 
 
 class Objective:
@@ -88,9 +81,8 @@ class Objective:
     is_concave: bool = True
     uses_regret: bool = False
     is_mean: ClassVar[bool] = False  # the mean itself
-    name_template: ClassVar[str] = (
-        ""  # its name, and a sentence about it, with its numbers in braces
-    )
+    # its name, and a sentence about it, with its numbers in braces
+    name_template: ClassVar[str] = ""
     sentence_template: ClassVar[str] = ""
 
     def value(self, returns: Array, weights: Array) -> Array:
@@ -200,11 +192,27 @@ class CVaR(TailObjective):
 
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute the mean return over the worst share alpha of the models."""
-        return _tail_mean(self.alpha, returns, weights)
+        if _get_array_module(weights) is not np or not np.ptp(weights) <= WEIGHT_RTOL * weights[0]:
+            return (CVaR.dual_density(self, returns, weights) * returns) @ weights
+        n_tail = min(self.alpha * len(weights), float(len(weights)))  # models in the tail
+        n_whole = min(int(n_tail), len(weights) - 1)
+        lowest_returns = np.partition(returns, n_whole, axis=-1)
+        total: Array = lowest_returns[..., :n_whole].sum(axis=-1)
+        return (total + (n_tail - n_whole) * lowest_returns[..., n_whole]) / n_tail
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
         """Compute the dual density: 1 / alpha in the worst tail, 0 elsewhere."""
-        return _tail_density(self.alpha, returns, weights)
+        order, xp = _stable_argsort(returns), _get_array_module(returns)
+        sorted_weights = weights[order]
+        cumulative_weights = xp.cumsum(sorted_weights, axis=-1)
+        preceding_weights = xp.concatenate(
+            [xp.zeros_like(cumulative_weights[..., :1]), cumulative_weights[..., :-1]], axis=-1
+        )
+        tail_weights = xp.clip(self.alpha - preceding_weights, 0.0, sorted_weights)
+        tail_weights = tail_weights / tail_weights.sum(axis=-1, keepdims=True)
+        sorted_density = tail_weights / xp.where(sorted_weights > 0, sorted_weights, 1.0)
+        xi: Array = xp.take_along_axis(sorted_density, _stable_argsort(order), axis=-1)
+        return xi
 
 
 @check_arguments
@@ -258,10 +266,8 @@ class EVaR(TailObjective):
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute the entropic value at risk, at its optimal temperature."""
         min_returns = _min_return(returns, weights)
-        temperature, excess_returns = (
-            self._find_temperature(returns - min_returns, weights),
-            returns - min_returns,
-        )
+        excess_returns = returns - min_returns
+        temperature = self._find_temperature(excess_returns, weights)
         log_ratio = _gibbs_density(excess_returns / temperature, weights)[1] - math.log(self.alpha)
         values: Array = min_returns[..., 0] + np.maximum(-temperature[..., 0] * log_ratio, 0.0)
         return returns @ weights if self.alpha == 1 else values
@@ -271,9 +277,8 @@ class EVaR(TailObjective):
         if self.alpha == 1:
             return np.ones_like(returns)
         excess_returns = returns - _min_return(returns, weights)
-        xi = _gibbs_density(
-            excess_returns / self._find_temperature(excess_returns, weights), weights
-        )[0]
+        temperature = self._find_temperature(excess_returns, weights)
+        xi = _gibbs_density(excess_returns / temperature, weights)[0]
         return xi + UNIFORM_WEIGHT * (1.0 - xi)  # rounding must not take it out of the envelope
 
     def _find_temperature(self, excess_returns: Array, weights: Array) -> Array:
@@ -288,30 +293,24 @@ class EVaR(TailObjective):
         # a single return that is far above the others must not hide how these differ
         min_positive = np.where(excess_returns > 0, excess_returns, 1.0).min(axis=-1, keepdims=True)
         log_low = np.log(MIN_TEMPERATURE * np.maximum(min_positive, MIN_RELATIVE_STEP))
-        is_worst_case = ((excess_returns <= 0.0) @ weights)[
-            ..., None
-        ] >= self.alpha  # then the worst case is near
-        log_s = log_high = np.where(
-            is_worst_case, log_low, -0.5 * math.log(max_kl)
-        )  # KL <= 1 / (8 s^2) < most
+        is_worst_case = (excess_returns <= 0.0) @ weights >= self.alpha  # then it is near
+        # KL <= 1 / (8 s^2) < most
+        log_s = log_high = np.where(is_worst_case[..., None], log_low, -0.5 * math.log(max_kl))
         for _ in range(MAX_NEWTON_STEPS):
             energy = excess_returns / np.exp(log_s)
             xi, log_mean = _gibbs_density(energy, weights)
             mean = (xi * energy) @ weights
             variance = (xi * energy**2) @ weights - mean**2
             kl_excess = (-mean - log_mean - max_kl)[..., None]  # KL - most; its slope is -variance
-            log_high, log_low = (
-                np.where(kl_excess <= 0, log_s, log_high),
-                np.where(kl_excess <= 0, log_low, log_s),
-            )
+            log_high = np.where(kl_excess <= 0, log_s, log_high)
+            log_low = np.where(kl_excess <= 0, log_low, log_s)
             is_converged = np.abs(kl_excess) < KL_RTOL * max_kl
             if (is_converged | (log_high - log_low < 1e-9)).all():
                 break
             newton_step = log_s + kl_excess / np.maximum(variance, 1e-300)[..., None]
             is_inside = (newton_step > log_low) & (newton_step < log_high)
-            log_s = np.where(
-                is_converged, log_s, np.where(is_inside, newton_step, (log_low + log_high) / 2)
-            )
+            next_log_s = np.where(is_inside, newton_step, (log_low + log_high) / 2)
+            log_s = np.where(is_converged, log_s, next_log_s)
         return unit * np.exp(np.where(is_converged, log_s, log_high))
 
 
@@ -349,14 +348,19 @@ class Entropic(Objective):
         return _gibbs_density(self.beta * (returns - _min_return(returns, weights)), weights)[0]
 
     def penalty(self, xi: Array, weights: Array) -> float:
-        """Compute KL(xi lambda || lambda) / beta, rounded up.
+        """Compute KL(xi lambda || lambda) / beta = sum lambda (xi log xi - xi + 1) / beta.
 
-        Each term, and the sum of the weights, which is 1 up to rounding, has a relative error; a
-        small beta makes much of it.
+        It is rounded up. Each term, and the sum of the weights, which is 1 up to rounding, has a
+        relative error; a small beta makes much of it.
         """
-        sizes = np.abs(xi * _log(xi)) + np.abs(xi - 1.0)
+        deviation = np.where(np.abs(xi - 1.0) < 0.5, xi - 1.0, 0.0)
+        xi_log_xi = xi * np.log(xi, out=np.zeros_like(xi), where=xi > 0)
+        # terms >= 0, which keep the digits if all xi are near 1
+        near_terms = (1.0 + deviation) * np.log1p(deviation) - deviation
+        terms = np.where(np.abs(xi - 1.0) < 0.5, near_terms, xi_log_xi - xi + 1.0)
+        sizes = np.abs(xi_log_xi) + np.abs(xi - 1.0)
         error = 4 * np.finfo(float).eps * (len(weights) + 4) * float(sizes @ weights)
-        return (float(_kl_divergence(xi, weights)[..., 0]) + error) / self.beta
+        return (float(np.maximum(terms, 0.0) @ weights) + error) / self.beta
 
     def continuation_path(self, weights: Array) -> list[Objective]:
         """List the same objective with smaller beta, the smallest first."""
@@ -385,9 +389,8 @@ class WorstCase(Objective):
         """Compute the dual density: all weight on the worst model."""
         xp = _get_array_module(returns)
         worst_model = xp.where(weights > 0, returns, np.inf).argmin(axis=-1)[..., None]
-        xi: Array = xp.where(
-            xp.arange(len(weights)) == worst_model, 1.0 / weights[worst_model], 0.0
-        )
+        is_worst = xp.arange(len(weights)) == worst_model
+        xi: Array = xp.where(is_worst, 1.0 / weights[worst_model], 0.0)
         return xi
 
     def continuation_path(self, weights: Array) -> list[Objective]:
@@ -397,7 +400,7 @@ class WorstCase(Objective):
 
 @check_arguments
 @dataclass(frozen=True)
-class MeanCVaR(TailObjective):
+class MeanCVaR(CVaR):
     """``mean_weight`` times the mean plus ``1 - mean_weight`` times CVaR_alpha.
 
     alpha is the weight of the lower tail, as for :class:`CVaR`.
@@ -416,15 +419,13 @@ class MeanCVaR(TailObjective):
 
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute the weighted mean of the mean return and CVaR."""
-        cvar = _tail_mean(self.alpha, returns, weights)
+        cvar = super().value(returns, weights)
         values: Array = self.mean_weight * (returns @ weights) + (1 - self.mean_weight) * cvar
         return values
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
         """Compute the dual density: the weighted mean of 1 and the density of CVaR."""
-        return self.mean_weight + (1 - self.mean_weight) * _tail_density(
-            self.alpha, returns, weights
-        )
+        return self.mean_weight + (1 - self.mean_weight) * super().dual_density(returns, weights)
 
 
 @check_arguments
@@ -501,20 +502,9 @@ class Regret(Objective):
     def __post_init__(self) -> None:
         if self.inner.uses_regret:
             raise InputError(f"{self.inner} is a regret already")
-        for flag in ("key", "is_monotone", "is_concave"):
-            object.__setattr__(self, flag, getattr(self.inner, flag))
-
-    def value(self, returns: Array, weights: Array) -> Array:
-        """Compute the inner objective; ``returns`` are relative to those of the model optima."""
-        return self.inner.value(returns, weights)
-
-    def dual_density(self, returns: Array, weights: Array) -> Array:
-        """Compute the dual density of the inner objective at relative returns."""
-        return self.inner.dual_density(returns, weights)
-
-    def penalty(self, xi: Array, weights: Array) -> float:
-        """Compute the penalty of the inner objective."""
-        return self.inner.penalty(xi, weights)
+        # of relative returns, they are those of the inner objective
+        for name in ("key", "is_monotone", "is_concave", "value", "dual_density", "penalty"):
+            object.__setattr__(self, name, getattr(self.inner, name))
 
     def continuation_path(self, weights: Array) -> list[Objective]:
         """List the regret forms of the inner objective's easier objectives."""
@@ -608,42 +598,10 @@ def _stable_argsort(x: npt.NDArray[np.generic]) -> npt.NDArray[np.intp]:
     return order
 
 
-def _tail_density(alpha: float, returns: Array, weights: Array) -> Array:
-    """Compute xi (..., M) of CVaR_alpha: 1 / alpha for the worst models of weight alpha."""
-    order, xp = _stable_argsort(returns), _get_array_module(returns)
-    sorted_weights = weights[order]
-    cumulative_weights = xp.cumsum(sorted_weights, axis=-1)
-    preceding_weights = xp.concatenate(
-        [xp.zeros_like(cumulative_weights[..., :1]), cumulative_weights[..., :-1]], axis=-1
-    )
-    tail_weights = xp.clip(alpha - preceding_weights, 0.0, sorted_weights)
-    tail_weights = tail_weights / tail_weights.sum(axis=-1, keepdims=True)
-    sorted_density = tail_weights / xp.where(sorted_weights > 0, sorted_weights, 1.0)
-    xi: Array = xp.take_along_axis(sorted_density, _stable_argsort(order), axis=-1)
-    return xi
-
-
-def _tail_mean(alpha: float, returns: Array, weights: Array) -> Array:
-    """Compute CVaR_alpha (...) of returns (..., M)."""
-    total: Array
-    if _get_array_module(weights) is not np or not np.ptp(weights) <= WEIGHT_RTOL * weights[0]:
-        total = (_tail_density(alpha, returns, weights) * returns) @ weights
-        return total
-    n_tail = min(alpha * len(weights), float(len(weights)))  # models in the tail
-    n_whole = min(int(n_tail), len(weights) - 1)
-    lowest_returns = np.partition(returns, n_whole, axis=-1)
-    total = (
-        lowest_returns[..., :n_whole].sum(axis=-1)
-        + (n_tail - n_whole) * lowest_returns[..., n_whole]
-    )
-    return total / n_tail
-
-
 def _min_return(returns: Array, weights: Array) -> Array:
     """Find the lowest return (..., 1) over the models of positive weight."""
-    min_returns: Array = (
-        _get_array_module(returns).where(weights > 0, returns, np.inf).min(axis=-1, keepdims=True)
-    )
+    xp = _get_array_module(returns)
+    min_returns: Array = xp.where(weights > 0, returns, np.inf).min(axis=-1, keepdims=True)
     return min_returns
 
 
@@ -651,33 +609,11 @@ def _gibbs_density(energy: Array, weights: Array) -> tuple[Array, Array]:
     """Compute the density (..., M) proportional to exp(-energy), and the log of its mean."""
     xp = _get_array_module(energy)
     energy = xp.where(weights > 0, energy, 0.0)
-    unnormalized_density, mean_minus_one = (
-        xp.exp(-energy) * (weights > 0),
-        xp.expm1(-energy) @ weights,
-    )
+    unnormalized_density = xp.exp(-energy) * (weights > 0)
+    mean_minus_one = xp.expm1(-energy) @ weights
     total = unnormalized_density @ weights
     # log1p keeps the digits of small energies, log those of a small mean
     log_mean = xp.where(
         mean_minus_one > -0.5, xp.log1p(xp.maximum(mean_minus_one, -0.5)), xp.log(total)
     )
     return unnormalized_density / total[..., None], log_mean
-
-
-def _log(xi: Array) -> Array:
-    """Compute the logarithm, 0 at 0."""
-    logs: Array = np.log(xi, out=np.zeros_like(xi), where=xi > 0)
-    return logs
-
-
-def _kl_divergence(xi: Array, weights: Array) -> Array:
-    """Compute KL(xi lambda || lambda) = sum lambda (xi log xi - xi + 1) (..., 1), by terms >= 0.
-
-    So the digits are kept if all xi are near 1.
-    """
-    is_near_one = np.abs(xi - 1.0) < 0.5
-    deviation = np.where(is_near_one, xi - 1.0, 0.0)
-    terms = np.where(
-        is_near_one, (1.0 + deviation) * np.log1p(deviation) - deviation, xi * _log(xi) - xi + 1.0
-    )
-    divergence: Array = (np.maximum(terms, 0.0) @ weights)[..., None]
-    return divergence

@@ -10,11 +10,11 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core import notebook
 from mmdp.core.arguments import FiniteFloat, Probability, check_arguments
 from mmdp.core.errors import InputError
+from mmdp.core.kernels.problem import Array
 from mmdp.core.objectives import (
     CVaR,
     Mean,
@@ -52,8 +52,6 @@ __all__ = [
     "Status",
 ]
 
-Array = npt.NDArray[np.float64]
-
 OPTIMALITY_GAP = 1e-9  # relative gap at which a policy counts as proven optimal
 ROUNDING_GAP = 1e-6  # relative gap of a proven optimum that counts as rounding
 
@@ -85,11 +83,6 @@ SCOPE_NAMES: dict[BoundScope, str] = {
 AmountSuffix = Callable[[float], str]  # text after an amount in a sentence, such as a share
 
 
-def format_no_suffix(amount: float) -> str:
-    """Return no suffix."""
-    return ""
-
-
 def compute_t_factor(dof: float) -> float:
     """Compute the factor that turns two standard errors into a 95% interval (Student's t).
 
@@ -106,7 +99,7 @@ def describe_randomization(
     policy_class: PolicyClass,
     gain: float,
     unit: str | None = None,
-    suffix: AmountSuffix = format_no_suffix,
+    suffix: AmountSuffix = lambda amount: "",
 ) -> str:
     """Describe the gain of a randomized policy, in ``unit``, and the states where it draws."""
     if not (gain > 0 and len(policy.randomized_cells)):
@@ -115,12 +108,9 @@ def describe_randomization(
         # all rows are equal
         policy = StationaryPolicy.from_table(policy.table[0], **policy.label_kwargs)
     axis_names = " and ".join(f"{axis}s" for axis in policy.axes)
-    examples = join_first(
-        [policy.describe_randomization(index) for index in policy.randomized_cells.tolist()],
-        3,
-        "; ",
-    )
-    share_text = f"{len(policy.randomized_cells):,} of {policy.actions.size:,} {axis_names}"
+    cells = policy.randomized_cells.tolist()
+    examples = join_first(map(policy.describe_randomization, cells), 3, "; ")
+    share_text = f"{len(cells):,} of {policy.actions.size:,} {axis_names}"
     amount = f"{format_with_unit(format_number(gain, 3), unit)}{suffix(gain)}"
     return f"drawing actions at random earns {amount}, in {share_text}: {examples}"
 
@@ -131,14 +121,14 @@ def describe_restriction_cost(
     unrestricted_value: float | None,
     markov_bound: float | None,
     unit: str | None = None,
-    suffix: AmountSuffix = format_no_suffix,
+    suffix: AmountSuffix = lambda amount: "",
 ) -> str:
     """Describe what a restricted policy of this value loses, and what it loses at most.
 
     ``unrestricted_value`` is that of the best policy found without the restriction, and
     ``markov_bound`` a bound on all of those; None if unknown.
     """
-    subject = f"being {policy_class.restriction_text} costs"
+    subject = f"being {policy_class.restriction_text or policy_class.name} costs"
     cost = 0.0 if unrestricted_value is None else max(unrestricted_value - value, 0.0)
     bound_text = ""
     if markov_bound is not None:
@@ -249,7 +239,7 @@ class Evaluation:
         """Keep the returns of the oracle for pickle, in place of the models that give them."""
         if self._compute_oracle is None:
             return self.__dict__
-        oracle_maker = partial(np.asarray, self.oracle)
+        oracle_maker = partial(np.asarray, self.oracle)  # from then on __dict__ has the oracle
         return {**self.__dict__, "_compute_oracle": oracle_maker}
 
     @property
@@ -383,10 +373,7 @@ class Evaluation:
             "cvar10": self.cvar(0.1),
         }
         if self._compute_oracle is not None:
-            statistics["bayes_regret"], statistics["max_regret"] = (
-                self.bayes_regret,
-                self.max_regret,
-            )
+            statistics |= {"bayes_regret": self.bayes_regret, "max_regret": self.max_regret}
         return statistics
 
     def _repr_html_(self) -> str:
@@ -405,9 +392,8 @@ class Evaluation:
         )
 
     def __repr__(self) -> str:
-        error = (
-            f" ± {format_number(2 * self.stderr, 3)}" if self.standard_errors is not None else ""
-        )
+        is_exact = self.standard_errors is None
+        error = "" if is_exact else f" ± {format_number(2 * self.stderr, 3)}"
         return (
             f"Evaluation(mean {format_number(self.mean, 6)}{error}, sd {format_number(self.sd)}, "
             f"worst {format_number(self.worst, 6)}, CVaR 10% {format_number(self.cvar(0.1), 6)}, "
@@ -487,11 +473,6 @@ class Solution:
     @property
     def restriction_cost_text(self) -> str:
         """Sentence on the cost of the restriction; empty if the policy class is not restricted."""
-        return self.describe_restriction_cost()
-
-    @check_arguments
-    def describe_restriction_cost(self, suffix: AmountSuffix = format_no_suffix) -> str:
-        """Describe the cost of the restriction; ``suffix`` gives the text after the amount."""
         policy_class = self.provenance.policy_class
         if not policy_class.is_restricted or self.policy is None:
             return ""
@@ -501,7 +482,6 @@ class Solution:
             self.details.get("unrestricted_value"),
             None if self.certificate is None else self.certificate.markov_bound,
             self.evaluation.unit,
-            suffix,
         )
 
     @property
@@ -510,7 +490,7 @@ class Solution:
         return self.describe_randomization()
 
     @check_arguments
-    def describe_randomization(self, suffix: AmountSuffix = format_no_suffix) -> str:
+    def describe_randomization(self, suffix: AmountSuffix = lambda amount: "") -> str:
         """Describe the gain of random actions; ``suffix`` gives the text after the amount.
 
         ``details["randomization_gain"]`` is the value less that of the best deterministic policy
@@ -519,9 +499,8 @@ class Solution:
         gain, policy = self.details.get("randomization_gain"), self.policy
         if gain is None or not isinstance(policy, TablePolicy):
             return ""
-        return describe_randomization(
-            policy, self.provenance.policy_class, gain, self.evaluation.unit, suffix
-        )
+        policy_class, unit = self.provenance.policy_class, self.evaluation.unit
+        return describe_randomization(policy, policy_class, gain, unit, suffix)
 
     @property
     def evpi(self) -> float:
@@ -563,8 +542,7 @@ class Solution:
         """Convert the policy to a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
         if self.policy is None:
             raise InputError(f"{self.method} has no single policy; see model_policies")
-        frame: pd.DataFrame = self.policy.to_frame()
-        return frame
+        return self.policy.to_frame()
 
     @property
     def markov_policy(self) -> MarkovPolicy | None:

@@ -1,37 +1,52 @@
-"""solve() computes one policy for all models; evaluate() computes the returns of a policy."""
+"""solve() computes one policy for all models; evaluate() computes the returns of a policy.
+
+A certificate is a proven upper bound on the value of the best policy, searched after the solve.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Literal, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp._version import __version__
 from mmdp.core import kernels
-from mmdp.core.arguments import Seconds, Seed, Unchecked, check_arguments
-from mmdp.core.certify import certify_solution, check_certifiable
+from mmdp.core.arguments import Seconds, Seed, Unchecked, as_instance, check_arguments
+from mmdp.core.bounds import closed_form
+from mmdp.core.bounds.api import check_request, search_bound
+from mmdp.core.bounds.portfolio import choose_history_method
 from mmdp.core.checkpoint import Checkpoint
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend
+from mmdp.core.kernels.ascent import is_randomized
+from mmdp.core.kernels.problem import Array
 from mmdp.core.methods import METHODS, Method, MethodResult, SolveContext
-from mmdp.core.methods.registry import check_supported
+from mmdp.core.methods.base import ProblemSpec
+from mmdp.core.methods.exact import Exact
+from mmdp.core.methods.registry import check_supported, require_markov_method
 from mmdp.core.model import MMDP
-from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
+from mmdp.core.objectives import OBJECTIVES, Objective, ObjectiveFunction, as_objective
 from mmdp.core.policies import Planner, PolicyClass, as_policy
 from mmdp.core.policies.tree import TreeWithTable
 from mmdp.core.search.context import get_stop_status
 from mmdp.core.search.unreachable import fill_unreachable
 from mmdp.core.simulate import run_simulation
-from mmdp.core.solution import Bound, BoundScope, Evaluation, Provenance, Solution, Status
-from mmdp.core.text import did_you_mean
-from mmdp.core.timing import Callback, accept_interrupt
+from mmdp.core.solution import (
+    OPTIMALITY_GAP,
+    Bound,
+    BoundScope,
+    Evaluation,
+    Provenance,
+    Solution,
+    Status,
+)
+from mmdp.core.timing import Callback, Progress, Stopwatch, TimeUp, accept_interrupt, allow_stop
 from mmdp.core.validate import check_not_sharded, check_problem_size
 
-Array = npt.NDArray[np.float64]
+EXACT_TIME_SHARE = 0.8  # share of certify_time for ``exact`` if the horizon is infinite
 
 
 @check_arguments
@@ -182,10 +197,8 @@ def evaluate(
     >>> mmdp.evaluate(one, mmdp.policies.MarkovPolicy([[0], [1]])).mean
     3.5
     """
-    oracle_message = (
-        "Oracle has one policy per model and is evaluated by solving the models at hand"
-    )
-    resolved_policy = as_policy(policy, "evaluate() needs a policy", oracle_message)
+    remedy = "Oracle has one policy per model and is evaluated by solving the models at hand"
+    resolved_policy = as_policy(policy, "evaluate() needs a policy", remedy)
     resolved_policy.check(model)
     policy_class = resolved_policy.policy_class
     n_steps = (
@@ -194,48 +207,31 @@ def evaluate(
         else int(resolved_policy.horizon)
     )
     check_problem_size(model.problem, n_steps)
+    is_exact = resolved_policy.has_exact_returns and n_episodes is None
     resolved_backend = kernels.get_backend(
         backend,
         model.problem,
         n_steps,
         n_passes=2,
-        prefer_loaded=resolved_policy.has_exact_returns and n_episodes is None,
+        prefer_loaded=is_exact,
     )
     context = SolveContext(
         model, n_steps, resolved_backend, method="evaluate", policy_class=policy_class, seed=seed
     )
-    if resolved_policy.has_exact_returns and n_episodes is None:
-        returns = resolved_policy.compute_returns(model, resolved_backend)
-        return _make_evaluation(context, returns, _make_provenance(context, {}))
-    simulation = run_simulation(
-        model, resolved_policy, n_episodes=n_episodes, seed=seed, backend=backend
-    )
-    result = MethodResult(
-        resolved_policy,
-        Status.COMPLETED,
-        1,
-        standard_errors=simulation.standard_errors,
-        details=simulation.details,
-    )
-    return _make_evaluation(context, simulation.returns, _make_provenance(context, {}), result)
+    result = MethodResult(resolved_policy, Status.COMPLETED, 1)
+    if is_exact:
+        result = result.replace(returns=resolved_policy.compute_returns(model, resolved_backend))
+    else:
+        simulation = run_simulation(
+            model, resolved_policy, n_episodes=n_episodes, seed=seed, backend=backend
+        )
+        result = _add_simulation(result, simulation)
+    return _make_evaluation(context, result, _make_provenance(context, {}))
 
 
 def as_method(method: str | Method) -> Method:
     """Convert the name or class of a method to a method with default options."""
-    if isinstance(method, str):
-        if method not in METHODS:
-            raise InputError(
-                f"no method is called {did_you_mean(method, METHODS)}; choose one of "
-                f"{', '.join(METHODS)}"
-            )
-        return METHODS[method]()
-    resolved_method = method() if isinstance(method, type) else method
-    if not isinstance(resolved_method, Method):
-        raise InputError(
-            f"method must be a name or an object of a class derived from mmdp.methods.Method, "
-            f"not {method!r}"
-        )
-    return resolved_method
+    return as_instance(method, METHODS, Method, "method", "method=mmdp.methods.")
 
 
 def _run_method(method: Method, context: SolveContext) -> MethodResult:
@@ -243,10 +239,8 @@ def _run_method(method: Method, context: SolveContext) -> MethodResult:
     with context.allow_stop() as stop_state, context.defer_interrupts():
         result = method.run(context)
     if stop_state.exception is not None:
-        details = dict(context.details)
-        result = MethodResult(
-            context.best_policy, get_stop_status(stop_state), context.n_iterations, details=details
-        )
+        status, details = get_stop_status(stop_state), dict(context.details)
+        result = MethodResult(context.best_policy, status, context.n_iterations, details=details)
     if result.status is Status.INTERRUPTED:
         accept_interrupt(stop_state.exception)
     return result
@@ -265,25 +259,15 @@ def _run_with_checkpoint(
         checkpoint.write()
 
 
-def _add_simulated_returns(result: MethodResult, context: SolveContext) -> MethodResult:
-    """Add the simulated returns of a belief policy on its own models to a result."""
-    evaluation = run_simulation(
-        context.model,
-        result.policy,
-        n_episodes=result.n_episodes,
-        seed=context.seed or 0,
-        backend=context.backend,
-        check_time=context.stopwatch.raise_if_expired,
-    )
-    status: Status = result.status
-    if evaluation.details["n_episodes"] < evaluation.details["n_episodes_requested"]:
-        is_interrupted = "is_interrupted" in evaluation.details
-        status = Status.INTERRUPTED if is_interrupted else Status.TIME_LIMIT
-    return dataclasses.replace(
-        result,
-        returns=evaluation.returns,
-        standard_errors=evaluation.standard_errors,
-        details=evaluation.details,
+def _add_simulation(result: MethodResult, simulation: Evaluation) -> MethodResult:
+    """Add the returns of a simulation, and that it was stopped early, to a result."""
+    details, status = simulation.details, result.status
+    if details.get("n_episodes", 0) < details.get("n_episodes_requested", 0):
+        status = Status.INTERRUPTED if "is_interrupted" in details else Status.TIME_LIMIT
+    return result.replace(
+        returns=simulation.returns,
+        standard_errors=simulation.standard_errors,
+        details=details,
         status=status,
     )
 
@@ -292,33 +276,42 @@ def _make_solution(result: MethodResult, method: Method, context: SolveContext) 
     """Make the Solution of a method's result, with returns, evaluation and certificate."""
     table = result.policy.table if isinstance(result.policy, TreeWithTable) else result.policy
     if not getattr(result.policy, "has_exact_returns", True):
-        result = _add_simulated_returns(result, context)
+        simulation = run_simulation(
+            context.model,
+            result.policy,
+            n_episodes=result.n_episodes,
+            seed=context.seed or 0,
+            backend=context.backend,
+            check_time=context.stopwatch.raise_if_expired,
+        )
+        result = _add_simulation(result, simulation)
     elif result.returns is None and isinstance(table, np.ndarray):
         result = result.replace(returns=context.compute_returns(table))
     if not method.covers_unreachable:
         result = fill_unreachable(context, result)
-    returns, policy = result.returns, result.policy
+    policy = result.policy
     if isinstance(policy, (np.ndarray, tuple)):
         policy = context.policy_class.make_policy(context.model, policy)
-    if returns is None:
-        assert policy is not None
-        returns = policy.compute_returns(context.model, context.backend)
+    if result.returns is None:
+        result = result.replace(returns=policy.compute_returns(context.model, context.backend))
     provenance = _make_provenance(context, dict(vars(method)))
-    evaluation = _make_evaluation(context, returns, provenance, result)
-    value = context.objective_value(returns)
+    evaluation = _make_evaluation(context, result, provenance)
+    value = context.objective_value(evaluation.returns)
     bound_value, certificate = result.details.get("bound"), None
     if bound_value is not None:
+        class_scope = "stationary" if context.policy_class.is_infinite_horizon else "markov"
+        scope = context.policy_class.bound_scope or result.details.get("scope", class_scope)
         certificate = Bound(
             bound_value,
             method.name,
-            _find_bound_scope(result, context.policy_class),
+            cast("BoundScope", scope),
             seconds=provenance.seconds,
             objective=context.objective,
         )
     return Solution(
         policy=policy,
         value=value,
-        returns=returns,
+        returns=evaluation.returns,
         status=result.status,
         iterations=result.n_iterations,
         trace=np.array(result.trace or context.trace or [value]),
@@ -328,13 +321,6 @@ def _make_solution(result: MethodResult, method: Method, context: SolveContext) 
         model_policies=result.model_policies,
         details=result.details,
     )
-
-
-def _find_bound_scope(result: MethodResult, policy_class: PolicyClass) -> BoundScope:
-    """Find the set of policies that a method has proven its bound for."""
-    default_scope = "stationary" if policy_class.is_infinite_horizon else "markov"
-    scope = policy_class.bound_scope or result.details.get("scope", default_scope)
-    return cast("BoundScope", scope)
 
 
 def _make_provenance(context: SolveContext, options: dict[str, object]) -> Provenance:
@@ -353,29 +339,243 @@ def _make_provenance(context: SolveContext, options: dict[str, object]) -> Prove
 
 
 def _make_evaluation(
-    context: SolveContext,
-    returns: Array,
-    provenance: Provenance,
-    result: MethodResult | None = None,
+    context: SolveContext, result: MethodResult, provenance: Provenance
 ) -> Evaluation:
-    """Make the Evaluation of the returns (M,), whose oracle is computed on first use."""
-    model = context.model
+    """Make the Evaluation of a result with returns (M,); its oracle is computed on first use."""
+    model, returns, is_exact = (
+        context.model,
+        result.required_returns,
+        result.standard_errors is None,
+    )
 
     def compute_oracle_returns() -> Array:
+        oracle = context.oracle_returns()
         # an optimum that rounding puts below an exact return is as high as that
-        is_exact = result is None or result.standard_errors is None
-        return (
-            np.maximum(context.oracle_returns(), returns) if is_exact else context.oracle_returns()
-        )
+        return np.maximum(oracle, returns) if is_exact else oracle
 
     returns.setflags(write=False)
     return Evaluation(
         returns=returns,
         weights=model.weights,
-        standard_errors=None if result is None else result.standard_errors,
-        details={} if result is None else result.details,
+        standard_errors=result.standard_errors,
+        details=result.details,
         model_labels=model.model_labels if model.has_labels["model"] else None,
         unit=model.unit,
         provenance=provenance,
         _compute_oracle=compute_oracle_returns,
     )
+
+
+# ---------------------------------------------------------------------- certificates
+def check_certifiable(method: Method, objective: Objective, model: MMDP, horizon: int) -> None:
+    """Refuse a certificate that cannot be computed for this problem, before it is solved."""
+    oracle_hint = 'use mmdp.bound(model, horizon, "oracle")'
+    check_not_sharded(model.problem, "certify_time", [oracle_hint])
+    pairs_hint = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
+    require_markov_method(type(method), "certify_time bounds", pairs_hint)
+    check_request(model.problem, horizon, "best", objective)
+
+
+def certify_solution(
+    solution: Solution,
+    context: SolveContext,
+    certify_time: float | None,
+    backend: str | Backend,
+) -> Solution:
+    """Add a certificate to a solution, searching a bound for ``certify_time`` seconds if given.
+
+    ``context`` is the one of the solve: its problem is prepared already.
+    """
+    solution = _mark_single_model_optimum(solution, context)
+    if certify_time is not None and solution.status is not Status.INTERRUPTED:
+        solution = CertificateSearch(solution, context, certify_time, backend).add_certificate()
+    if solution.certificate is None:
+        return solution
+    certificate = replace(solution.certificate, model_fingerprint=context.model.fingerprint())
+    return replace(solution, certificate=certificate)
+
+
+def _mark_single_model_optimum(solution: Solution, context: SolveContext) -> Solution:
+    """Mark a solution as OPTIMAL if it is the optimum of the only model, under any objective."""
+    objective = solution.objective
+    inner_objective: Objective = getattr(objective, "inner", objective)
+    is_builtin = inner_objective.key in OBJECTIVES
+    if context.model.n_models > 1 or solution.status is not Status.LOCAL_OPTIMUM or not is_builtin:
+        return solution
+    if float(solution.evaluation.regret[0]) > 2 * context.estimate_rounding(solution.returns):
+        return solution
+    return replace(solution, status=Status.OPTIMAL)
+
+
+@dataclass
+class CertificateSearch:
+    """Search for an upper bound on the value of every policy of a solution's class."""
+
+    solution: Solution
+    context: SolveContext
+    time_limit: float
+    backend: str | Backend
+
+    @property
+    def can_use_exact(self) -> bool:
+        """Whether ``exact`` supports this problem and bounds the policies of this class."""
+        context, policy_class = self.context, self.context.policy_class
+        is_randomizable = policy_class.is_infinite_horizon and policy_class.randomized
+        if self.solution.policy.memory_note or is_randomizable:
+            return False
+        horizon = math.inf if policy_class.is_infinite_horizon else context.horizon
+        free_class = context.unrestricted_context().policy_class
+        spec = ProblemSpec(context.model, horizon, context.objective, free_class)
+        return Exact().unsupported_reason(spec) is None
+
+    def add_certificate(self) -> Solution:
+        """Add the lower of two bounds to the solution: the one of its method and a searched one."""
+        solution, own_bound = self.solution, self.solution.certificate
+        if solution.status is Status.OPTIMAL and own_bound is not None:
+            return solution
+        with allow_stop(accept_interrupts=True) as stop_state:
+            new_bound = self.find_bound()
+        if stop_state.exception is not None:  # before any bound was found: the policy is kept
+            return replace(solution, status=Status.INTERRUPTED)
+        best_bound = new_bound
+        if own_bound is not None and own_bound.value <= new_bound.value:
+            best_bound = own_bound
+        objective, excess = solution.objective, solution.value - best_bound.value
+        max_excess = OPTIMALITY_GAP * max(abs(best_bound.value), abs(solution.value))
+        if objective.key == "custom" and excess > max_excess:
+            raise InputError(
+                f"{objective} is {solution.value:.6g}, above its bound {best_bound.value:.6g}, so "
+                "it is not monotone: its value falls when a return rises; solve without "
+                "certify_time"
+            )
+        status: Status = solution.status
+        if -excess <= self.compute_tolerance(new_bound, best_bound):
+            status = Status.OPTIMAL
+        elif "is_interrupted" in new_bound.details and status is not Status.OPTIMAL:
+            status = Status.INTERRUPTED
+        seconds = solution.seconds + new_bound.seconds
+        provenance = replace(solution.provenance, seconds=seconds)
+        return replace(solution, certificate=best_bound, status=status, provenance=provenance)
+
+    def find_bound(self) -> Bound:
+        """Compute a bound by ``exact`` or by the portfolio; by both if the horizon is infinite.
+
+        ``details["bounds_by_method"]`` has the bounds on every Markov policy.
+        """
+        exact_bound = self._find_exact_bound() if self.can_use_exact else None
+        if exact_bound is None:
+            return self._find_portfolio_bound(self.time_limit)
+        if (
+            "is_interrupted" in exact_bound.details
+            or not self.context.policy_class.is_infinite_horizon
+        ):
+            return exact_bound
+        # a bound on every policy is worth some time in any case
+        is_closed = exact_bound.gap(self.solution.value) <= OPTIMALITY_GAP
+        time_left = max(
+            (1 - EXACT_TIME_SHARE) * self.time_limit,
+            0.0 if is_closed else self.time_limit - exact_bound.seconds,
+        )
+        portfolio_bound = self._find_portfolio_bound(time_left, exact_bound)
+        if portfolio_bound.value < exact_bound.value:
+            return portfolio_bound
+        bounds = {
+            "oracle": portfolio_bound.details["bounds_by_method"]["oracle"],
+            portfolio_bound.method: portfolio_bound.value,
+        }
+        return replace(
+            exact_bound,
+            details={**portfolio_bound.details, "bounds_by_method": bounds},
+            seconds=exact_bound.seconds + portfolio_bound.seconds,
+        )
+
+    def _find_portfolio_bound(self, time_limit: float, exact_bound: Bound | None = None) -> Bound:
+        """Search a bound on all Markov policies, or on all policies if this one has a memory."""
+        solution, context = self.solution, self.context
+        objective, method = solution.objective, "best"
+        if solution.policy.memory_note:
+            method = choose_history_method(context.model.problem, objective)
+        return search_bound(
+            context.model,
+            None if context.policy_class.is_infinite_horizon else context.horizon,
+            method,
+            objective,
+            time_limit,
+            solution,
+            self.backend,
+            solve_context=context,
+            callback=self._make_callback(exact_bound),
+        )
+
+    def _find_exact_bound(self) -> Bound | None:
+        """Compute a bound by ``exact`` from the solution on; None if the problem is too large."""
+        context, solution = self.context, self.solution
+        exact_context, policy = context.unrestricted_context(), context.best_policy
+        exact_context.use_backend(
+            kernels.get_backend(
+                self.backend, exact_context.problem, context.horizon, n_passes=Exact.min_passes
+            )
+        )
+        time_share = EXACT_TIME_SHARE if context.policy_class.is_infinite_horizon else 1.0
+        exact_context.stopwatch = Stopwatch(time_share * self.time_limit)
+        exact_context.callback = self._make_callback()
+        is_same_class = type(context.policy_class) is type(exact_context.policy_class)
+        if is_same_class and policy is not None and not is_randomized(policy):
+            exact_context.best_policy, exact_context.best_value = policy, context.best_value
+        n_init: int | Literal["auto"] = "auto" if exact_context.best_policy is None else 1
+        try:
+            result = Exact(rel_gap=OPTIMALITY_GAP, n_init=n_init).run(exact_context)
+        except (InputError, TimeUp):  # too large for it, or for the time
+            return None
+        evaluation = solution.evaluation
+        bounds = result.details.get(
+            "root_bounds", {"oracle": float(evaluation.oracle @ evaluation.weights)}
+        )
+        details: dict[str, object] = {
+            "bounds_by_method": bounds,
+            "n_nodes": result.details["n_nodes"],
+        }
+        if result.status is Status.INTERRUPTED:
+            accept_interrupt()
+            details["is_interrupted"] = True
+        # the bound is at least the value of the solution
+        min_value = solution.value + context.estimate_rounding(solution.returns)
+        return Bound(
+            max(result.details["bound"], min_value),
+            Exact.name,
+            result.details["scope"],
+            details,
+            exact_context.stopwatch.elapsed,
+        )
+
+    def compute_tolerance(self, new_bound: Bound, best_bound: Bound) -> float:
+        """Compute the difference of bound and value at which the solution counts as optimal."""
+        solution, context = self.solution, self.context
+        objective, weights = context.objective, context.model.weights
+        returns = objective.relative_returns(solution.returns, lambda: solution.evaluation.oracle)
+        gap_tolerance = closed_form.GapTolerance(context.model.problem, context.effective_horizon)
+        tolerance = gap_tolerance(
+            OPTIMALITY_GAP,
+            solution.value,
+            new_bound.details.get("bounds_by_method", {}).get("oracle", best_bound.value),
+            lambda error: float(objective.value(returns + error, weights)),
+        )
+        rounding = 3 * context.estimate_rounding(solution.returns) if self.can_use_exact else 0.0
+        return max(tolerance, rounding)
+
+    def _make_callback(self, earlier_bound: Bound | None = None) -> Callback | None:
+        """Make the callback of a bound search that calls the callback of solve() with the bound."""
+        solution, callback = self.solution, self.context.callback
+        if callback is None:
+            return None
+
+        def report_progress(progress: Progress) -> None:
+            bound, elapsed = progress.bound, solution.seconds + progress.elapsed
+            if earlier_bound is not None:
+                bound, elapsed = min(bound, earlier_bound.value), elapsed + earlier_bound.seconds
+            value = solution.value
+            callback(
+                Progress(solution.method, solution.iterations, value, value, bound, elapsed=elapsed)
+            )
+
+        return report_progress

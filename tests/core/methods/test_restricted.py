@@ -19,6 +19,7 @@ from mmdp.core.search import multistart
 from mmdp.core.search.inits import Init
 from mmdp.core.search.rows import MonotoneRows, TiedRows
 from mmdp.core.search.space import SearchSpace
+from mmdp.core.solution import describe_restriction_cost
 from mmdp.core.testing import compute_mean_returns, enumerate_policies, make_random_model
 from mmdp.core.text import format_bound
 from mmdp.core.timing import Stopwatch
@@ -229,10 +230,10 @@ def test_the_restriction_cost_is_a_difference_of_values() -> None:
     assert solution.restriction_cost_text == "being fixed costs 1, at most 1"
     costless = mmdp.solve(model, 1, policy_class=mmdp.policies.Fixed([1]))
     assert costless.restriction_cost_text == "being fixed costs nothing"
-    assert (
-        solution.describe_restriction_cost(lambda x: f" [{x:g}]")
-        == "being fixed costs 1 [1], at most 1"
+    text = describe_restriction_cost(
+        solution.provenance.policy_class, 2.0, 3.0, 3.0, suffix=lambda x: f" [{x:g}]"
     )
+    assert text == "being fixed costs 1 [1], at most 1"
 
 
 @pytest.mark.parametrize("seeds", seed_ranges(60, 400))

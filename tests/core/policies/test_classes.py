@@ -102,13 +102,13 @@ def test_fixed_actions_by_time() -> None:
 MASKED_MODEL = MODEL.replace(allowed=[[False, True], [True, False], [True, True]])
 WRONG_CLASSES: dict[str, tuple[mmdp.MMDP, Any, str]] = {
     "unknown class": (MODEL, "monoton", "no policy class is called 'monoton' (did you mean"),
-    "no class": (MODEL, 3, "policy_class must be the name of a policy class"),
+    "no class": (MODEL, 3, "or an object, as in policy_class=mmdp.policies..., not 3"),
     "tied by name": (
         MODEL,
         "tied",
-        "a tied policy needs groups; pass policy_class=mmdp.policies.Tied(groups)",
+        "the policy class Tied needs groups; pass policy_class=mmdp.policies.Tied(groups)",
     ),
-    "fixed by name": (MODEL, mmdp.policies.Fixed, "a fixed policy needs actions"),
+    "fixed by name": (MODEL, mmdp.policies.Fixed, "the policy class Fixed needs actions"),
     "group missing": (
         MODEL,
         mmdp.policies.Tied({"well": 1, "ill": 1}),

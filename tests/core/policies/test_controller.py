@@ -37,14 +37,11 @@ def test_the_exact_value_is_that_of_all_histories(backend: str) -> None:
         )
 
 
-def test_weights_and_beliefs_are_probabilities_that_bayes_rule_gives() -> None:
+def test_weights_are_joint_probabilities() -> None:
     model = make_random_model(4, n_models=3, n_states=2, n_actions=2, horizon=0)
     policy = make_random_policy(model, 4, 2)
     b = policy.compute_node_weights(model)
     np.testing.assert_allclose(b.sum(axis=(1, 2)), np.tile(model.weights, (4, 1)))
-    beliefs = policy.compute_node_beliefs(model)
-    joint = b.sum(axis=(0, 1))
-    np.testing.assert_allclose(beliefs, joint / joint.sum(axis=1, keepdims=True))
 
 
 def test_one_node_is_a_markov_policy() -> None:

@@ -1,7 +1,6 @@
 """Policies and policy classes: Markov, stationary, tree, controller and belief policies."""
 
-from mmdp.core.arguments import check_arguments
-from mmdp.core.errors import InputError
+from mmdp.core.arguments import as_instance, check_arguments
 from mmdp.core.policies.base import Belief, Planner, Policy, PolicyClass, as_policy
 from mmdp.core.policies.controller import Memory, MemoryPolicy
 from mmdp.core.policies.markov import (
@@ -13,7 +12,6 @@ from mmdp.core.policies.markov import (
 )
 from mmdp.core.policies.restricted import Fixed, Monotone, Tied
 from mmdp.core.policies.tree import Tree, TreePolicy
-from mmdp.core.text import did_you_mean, join_or
 
 __all__ = [
     "POLICY_CLASSES",
@@ -50,18 +48,5 @@ def as_policy_class(policy_class: object) -> PolicyClass:
     >>> as_policy_class("markov"), as_policy_class(Monotone())
     (Markov(), Monotone(states=None, actions=None))
     """
-    if isinstance(policy_class, PolicyClass):
-        return policy_class
-    if isinstance(policy_class, type) and issubclass(policy_class, PolicyClass):
-        return policy_class.make_default()
-    if not isinstance(policy_class, str):
-        raise InputError(
-            "policy_class must be the name of a policy class or an object such as "
-            f"mmdp.policies.Monotone(), not {policy_class!r}"
-        )
-    if policy_class not in POLICY_CLASSES:
-        raise InputError(
-            f"no policy class is called {did_you_mean(policy_class, POLICY_CLASSES)}; "
-            f"choose {join_or(POLICY_CLASSES)}"
-        )
-    return POLICY_CLASSES[policy_class].make_default()
+    prefix = "policy_class=mmdp.policies."
+    return as_instance(policy_class, POLICY_CLASSES, PolicyClass, "policy class", prefix)

@@ -10,7 +10,6 @@ that is done with a policy.
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
@@ -58,6 +57,7 @@ class PolicyClass:
     single_change_text: str = ""  # the same for objectives other than the mean, if it differs
     is_infinite_horizon: bool = False  # whether there is no last decision
     randomized: bool = False  # whether actions may be drawn at random
+    restriction_text: ClassVar[str] = ""  # in "being tied costs 3", if it is not the name
     finite_horizon_reason: ClassVar[str] = ""  # why there must be one, as a clause
     is_action_mask: bool = False  # whether it only closes actions: one decision binds no other
     is_restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
@@ -67,28 +67,11 @@ class PolicyClass:
     uses_growth: ClassVar[bool] = False
     bound_scope: ClassVar[str] = ""  # which policies the bound of a solve covers, if not all
 
-    @property
-    def restriction_text(self) -> str:
-        """Adjective for its policies, as in "being tied costs 3"."""
-        return self.name
-
     def estimate_passes(self, markov_passes: float) -> float:
         """Estimate the passes of a solve from those that a Markov policy takes."""
         if self.is_infinite_horizon:
             return min(markov_passes, INFINITE_HORIZON_PASSES)
         return markov_passes + RANDOMIZED_PASSES * self.randomized
-
-    @classmethod
-    def make_default(cls) -> Self:
-        """Make the policy class with its default settings, as selected by its name."""
-        parameters = inspect.signature(cls).parameters.values()
-        required_names = ", ".join(x.name for x in parameters if x.default is x.empty)
-        if required_names:
-            raise InputError(
-                f"a {cls.name} policy needs {required_names}",
-                [f"pass policy_class=mmdp.policies.{cls.__name__}({required_names})"],
-            )
-        return cls()
 
     def _copy_with(self, **attributes: object) -> Self:
         """Copy the frozen class with other attributes, which need not be settings."""
@@ -173,7 +156,49 @@ class Belief(PolicyClass):
         return "Belief()"
 
 
-class Policy:
+@runtime_checkable
+class Planner(Protocol):
+    """Protocol of objects that simulations can follow; decisions may depend on the whole history.
+
+    Every :class:`mmdp.policies.Policy` is one. The planner itself is never changed by use, so
+    several deployments can share one; all that a deployment remembers is in the memory that
+    ``initial_memory`` and ``update`` return. Random choices come from the memory's own generator,
+    which ``act`` and ``update`` advance.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the policy in tables and messages."""
+        ...
+
+    @property
+    def horizon(self) -> float:
+        """Number of decisions."""
+        ...
+
+    @check_arguments
+    def initial_memory(self, seed: Seed = 0) -> PolicyMemory:
+        """Make the memory at the start of an episode; give each episode its own seed."""
+        return None
+
+    def act(self, memory: PolicyMemory, time: int, state: int) -> int:
+        """Return the id of the action to take, given the memory, the time and the state."""
+        ...
+
+    def update(
+        self,
+        memory: PolicyMemory,
+        time: int,
+        state: int,
+        action: int,
+        next_state: int,
+        reward: float | None = None,
+    ) -> PolicyMemory:
+        """Return the memory after observing the next state (and the reward)."""
+        return memory
+
+
+class Policy(Planner):
     """Base class of policies: maps what has been observed to an action; immutable.
 
     A new policy derives from this class. It defines ``policy_class``, ``horizon`` (the number of
@@ -222,11 +247,6 @@ class Policy:
     @property
     def policy_class(self) -> PolicyClass:
         """Policy class that contains this policy."""
-        raise NotImplementedError
-
-    @property
-    def horizon(self) -> float:
-        """Number of decisions; math.inf for an infinite horizon."""
         raise NotImplementedError
 
     @property
@@ -338,28 +358,6 @@ class Policy:
         """Make the tables with which a backend simulates the policy; None: step by step."""
         return None
 
-    # ------------------------------------------------------------ who follows it
-    @check_arguments
-    def initial_memory(self, seed: Seed = 0) -> PolicyMemory:
-        """Make the memory at the start of an episode; give each episode its own seed."""
-        return None
-
-    def act(self, memory: PolicyMemory, time: int, state: int) -> int:
-        """Return the id of the action to take, given the memory, the time and the state."""
-        raise NotImplementedError
-
-    def update(
-        self,
-        memory: PolicyMemory,
-        time: int,
-        state: int,
-        action: int,
-        next_state: int,
-        reward: float | None = None,
-    ) -> PolicyMemory:
-        """Return the memory after observing the next state (and the reward)."""
-        return memory
-
     # ------------------------------------------------------------ who reads it
     @check_arguments
     def action(
@@ -415,6 +413,20 @@ class Policy:
     def to_frame(self) -> pd.DataFrame:
         """Return the policy as a tidy DataFrame."""
         raise self._unsupported_error("table of actions")
+
+    def _make_frame(self, columns: NamedValues) -> pd.DataFrame:
+        """Make a DataFrame with labels in place of ids, and the ids as idstate, idaction."""
+        import pandas as pd
+
+        names = {"state": self.state_labels, "action": self.action_labels}
+        labeled_columns = {
+            column: np.array(labels, dtype=object)[columns[column]]
+            for column, labels in names.items()
+            if labels is not None
+        }
+        id_columns = {f"id{column}": columns[column] for column in names if labeled_columns}
+        columns = {**columns, **labeled_columns, **id_columns}
+        return pd.DataFrame(self.time_labels.add_column(columns))
 
     def to_dict(self) -> NamedValues:
         """Return the policy as a dict of JSON types."""
@@ -526,47 +538,6 @@ def get_label_kwargs(model: MMDP) -> NamedValues:
     }
 
 
-@runtime_checkable
-class Planner(Protocol):
-    """Protocol of objects that simulations can follow; decisions may depend on the whole history.
-
-    Every :class:`mmdp.policies.Policy` is one. The planner itself is never changed by use, so
-    several deployments can share one; all that a deployment remembers is in the memory that
-    ``initial_memory`` and ``update`` return. Random choices come from the memory's own generator,
-    which ``act`` and ``update`` advance.
-    """
-
-    @property
-    def name(self) -> str:
-        """Name of the policy in tables and messages."""
-        ...
-
-    @property
-    def horizon(self) -> float:
-        """Number of decisions."""
-        ...
-
-    def initial_memory(self, seed: int | None = 0) -> PolicyMemory:
-        """Make the memory at the start of an episode; give each episode its own seed."""
-        ...
-
-    def act(self, memory: PolicyMemory, time: int, state: int) -> int:
-        """Return the id of the action to take, given the memory, the time and the state."""
-        ...
-
-    def update(
-        self,
-        memory: PolicyMemory,
-        time: int,
-        state: int,
-        action: int,
-        next_state: int,
-        reward: float | None = None,
-    ) -> PolicyMemory:
-        """Return the memory after observing the next state (and the reward)."""
-        ...
-
-
 class PlannerPolicy(Policy):
     """Policy that follows a user's planner step by step."""
 
@@ -602,7 +573,7 @@ def as_policy(policy: object, purpose: str, *remedies: str) -> Policy:
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, Planner):
-        return PlannerPolicy(policy)
+        return PlannerPolicy(policy)  # type: ignore[abstract]
     if (inner_policy := getattr(policy, "policy", None)) is not None:
         return as_policy(inner_policy, purpose, *remedies)
     raise InputError(f"{purpose}, not {type(policy).__name__}", remedies)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
@@ -30,7 +30,7 @@ from mmdp.core.policies.base import (
     UserData,
     get_label_kwargs,
 )
-from mmdp.core.policies.markov import MarkovPolicy, label_columns, read_actions
+from mmdp.core.policies.markov import MarkovPolicy, read_actions
 from mmdp.core.shapes import ActionTable
 from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.validate import check_index, check_int
@@ -265,28 +265,21 @@ class MemoryPolicy(Policy):
     # ------------------------------------------------------------ who reads it
     @check_arguments
     def compute_node_weights(self, model: MMDP, *, backend: str | Backend = "auto") -> Array:
-        """Compute P[model m, state s, node n at time t] under the policy, (T, S, N, M)."""
-        self.check(model)
-        resolved_backend = kernels.get_backend(
-            backend, model.problem, self.horizon, n_passes=self.n_nodes
-        )
-        return resolved_backend.prepare(model.problem, self.horizon).compute_node_weights(
-            self.controller
-        )[1]
+        """Compute P[model m, state s, node n at time t] under the policy, (T, S, N, M).
 
-    @check_arguments
-    def compute_node_beliefs(self, model: MMDP) -> Array:
-        """Compute P[model given node], (N, M); 0 for nodes that are never entered.
+        Their sums over times and states, divided by those over the models, are P[model given node].
 
         >>> import mmdp
         >>> train, _ = mmdp.domains.two_models()
         >>> policy = mmdp.solve(train, 9, policy_class=mmdp.policies.Memory(max_nodes=2)).policy
-        >>> policy.compute_node_beliefs(train).round(2).tolist()
+        >>> weights = policy.compute_node_weights(train).sum(axis=(0, 1))
+        >>> (weights / weights.sum(axis=1, keepdims=True)).round(2).tolist()
         [[0.9, 0.1], [0.0, 1.0]]
         """
-        node_weights: Array = self.compute_node_weights(model).sum(axis=(0, 1))
-        total = node_weights.sum(axis=1, keepdims=True)
-        return np.divide(node_weights, total, out=np.zeros_like(node_weights), where=total > 0)
+        self.check(model)
+        x, T = model.problem, self.horizon
+        prepared = kernels.get_backend(backend, x, T, n_passes=self.n_nodes).prepare(x, T)
+        return prepared.compute_node_weights(self.controller)[1]
 
     @check_arguments
     def merge_nodes(self, model: MMDP) -> MemoryPolicy:
@@ -348,40 +341,29 @@ class MemoryPolicy(Policy):
             1      0     0       0   0>1    no
             1      0     1       1  stay    no
         """
-        import pandas as pd
-
         t, s, n = np.indices(self.actions.shape).reshape(3, -1)
-        a = self.actions.reshape(-1).astype(np.int64)
-        columns: NamedValues = {
+        columns = {
             "time": t,
             "state": s,
             "node": n,
-            "action": a,
+            "action": self.actions.reshape(-1).astype(np.int64),
             "moves": self.format_all_transitions(),
             "start": np.where((t == 0) & (self.initial_nodes[s] == n), "yes", "no"),
         }
-        labeled_columns = label_columns(columns, state=self.state_labels, action=self.action_labels)
-        return pd.DataFrame(self.time_labels.add_column(labeled_columns))
+        return self._make_frame(columns)
 
     def format_all_transitions(self) -> list[str]:
         """Format the node transitions of every time, state and node, as in :meth:`to_frame`."""
-        rows = self.node_transitions.reshape(-1, self.n_nodes, self.n_states)
-        cache: dict[tuple[int, bytes], str] = {}
-        return [
-            cache.get(key) or cache.setdefault(key, format_transitions(row, n))
-            for block in rows
-            for n, row in enumerate(block)
-            for key in [(n, row.tobytes())]
-        ]
+        rows = self.node_transitions.reshape(-1, self.n_states)
+        format_cached = cache(lambda row, n: format_transitions(np.frombuffer(row, np.uint8), n))
+        return [format_cached(row.tobytes(), i % self.n_nodes) for i, row in enumerate(rows)]
 
     def to_dict(self) -> NamedValues:
         """Return actions, node transitions and initial nodes as a dict of JSON types."""
-        transition_texts = np.array(self.format_all_transitions(), dtype=object).reshape(
-            self.actions.shape
-        )
+        moves = np.array(self.format_all_transitions(), dtype=object)
         return {
             "nodes": self.actions.tolist(),
-            "moves": transition_texts.tolist(),
+            "moves": moves.reshape(self.actions.shape).tolist(),
             "first": self.initial_nodes.tolist(),
         }
 

@@ -292,8 +292,6 @@ class TablePolicy(Policy):
            0    up       0        0         0
            0  down       1        1         1
         """
-        import pandas as pd
-
         if self.is_deterministic:
             index = [*np.indices(self.table.shape).reshape(len(self.axes), -1)]
             a = self.table.ravel()
@@ -303,8 +301,7 @@ class TablePolicy(Policy):
         columns["action"] = a.astype(np.int64)
         if not self.is_deterministic:
             columns["probability"] = self.table[(*index, a)]
-        labeled_columns = label_columns(columns, state=self.state_labels, action=self.action_labels)
-        return pd.DataFrame(self.time_labels.add_column(labeled_columns))
+        return self._make_frame(columns)
 
     def to_dict(self) -> NamedValues:
         """Return the table as a dict of JSON types, with a time axis of length 1 if stationary."""
@@ -474,23 +471,6 @@ def require_markov(
 def _suggest_cadp(method_argument: str) -> Remedy:
     """Make the remedy that suggests CADP for the caller's method argument."""
     return Remedy(method_argument, "cadp", verb="choose")
-
-
-def label_columns(columns: NamedValues, **labels: Sequence[str] | None) -> NamedValues:
-    """Replace ids by labels where labels are given, and append the ids as idstate, idaction.
-
-    >>> label_columns({"state": [1, 0]}, state=["up", "down"])
-    {'state': array(['down', 'up'], dtype=object), 'idstate': [1, 0]}
-    >>> label_columns({"state": [1, 0]}, state=None)
-    {'state': [1, 0]}
-    """
-    named_columns = {
-        column: np.array(axis_labels, dtype=object)[columns[column]]
-        for column, axis_labels in labels.items()
-        if axis_labels is not None
-    }
-    id_columns = {f"id{column}": columns[column] for column in labels if named_columns}
-    return {**columns, **named_columns, **id_columns}
 
 
 def read_actions(actions: npt.ArrayLike, axes: tuple[str, ...]) -> IntArray:

@@ -20,7 +20,7 @@ from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.problem import IntArray
 from mmdp.core.model import MMDP
 from mmdp.core.policies.base import Json, Mask, NamedValues, UserData
-from mmdp.core.policies.markov import MarkovPolicy, StationaryPolicy, TablePolicy
+from mmdp.core.policies.markov import MarkovPolicy, TablePolicy
 from mmdp.core.policies.restricted import Int64Array, RestrictedMarkov, read_state_values
 from mmdp.core.text import TimeLabels, join_first, join_or, parse_named_values, pluralize
 from mmdp.core.validate import check_int, is_labeled
@@ -244,6 +244,7 @@ class Tree(RestrictedMarkov):
     use_time: bool = True
 
     name: ClassVar[str] = "tree"
+    restriction_text: ClassVar[str] = "a tree"
     uses_growth: ClassVar[bool] = True
     is_action_mask = False
     decision_inputs = "a few questions about the time and the state"
@@ -256,11 +257,6 @@ class Tree(RestrictedMarkov):
             from mmdp.data.io.features import load_features
 
             object.__setattr__(self, "features", load_features(self.features))
-
-    @property
-    def restriction_text(self) -> str:
-        """Noun for its policies, as in "being a tree costs 3"."""
-        return "a tree"
 
     def estimate_passes(self, markov_passes: float) -> float:
         """Estimate the passes of a solve: those of a Markov policy and more for each leaf."""
@@ -321,9 +317,8 @@ class Tree(RestrictedMarkov):
     def describe(self, model: MMDP, horizon: int) -> str:
         """Describe the size limit and the features."""
         names = [feature.name for feature in self.make_features(model, horizon)]
-        return (
-            f"at most {pluralize(self.max_leaves, 'leaf', 'leaves')}, by {join_or(names, ' and ')}"
-        )
+        size_text = pluralize(self.max_leaves, "leaf", "leaves")
+        return f"at most {size_text}, by {join_or(names, ' and ')}"
 
     def check(self, model: MMDP, horizon: int) -> None:
         """Raise InputError unless the model has features to split on."""
@@ -332,7 +327,6 @@ class Tree(RestrictedMarkov):
     def make_policy(self, model: MMDP, table: TreeWithTable) -> TreePolicy:  # type: ignore[override]
         """Make the policy of a tree and its table, with the labels of the model."""
         table_policy = super().make_policy(model, table.table)
-        assert isinstance(table_policy, MarkovPolicy | StationaryPolicy)
         features = self.make_features(model, 1 if self.is_infinite_horizon else len(table.table))
         return TreePolicy(table_policy, table.tree, features)
 
@@ -347,24 +341,19 @@ def _columns_from_labels(model: MMDP) -> dict[str, list[UserData]]:
     A state that says nothing and in which actions change nothing, such as ``ended``, goes with
     another.
     """
-    rows = [
-        parse_named_values(label) or _parse_numbered_label(label) for label in model.state_labels
-    ]
+    labels = model.state_labels
+    rows = [parse_named_values(label) or _parse_numbered_label(label) for label in labels]
     reference = next(filter(None, rows), {})
     if not all(rows):
-        rows = [
-            row or ({} if has_choice else reference)
-            for row, has_choice in zip(rows, model.has_choice, strict=True)
-        ]
-    bad_state = next(
-        (s for s, row in enumerate(rows) if not row or row.keys() != reference.keys()), None
-    )
-    if bad_state is not None:
-        raise InputError(
-            f"there is nothing to split on: the states have names, such as "
-            f"{model.state_labels[bad_state]!r}, whose order need not mean anything",
-            [Remedy("features", "features.csv", verb="pass a table by state:")],
-        )
+        choices = zip(rows, model.has_choice, strict=True)
+        rows = [row or ({} if has_choice else reference) for row, has_choice in choices]
+    for label, row in zip(labels, rows, strict=True):
+        if not row or row.keys() != reference.keys():
+            raise InputError(
+                f"there is nothing to split on: the states have names, such as {label!r}, whose "
+                "order need not mean anything",
+                [Remedy("features", "features.csv", verb="pass a table by state:")],
+            )
     return {name: [row[name] for row in rows] for name in reference}
 
 
@@ -412,14 +401,14 @@ class TreePolicy(TablePolicy):
     otherwise: wait
     """
 
-    table_policy: MarkovPolicy | StationaryPolicy
+    table_policy: TablePolicy
     tree: DecisionNode
     features: tuple[Feature, ...]
     fallback_actions: tuple[int, ...]
 
     def __init__(
         self,
-        table_policy: MarkovPolicy | StationaryPolicy,
+        table_policy: TablePolicy,
         tree: DecisionNode,
         features: Iterable[Feature],
         fallback_actions: Iterable[int] | None = None,
@@ -483,20 +472,16 @@ class TreePolicy(TablePolicy):
     def iter_nodes(self) -> Iterator[NodeDescription]:
         """Iterate over all nodes, each after its parent."""
         full_region = np.ones(np.atleast_2d(self.actions).shape, dtype=bool)
-        return self._iter_subtree(NodeDescription((), None, self.tree, full_region))
-
-    def _iter_subtree(self, root: NodeDescription) -> Iterator[NodeDescription]:
-        """Iterate over the nodes of a subtree, each after its parent."""
-        yield root
-        if isinstance(root.node, Split):
-            feature, threshold_id = self.features[root.node.feature], root.node.threshold_id
-            split_mask = feature.evaluate_split(threshold_id)
-            for is_true_branch, child in ((True, root.node.if_true), (False, root.node.if_false)):
-                condition = feature.format_condition(threshold_id, is_true_branch)
-                region = root.region & (split_mask == is_true_branch)
-                yield from self._iter_subtree(
-                    NodeDescription((*root.conditions, condition), is_true_branch, child, region)
-                )
+        stack = [NodeDescription((), None, self.tree, full_region)]
+        while stack:
+            yield (parent := stack.pop())
+            if isinstance(split := parent.node, Split):
+                feature = self.features[split.feature]
+                is_true = feature.evaluate_split(split.threshold_id)
+                for branch, child in ((False, split.if_false), (True, split.if_true)):
+                    condition = feature.format_condition(split.threshold_id, branch)
+                    conditions, region = (*parent.conditions, condition), is_true == branch
+                    stack.append(NodeDescription(conditions, branch, child, parent.region & region))
 
     def _iter_leaves(self) -> Iterator[tuple[Leaf, Mask]]:
         """Iterate over the leaves, with the times and states that reach them."""
@@ -559,7 +544,7 @@ class TreePolicy(TablePolicy):
     @classmethod
     def from_dict(
         cls,
-        table_policy: MarkovPolicy | StationaryPolicy,
+        table_policy: TablePolicy,
         features: Mapping[str, Json],
         uses_time: bool,
         tree: Json,
@@ -582,17 +567,17 @@ class TreePolicy(TablePolicy):
                     raise InputError(f"the tree has an action {node}, which does not exist")
                 return Leaf(int(node))
             f = index_by_key[node["if"]]
-            threshold = node["at most"] if feature_list[f].is_ordered else node["is"]
-            if threshold not in feature_list[f].levels:
-                feature_list[f] = replace(feature_list[f], is_continuous=True)
-            threshold_id = [
-                feature_list[f].get_threshold(k) for k in range(feature_list[f].n_thresholds)
-            ].index(threshold)
-            return Split(f, threshold_id, parse_node(node["then"]), parse_node(node["else"]))
+            feature = feature_list[f]
+            threshold = node["at most"] if feature.is_ordered else node["is"]
+            if threshold not in feature.levels:
+                feature = feature_list[f] = replace(feature, is_continuous=True)
+            thresholds = [*map(feature.get_threshold, range(feature.n_thresholds))]
+            if_true, if_false = parse_node(node["then"]), parse_node(node["else"])
+            return Split(f, thresholds.index(threshold), if_true, if_false)
 
         return cls(table_policy, parse_node(tree), feature_list, fallback_actions)
 
-    def reorder(self, table_policy: MarkovPolicy | StationaryPolicy) -> TreePolicy:
+    def reorder(self, table_policy: TablePolicy) -> TreePolicy:
         """Return the tree for the same table with states and actions in another order."""
         states = _find_indices(table_policy.state_names, self.state_names)
         actions = _find_indices(self.action_names, table_policy.action_names)
