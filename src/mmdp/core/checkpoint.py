@@ -54,9 +54,8 @@ class Checkpoint:
             return
         policy, context = self._read_policy(), self.context
         self._saved_value = self._compute_value(policy)
-        context.keep_best(
-            context.policy_class.policy_to_table(policy, context.model), self._saved_value
-        )
+        table = context.policy_class.policy_to_table(policy, context.model)
+        context.keep_best(table, self._saved_value)
 
     def keep_better(self, result: MethodResult) -> MethodResult:
         """Return the result of the method, or the policy of the file if that is better.
@@ -89,14 +88,11 @@ class Checkpoint:
             stored_key = None
         if not isinstance(stored_key, dict):
             raise InputError(f"{self.path}: not a checkpoint; {remedy}")
-        differing_fields = [
-            name for name, value in self.problem_key.items() if stored_key.get(name) != value
-        ]
-        if differing_fields:
-            raise InputError(
-                f"{self.path}: the checkpoint of another problem "
-                f"(another {differing_fields[0]}); {remedy}"
-            )
+        for name, value in self.problem_key.items():
+            if stored_key.get(name) != value:
+                raise InputError(
+                    f"{self.path}: the checkpoint of another problem (another {name}); {remedy}"
+                )
         return load_policy(self.path, self.context.model)
 
     def make_callback(self, callback: Callback | None) -> Callback:
@@ -130,6 +126,6 @@ class Checkpoint:
             warnings.warn(
                 f"{error}; the best policy is not saved", FileNotWrittenWarning, stacklevel=2
             )
-        self._next_write_time = time.monotonic() + max(
-            WRITE_INTERVAL, WRITE_TIME_FACTOR * (time.monotonic() - start_time)
-        )
+        end_time = time.monotonic()
+        pause = max(WRITE_INTERVAL, WRITE_TIME_FACTOR * (end_time - start_time))
+        self._next_write_time = end_time + pause

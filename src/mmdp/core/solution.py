@@ -552,17 +552,16 @@ class Solution:
     @property
     def summary_rows(self) -> list[tuple[str, str]]:
         """Rows (name, text): value, bound, restriction, statistics over the models, status."""
-        evaluation, statistics = self.evaluation, {"mean": self.evaluation.mean}
+        evaluation = self.evaluation
         value, bound_text = format_column([self.value, self.bound], round_up=[1])
-        if self.objective.is_mean:
-            del statistics["mean"]
-            if evaluation.standard_errors is not None:
-                value += f" ± {format_number(2 * evaluation.stderr, 2)}"
+        statistics = {} if self.objective.is_mean else {"mean": evaluation.mean}
         statistics |= {
             "sd": evaluation.sd,
             "worst": evaluation.worst,
             "CVaR 10%": evaluation.cvar(0.1),
         }
+        if self.objective.is_mean and evaluation.standard_errors is not None:
+            value += f" ± {format_number(2 * evaluation.stderr, 2)}"
         rows, proof_text = [("value", value)], ""
         if self.certificate is not None and self.gap is not None:
             is_closed = self.status is Status.OPTIMAL and self.gap <= ROUNDING_GAP

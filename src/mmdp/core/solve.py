@@ -30,7 +30,6 @@ from mmdp.core.methods.registry import check_supported, require_markov_method
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import OBJECTIVES, Objective, ObjectiveFunction, as_objective
 from mmdp.core.policies import Planner, PolicyClass, as_policy
-from mmdp.core.policies.tree import TreeWithTable
 from mmdp.core.search.context import get_stop_status
 from mmdp.core.search.unreachable import fill_unreachable
 from mmdp.core.simulate import run_simulation
@@ -274,7 +273,6 @@ def _add_simulation(result: MethodResult, simulation: Evaluation) -> MethodResul
 
 def _make_solution(result: MethodResult, method: Method, context: SolveContext) -> Solution:
     """Make the Solution of a method's result, with returns, evaluation and certificate."""
-    table = result.policy.table if isinstance(result.policy, TreeWithTable) else result.policy
     if not getattr(result.policy, "has_exact_returns", True):
         simulation = run_simulation(
             context.model,
@@ -285,8 +283,8 @@ def _make_solution(result: MethodResult, method: Method, context: SolveContext) 
             check_time=context.stopwatch.raise_if_expired,
         )
         result = _add_simulation(result, simulation)
-    elif result.returns is None and isinstance(table, np.ndarray):
-        result = result.replace(returns=context.compute_returns(table))
+    elif result.returns is None and isinstance(result.policy, np.ndarray):
+        result = result.replace(returns=context.compute_returns(result.policy))
     if not method.covers_unreachable:
         result = fill_unreachable(context, result)
     policy = result.policy
@@ -386,7 +384,8 @@ def certify_solution(
 
     ``context`` is the one of the solve: its problem is prepared already.
     """
-    solution = _mark_single_model_optimum(solution, context)
+    if _is_single_model_optimum(solution, context):
+        solution = replace(solution, status=Status.OPTIMAL)
     if certify_time is not None and solution.status is not Status.INTERRUPTED:
         solution = CertificateSearch(solution, context, certify_time, backend).add_certificate()
     if solution.certificate is None:
@@ -395,16 +394,13 @@ def certify_solution(
     return replace(solution, certificate=certificate)
 
 
-def _mark_single_model_optimum(solution: Solution, context: SolveContext) -> Solution:
-    """Mark a solution as OPTIMAL if it is the optimum of the only model, under any objective."""
-    objective = solution.objective
-    inner_objective: Objective = getattr(objective, "inner", objective)
-    is_builtin = inner_objective.key in OBJECTIVES
-    if context.model.n_models > 1 or solution.status is not Status.LOCAL_OPTIMUM or not is_builtin:
-        return solution
-    if float(solution.evaluation.regret[0]) > 2 * context.estimate_rounding(solution.returns):
-        return solution
-    return replace(solution, status=Status.OPTIMAL)
+def _is_single_model_optimum(solution: Solution, context: SolveContext) -> bool:
+    """Return whether a local optimum is the optimum of the only model, under any objective."""
+    is_candidate = context.model.n_models == 1 and solution.status is Status.LOCAL_OPTIMUM
+    if not (is_candidate and solution.objective.key in OBJECTIVES):
+        return False
+    regret = float(solution.evaluation.regret[0])
+    return regret <= 2 * context.estimate_rounding(solution.returns)
 
 
 @dataclass
@@ -423,8 +419,8 @@ class CertificateSearch:
         is_randomizable = policy_class.is_infinite_horizon and policy_class.randomized
         if self.solution.policy.memory_note or is_randomizable:
             return False
-        horizon = math.inf if policy_class.is_infinite_horizon else context.horizon
         free_class = context.unrestricted_context().policy_class
+        horizon = self.solution.provenance.horizon
         spec = ProblemSpec(context.model, horizon, context.objective, free_class)
         return Exact().unsupported_reason(spec) is None
 
@@ -465,10 +461,8 @@ class CertificateSearch:
         exact_bound = self._find_exact_bound() if self.can_use_exact else None
         if exact_bound is None:
             return self._find_portfolio_bound(self.time_limit)
-        if (
-            "is_interrupted" in exact_bound.details
-            or not self.context.policy_class.is_infinite_horizon
-        ):
+        is_infinite_horizon = self.context.policy_class.is_infinite_horizon
+        if "is_interrupted" in exact_bound.details or not is_infinite_horizon:
             return exact_bound
         # a bound on every policy is worth some time in any case
         is_closed = exact_bound.gap(self.solution.value) <= OPTIMALITY_GAP
@@ -527,13 +521,12 @@ class CertificateSearch:
             result = Exact(rel_gap=OPTIMALITY_GAP, n_init=n_init).run(exact_context)
         except (InputError, TimeUp):  # too large for it, or for the time
             return None
-        evaluation = solution.evaluation
-        bounds = result.details.get(
-            "root_bounds", {"oracle": float(evaluation.oracle @ evaluation.weights)}
-        )
+        evaluation, exact_details = solution.evaluation, result.details
+        oracle_bound = {"oracle": float(evaluation.oracle @ evaluation.weights)}
+        bounds = exact_details.get("root_bounds", oracle_bound)
         details: dict[str, object] = {
             "bounds_by_method": bounds,
-            "n_nodes": result.details["n_nodes"],
+            "n_nodes": exact_details["n_nodes"],
         }
         if result.status is Status.INTERRUPTED:
             accept_interrupt()
@@ -541,9 +534,9 @@ class CertificateSearch:
         # the bound is at least the value of the solution
         min_value = solution.value + context.estimate_rounding(solution.returns)
         return Bound(
-            max(result.details["bound"], min_value),
+            max(exact_details["bound"], min_value),
             Exact.name,
-            result.details["scope"],
+            exact_details["scope"],
             details,
             exact_context.stopwatch.elapsed,
         )

@@ -167,12 +167,8 @@ class TablePolicy(Policy):
     @classmethod
     def from_table(cls, table: PolicyTable, **labels: UserData) -> Self:
         """Make the policy of a table of actions or probabilities, by its number of axes."""
-        is_deterministic = table.ndim == len(cls.axes)
-        return cls(
-            table if is_deterministic else None,
-            probabilities=None if is_deterministic else table,
-            **labels,
-        )
+        labels["actions" if table.ndim == len(cls.axes) else "probabilities"] = table
+        return cls(**labels)
 
     @property
     def is_deterministic(self) -> bool:
@@ -453,24 +449,17 @@ def require_markov(
     """
     inner_policy = getattr(policy, "policy", policy)
     prefix = f"{purpose} {requirement}, and"
+    cadp_remedy = Remedy(method_argument, "cadp", verb="choose")
     if inner_policy is None and policy is not None:
-        raise InputError(
-            f"{prefix} {policy.method} has one policy per model",
-            [_suggest_cadp(method_argument)],
-        )
+        raise InputError(f"{prefix} {policy.method} has one policy per model", [cadp_remedy])
     plain_policy = as_policy(inner_policy, f"{purpose} a policy or the Solution it comes from")
     if plain_policy.memory_note:
-        remedies = [] if plain_policy.has_exact_returns else [_suggest_cadp(method_argument)]
+        remedies = [] if plain_policy.has_exact_returns else [cadp_remedy]
         subject = "this one" if plain_policy.has_exact_returns else plain_policy.name
         raise InputError(f"{prefix} {subject} {plain_policy.memory_note}", remedies)
     if horizon is None and plain_policy.horizon == math.inf:
         raise InputError(f"{prefix} this one is stationary", [TO_MARKOV_REMEDY])
     return plain_policy.to_markov(int(plain_policy.horizon) if horizon is None else horizon)
-
-
-def _suggest_cadp(method_argument: str) -> Remedy:
-    """Make the remedy that suggests CADP for the caller's method argument."""
-    return Remedy(method_argument, "cadp", verb="choose")
 
 
 def read_actions(actions: npt.ArrayLike, axes: tuple[str, ...]) -> IntArray:
