@@ -202,13 +202,13 @@ def check_type(name: str, value: object, hint: object) -> None:
 
 # ---------------------------------------------------------------------- names
 def as_instance(
-    value: object, registry: Mapping[str, type[T]], base: type[T], kind: str, prefix: str
+    value: object, registry: Mapping[str, type[T]], base: type[T], argument: str, module: str
 ) -> T:
     """Return the object itself, or that of a registered name or a class with default options.
 
-    ``kind`` is what it is called, and ``prefix`` precedes its class in an argument, as in
-    ``policy_class=mmdp.policies.``.
+    ``argument`` is the name of the argument that takes it, and ``module`` has its classes.
     """
+    kind = argument.replace("_", " ")
     if isinstance(value, str):
         if value not in registry:
             suggestion = did_you_mean(value, registry)
@@ -218,13 +218,12 @@ def as_instance(
         parameters = inspect.signature(value).parameters.values()
         names = ", ".join(x.name for x in parameters if x.default is x.empty)
         if names:
-            call = f"{prefix}{value.__name__}({names})"
+            call = f"{argument}={module}.{value.__name__}({names})"
             raise InputError(f"the {kind} {value.__name__} needs {names}", [f"pass {call}"])
         value = value()
     if not isinstance(value, base):
-        raise InputError(
-            f"a {kind} is {join_or(registry)} or an object, as in {prefix}..., not {value!r}"
-        )
+        choices = join_or([*registry, f"an object of a class in {module}"])
+        raise InputError(f"{argument} must be {choices}, not {value!r}")
     return value
 
 

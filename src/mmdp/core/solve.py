@@ -230,7 +230,7 @@ def evaluate(
 
 def as_method(method: str | Method) -> Method:
     """Convert the name or class of a method to a method with default options."""
-    return as_instance(method, METHODS, Method, "method", "method=mmdp.methods.")
+    return as_instance(method, METHODS, Method, "method", "mmdp.methods")
 
 
 def _run_method(method: Method, context: SolveContext) -> MethodResult:

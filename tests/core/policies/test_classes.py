@@ -102,7 +102,7 @@ def test_fixed_actions_by_time() -> None:
 MASKED_MODEL = MODEL.replace(allowed=[[False, True], [True, False], [True, True]])
 WRONG_CLASSES: dict[str, tuple[mmdp.MMDP, Any, str]] = {
     "unknown class": (MODEL, "monoton", "no policy class is called 'monoton' (did you mean"),
-    "no class": (MODEL, 3, "or an object, as in policy_class=mmdp.policies..., not 3"),
+    "no class": (MODEL, 3, "or an object of a class in mmdp.policies, not 3"),
     "tied by name": (
         MODEL,
         "tied",

@@ -48,5 +48,4 @@ def as_policy_class(policy_class: object) -> PolicyClass:
     >>> as_policy_class("markov"), as_policy_class(Monotone())
     (Markov(), Monotone(states=None, actions=None))
     """
-    prefix = "policy_class=mmdp.policies."
-    return as_instance(policy_class, POLICY_CLASSES, PolicyClass, "policy class", prefix)
+    return as_instance(policy_class, POLICY_CLASSES, PolicyClass, "policy_class", "mmdp.policies")
