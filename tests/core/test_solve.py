@@ -187,7 +187,9 @@ def test_unknown_methods_and_inits():
         mmdp.solve(MODEL, 5, "capd")
     with pytest.raises(mmdp.InputError, match="no init is called 'wus'"):
         mmdp.solve(MODEL, 5, mmdp.methods.CADP(init="wus"))
-    with pytest.raises(mmdp.InputError, match="n_init must be a whole number of at least 1, not 0"):
+    with pytest.raises(
+        mmdp.InputError, match="n_init must be a whole number of at least 1 or 'auto', not 0"
+    ):
         mmdp.methods.CADP(n_init=0)
 
 

@@ -140,7 +140,7 @@ def check_copies(policy: Any, folder: Path) -> None:
 def check_html(policy: Any, folder: Path) -> None:
     html = policy._repr_html_()
     ElementTree.fromstring(f"<div>{html}</div>")
-    assert "time" in html or "by state" in html or "infinite horizon" in html
+    assert 'alt="Actions' in html or "time step" in html or "infinite horizon" in html
 
 
 def check_report(policy: Any, folder: Path) -> None:
