@@ -43,7 +43,7 @@ from mmdp.data.domains._population import (
     N_ACTIONS,
     N_SAMPLES,
     N_STATES,
-    make_rewards,
+    REWARDS,
     make_true_transitions,
 )
 from mmdp.data.sampling import spawn_generators
@@ -152,7 +152,7 @@ def load_published_log() -> Log:
 
 def find_optimal_actions(kernel: Array, tolerance: float = 1e-10) -> Ints:
     """Find the optimal stationary policy (S,) of one model by value iteration."""
-    r, v = make_rewards(), np.zeros(N_STATES)
+    r, v = REWARDS, np.zeros(N_STATES)
     while True:
         q = r + DISCOUNT * kernel @ v
         new = q.max(axis=1)

@@ -24,14 +24,17 @@ from mmdp.data.domains._riverswim import riverswim
 from mmdp.data.domains._two_models import two_models
 
 DOMAINS: dict[str, Callable[..., Domain]] = {
-    "riverswim": riverswim,
-    "population": population,
-    "population_small": population_small,
-    "inventory": inventory,
-    "hiv": hiv,
-    "two_models": two_models,
-    "garnet": garnet,
-    "perishable": perishable,
+    make.__name__: make
+    for make in (
+        riverswim,
+        population,
+        population_small,
+        inventory,
+        hiv,
+        two_models,
+        garnet,
+        perishable,
+    )
 }
 __all__ = [
     "DESCRIPTIONS",

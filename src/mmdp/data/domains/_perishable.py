@@ -57,10 +57,10 @@ def perishable(
 
     def sample_models(rng: np.random.Generator, n_models: int) -> MMDP:
         means, variations = rng.uniform(3, 5, n_models), rng.uniform(0.4, 0.6, n_models)
-        return _make_models({"mean": means, "variation": variations}, life, lead_time, issue)
+        return make_models({"mean": means, "variation": variations}, life, lead_time, issue)
 
     nominal = {"mean": np.array([4.0]), "variation": np.array([0.5])}
-    true_model = _make_models(nominal, life, lead_time, issue)
+    true_model = make_models(nominal, life, lead_time, issue)
     return sample_domain(sample_models, n_train, n_test, seed, true_model)
 
 
@@ -73,7 +73,7 @@ def demand_probs(sample: Fields) -> Array:
     return np.diff(cdf, prepend=0.0, append=1.0)
 
 
-def _make_models(samples: Fields, life: int, lead_time: int, issue: str) -> MMDP:
+def make_models(samples: Fields, life: int, lead_time: int, issue: str) -> MMDP:
     """Make one model for each sample of the mean and the variation of demand."""
     from mmdp.data.functions import from_step
 
@@ -83,11 +83,8 @@ def _make_models(samples: Fields, life: int, lead_time: int, issue: str) -> MMDP
 
     def step(state: Fields, action: Fields, event: Fields) -> tuple[dict[str, Array], Array]:
         """Compute orders and stock after a period, and minus its cost."""
-        order, shortage, remaining_stock = (
-            action["order"],
-            event["demand"],
-            [state[x] for x in ages],
-        )
+        order, shortage = action["order"], event["demand"]
+        remaining_stock = [state[x] for x in ages]
         for i in issue_order:
             sales = np.minimum(remaining_stock[i], shortage)
             remaining_stock[i], shortage = remaining_stock[i] - sales, shortage - sales

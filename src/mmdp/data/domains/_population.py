@@ -11,10 +11,10 @@ them to ``data/population.npz``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtr
 
 from mmdp.core.arguments import PositiveInt, Seed, check_arguments
@@ -28,7 +28,7 @@ Variant = Literal["paper", "corrected"]
 
 CAPACITY = 50
 N_STATES, N_ACTIONS = CAPACITY + 1, 5
-COSTS = np.array([0.0, 800.0, 840.0, 880.0, 920.0])
+REWARDS = 1000.0 - np.arange(N_STATES)[:, None] ** 2.0 - [0.0, 800.0, 840.0, 880.0, 920.0]
 GROWTH_SD = np.array([0.6, 0.6, 0.5, 0.4, 0.3])
 SUPPLY_MEAN, SUPPLY_SD = 3.0, 1.5
 DISCOUNT = 0.9
@@ -103,11 +103,14 @@ def _make_domain(
     name: str, n_train: int, n_test: int, seed: int | None, variant: Variant
 ) -> Domain:
     """Make the train and test models, and the true one, under this name."""
+    (rng,) = spawn_generators(seed, 1)
+    order = np.arange(2 * N_SAMPLES) if seed == 0 else rng.permutation(2 * N_SAMPLES)
+    samples = np.load(DATA_DIR / "population.npz")
 
     def make_model(transitions: Array, parameters: dict[str, Array]) -> MMDP:
         return MMDP(
             transitions,
-            make_rewards(),
+            REWARDS,
             initial=np.eye(N_STATES)[9 if variant == "paper" else LOG_START],
             discount=DISCOUNT,
             states=range(N_STATES),
@@ -117,24 +120,20 @@ def _make_domain(
             citation=CITATION,
         )
 
-    train, test = (
-        make_model(make_exponential_transitions(compute_growth_rates(x, variant)), x)
-        for x in _load_samples({"n_train": n_train, "n_test": n_test}, seed)
-    )
-    return Domain(train, test, make_model(make_true_transitions()[None], {}))
-
-
-def _load_samples(counts: dict[str, int], seed: int | None) -> Iterator[dict[str, Array]]:
-    """Load samples of ``mu, mu0, mu1, mu2`` for the train and the test set."""
-    (rng,) = spawn_generators(seed, 1)
-    order = np.arange(2 * N_SAMPLES) if seed == 0 else rng.permutation(2 * N_SAMPLES)
-    samples = np.load(DATA_DIR / "population.npz")
-    for (argument, n), ids in zip(counts.items(), np.split(order, 2), strict=True):
+    def make_sampled_model(argument: str, n: int, ids: npt.NDArray[np.int64]) -> MMDP:
         if n > N_SAMPLES:
             raise InputError(
                 f"{argument}={n} is larger than the {N_SAMPLES} samples of each set; give fewer"
             )
-        yield {name: x[ids[:n]] for name, x in samples.items()}
+        parameters = {name: x[ids[:n]] for name, x in samples.items()}
+        rates = compute_growth_rates(parameters, variant)
+        return make_model(make_exponential_transitions(rates), parameters)
+
+    return Domain(
+        make_sampled_model("n_train", n_train, order[:N_SAMPLES]),
+        make_sampled_model("n_test", n_test, order[N_SAMPLES:]),
+        make_model(make_true_transitions()[None], {}),
+    )
 
 
 def compute_growth_rates(parameters: dict[str, Array], variant: str) -> Array:
@@ -156,63 +155,48 @@ def compute_growth_rates(parameters: dict[str, Array], variant: str) -> Array:
     return rates
 
 
-def make_supply_matrix() -> Array:
-    """Compute P[s'] for s' = clamp(round(n + max(0, Normal(3, 1.5)))). Returns: (S, S')."""
-    cdf = ndtr((np.arange(N_STATES) + 0.5 - SUPPLY_MEAN) / SUPPLY_SD)
-    arrivals = np.diff(cdf, prepend=0.0)
-    n, s = np.ogrid[:N_STATES, :N_STATES]
-    matrix = np.where(s >= n, arrivals[np.maximum(s - n, 0)], 0.0)
-    matrix[:, -1] += 1.0 - matrix.sum(axis=1)
-    return matrix
-
-
 def make_exponential_transitions(rates: Array) -> Array:
     """Compute the exact transitions (M, S, A, S') of exponential growth with rates (S, A, M).
 
-    P(n <= k) = P(g s < k + 1/2) = Phi(((k + 1/2) / s - rate) / sd) for k = 0..49; the atom of
-    g at zero is inside k = 0. The result is laid out models last, as :class:`mmdp.MMDP` stores it.
+    P(n <= k) = P(g s < k + 1/2), so g is below (k + 1/2) / s for k = 0..49.
     """
-    supply = make_supply_matrix().T
-    result = np.empty((N_STATES, N_ACTIONS, N_STATES, rates.shape[2]))
-    for s, state_rates in enumerate(rates):
-        thresholds = (np.arange(CAPACITY) + 0.5) / max(s, 1e-9)
-        z_scores = (thresholds[:, None] - state_rates[:, None, :]) / GROWTH_SD[:, None, None]
-        cdf = ndtr(np.clip(z_scores, -MAX_Z_SCORE, MAX_Z_SCORE))
-        rows = supply @ np.diff(cdf, axis=1, prepend=0.0, append=1.0)
-        result[s] = _prune_rows(rows, axis=1)
-    return np.moveaxis(result, -1, 0)
-
-
-def _prune_rows(rows: Array, axis: int) -> Array:
-    """Set probabilities below 1e-12 to 0 and normalize the rows along an axis."""
-    rows = np.where(rows < MIN_PROB, 0.0, rows)
-    return rows / rows.sum(axis=axis, keepdims=True)
+    state = np.arange(N_STATES)[:, None]
+    return _make_transitions((np.arange(CAPACITY) + 0.5) / np.maximum(state, 1e-9), rates)
 
 
 def make_true_transitions() -> Array:
     """Compute the exact transitions (S, A, S') of the true model, with logistic growth.
 
-    P(n <= k) = P(s + (g - 1) c < k + 1/2) with c = s (50 - s) / 50, that is Phi at
-    g = x = 1 + (k + 1/2 - s) / c for x > 0, and 0 for x <= 0 because g is not negative. The
-    atom of g at zero falls on a half (x = 0) in states 5, 15, 25, 35 and 45; the published
-    file shows that halves were rounded up.
+    P(n <= k) = P(s + (g - 1) c < k + 1/2) with c = s (50 - s) / 50, so g is below
+    x = 1 + (k + 1/2 - s) / c. The atom of g at zero falls on a half (x = 0) in states 5, 15, 25,
+    35 and 45; the published file shows that halves were rounded up.
     """
     state = np.arange(N_STATES)
-    rates = np.empty((N_STATES, N_ACTIONS))
+    rates = np.empty((N_STATES, N_ACTIONS, 1))
     rates[:, 0] = 2.0
-    rates[:, 1:] = (0.2 + (state - 25) ** 2 / 625)[:, None]
-    k = np.arange(CAPACITY)
-    inner_cdf = np.zeros((N_STATES, N_ACTIONS, CAPACITY))
-    for s in range(1, CAPACITY):
-        c = s * (CAPACITY - s)
-        x = (c + CAPACITY * (k + 0.5 - s)) / c  # exact integers or halves over c
-        phi = ndtr((x - rates[s][:, None]) / GROWTH_SD[:, None])
-        inner_cdf[s] = np.where(x > 0, phi, 0.0)
-    inner_cdf[0] = 1.0  # an empty population stays empty, a full one full
-    cdf = np.concatenate([inner_cdf, np.ones((N_STATES, N_ACTIONS, 1))], axis=2)
-    return _prune_rows(np.diff(cdf, axis=2, prepend=0.0) @ make_supply_matrix(), axis=2)
+    rates[:, 1:] = (0.2 + (state - 25) ** 2 / 625)[:, None, None]
+    c = np.maximum(state * (CAPACITY - state), 1e-9)[:, None]  # exact integers, and halves below
+    thresholds = (c + CAPACITY * (np.arange(CAPACITY) + 0.5 - state[:, None])) / c
+    return _make_transitions(thresholds, rates)[0]
 
 
-def make_rewards() -> Array:
-    """Compute the rewards (S, A), 1000 - s^2 - cost[a]."""
-    return 1000.0 - np.arange(N_STATES)[:, None] ** 2.0 - COSTS
+def _make_transitions(thresholds: Array, rates: Array) -> Array:
+    """Compute the transitions (M, S, A, S') with P(n <= k) = P(g < thresholds[s, k]), (S, 50).
+
+    That is Phi((threshold - rate) / sd), with the atom of g at zero, and 0 for a threshold of 0 or
+    less, as g is not negative. Then P[s'] for s' = clamp(round(n + max(0, Normal(3, 1.5)))). The
+    result is laid out models last, as :class:`mmdp.MMDP` stores it.
+    """
+    arrival_cdf = ndtr((np.arange(N_STATES) + 0.5 - SUPPLY_MEAN) / SUPPLY_SD)
+    arrivals = np.diff(arrival_cdf, prepend=0.0)
+    n, s_next = np.ogrid[:N_STATES, :N_STATES]
+    supply = np.where(s_next >= n, arrivals[np.maximum(s_next - n, 0)], 0.0)
+    supply[:, -1] += 1.0 - supply.sum(axis=1)
+    result = np.empty((N_STATES, N_ACTIONS, N_STATES, rates.shape[2]))
+    for s, x in enumerate(thresholds[:, :, None]):
+        z_scores = (x - rates[s][:, None, :]) / GROWTH_SD[:, None, None]
+        cdf = np.where(x > 0, ndtr(np.clip(z_scores, -MAX_Z_SCORE, MAX_Z_SCORE)), 0.0)
+        rows = supply.T @ np.diff(cdf, axis=1, prepend=0.0, append=1.0)
+        rows = np.where(rows < MIN_PROB, 0.0, rows)
+        result[s] = rows / rows.sum(axis=1, keepdims=True)
+    return np.moveaxis(result, -1, 0)
