@@ -86,11 +86,10 @@ def from_samples(
     global_fields: Fields = {"parameters": flatten_parameters(all_samples), "weights": weights}
     if "models" in fields:
         global_fields["models"] = fields.pop("models")
-    n_samples, local_samples = _count_samples(all_samples), all_samples
+    n_samples = _count_samples(all_samples)
     model_shard = None if shard is None else Shard.parse(shard, n_samples)
-    if model_shard is not None:
-        local_models = model_shard.local_models
-        local_samples = {name: values[local_models] for name, values in all_samples.items()}
+    local_models = slice(None) if model_shard is None else model_shard.local_models
+    local_samples = {name: values[local_models] for name, values in all_samples.items()}
     built = _build_vectorized(local_samples, build) if vectorized else None
     built = _arrange_fields(_build_each(local_samples, build) if built is None else built)
     duplicates = sorted(set(built) & set(fields))
@@ -98,9 +97,7 @@ def from_samples(
         raise InputError(
             f"{duplicates[0]} is given by build and by from_samples(); keep one of them"
         )
-    fields |= built if model_shard is not None else built | global_fields
-    model = MMDP(fields.pop("transitions"), fields.pop("rewards", None), **fields)
-    return model if model_shard is None else model.replace(shard=model_shard, **global_fields)
+    return MMDP(**fields, **built).replace(shard=model_shard, **global_fields)
 
 
 def _count_samples(samples: ParameterSamples) -> int:
@@ -168,14 +165,11 @@ def _check_numeric(name: object, values: Any) -> Array:
 
 def flatten_parameters(samples: ParameterSamples) -> ParameterSamples:
     """Split array parameters into their entries: beta (n, 2) as beta[0] and beta[1]."""
-    flat: ParameterSamples = {}
-    for name, values in samples.items():
-        if values.ndim == 1:
-            flat[name] = values
-            continue
-        for index in np.ndindex(*values.shape[1:]):
-            flat[f"{name}[{','.join(map(str, index))}]"] = values[(slice(None), *index)]
-    return flat
+    return {
+        name + (f"[{','.join(map(str, index))}]" if index else ""): values[(slice(None), *index)]
+        for name, values in samples.items()
+        for index in np.ndindex(*values.shape[1:])
+    }
 
 
 # ---------------------------------------------------------------------- building
@@ -208,29 +202,21 @@ def _build_vectorized(samples: ParameterSamples, build: BuildFunction) -> Fields
         built = _call_build(build, {k: v.copy() for k, v in samples.items()})
         for i in (0, n_samples - 1):
             single = _call_build(build, {k: v[i : i + 1].copy() for k, v in samples.items()})
-            if not _agrees(built, single, n_samples, i):
+            if set(built) != set(single):
                 return None
+            for name, values in built.items():
+                if name in PER_SAMPLE_FIELDS and values.shape != single[name].shape:
+                    if len(values) != n_samples:
+                        return None
+                    values = values[i : i + 1]
+                if not _is_close(values, single[name]):
+                    return None
     except Exception:  # it takes one sample, or says what is wrong with it then
         return None
     for name in set(PER_SAMPLE_FIELDS) & set(built):
         if built[name].shape == single[name].shape:  # it does not depend on the sample
             built[name] = np.broadcast_to(built[name], (n_samples, *built[name].shape))
     return built
-
-
-def _agrees(built: Fields, single: Fields, n_samples: int, i: int) -> bool:
-    """Return whether a vectorized result, samples first, has that of sample i alone."""
-    if set(built) != set(single):
-        return False
-    for name, values in built.items():
-        single_values = single[name]
-        if name in PER_SAMPLE_FIELDS and values.shape != single_values.shape:
-            if values.shape != (n_samples, *single_values.shape[1:]):
-                return False
-            values, single_values = values[i], single_values[0]
-        if not _is_close(values, single_values):
-            return False
-    return True
 
 
 def _is_close(a: object, b: object) -> bool:
@@ -246,7 +232,7 @@ def _build_each(samples: ParameterSamples, build: BuildFunction) -> Fields:
     built_samples: list[Fields] = []
     n_samples = _count_samples(samples)
     for i in range(n_samples):
-        values = {k: v[i].copy() if v.ndim > 1 else v[i] for k, v in samples.items()}
+        values = {k: v[i].copy() for k, v in samples.items()}
         try:
             built_samples.append(_call_build(build, values))
             _check_same_fields(built_samples[0], built_samples[-1])
