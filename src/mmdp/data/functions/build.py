@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,10 +27,6 @@ ROWS_PER_CALL = 2**19  # rows that a function is called with at a time
 PROBS_PER_BATCH = 2**23  # probabilities that are compared at a time
 PROBS_KEY = "the probability"  # name of the output of event_probs in messages
 ENTRY_ROLES = ("model", "time", "state", "action", "next_state", "probability")
-
-# ids (S, A, W, C) of the next states of one sample at one time, where unused rows stay in their
-# state, and weights (S, A, W, C) of each corner; (1, 1, 1, 1) if C = 1
-NextStates = tuple[npt.NDArray[np.int32], Array]
 
 
 class EventProbs(NamedTuple):
@@ -65,7 +62,7 @@ def build_model(spec: StepSpec, **fields: Any) -> MMDP:
     is_used = mask & ~is_terminal[:, None]
     event_probs = _compute_event_probs(spec, is_used)
     with spec.progress_bar:
-        next_states, step_rewards = _evaluate_steps(spec, is_used, event_probs)
+        next_states, rewards = _evaluate_samples(spec, is_used, event_probs)
     allowed = np.ones((spec.n_states, spec.actions.size), bool)
     allowed[: len(mask)] = mask | is_terminal[:, None]
     fields |= {
@@ -76,17 +73,15 @@ def build_model(spec: StepSpec, **fields: Any) -> MMDP:
         "actions": spec.actions.make_labels(),
         "parameters": flatten_parameters(spec.samples) or None,
     }
-    storage: ExogenousEvents | SparseTransitions
-    rewards: Array | EventRewards = step_rewards
-    if all(sample_next is row[0] for row in next_states for sample_next in row):
-        ids, weights = zip(*(row[0] for row in next_states), strict=True)
-        corner_weights = None if spec.states.n_corners == 1 else np.stack(weights)
-        storage = ExogenousEvents(np.stack(ids), *event_probs, corner_weights)
-        if not spec.depends_on_sample("step"):
-            rewards = storage.make_rewards(step_rewards).compact()
-    else:
-        storage = _make_transitions(spec, next_states, event_probs, allowed)
-    return MMDP.from_sparse(storage, rewards, **fields).with_step_spec(spec)
+    if any(x is not next_states[0] for x in next_states):
+        tables = _make_transitions(spec, next_states, event_probs, allowed)
+        return MMDP.from_sparse(tables, rewards, **fields).with_step_spec(spec)
+    ids, weights = next_states[0]
+    events = ExogenousEvents(ids, *event_probs, weights if spec.states.n_corners > 1 else None)
+    if spec.depends_on_sample("step"):
+        return MMDP.from_sparse(events, rewards, **fields).with_step_spec(spec)
+    event_rewards = events.make_rewards(rewards).compact()
+    return MMDP.from_sparse(events, event_rewards, **fields).with_step_spec(spec)
 
 
 # ---------------------------------------------------------------------- probabilities of events
@@ -159,66 +154,61 @@ def _call_rows(
 
 
 # ---------------------------------------------------------------------- steps
-def _evaluate_steps(
+class NextStates(NamedTuple):
+    """Next states of a sample; where no event is possible, the state itself."""
+
+    ids: npt.NDArray[np.int32]  # (T or 1, S, A, W, C)
+    weights: Array  # (T or 1, S, A, W, C) of each corner; (1, 1, 1, 1, 1) if C = 1
+
+
+def _evaluate_samples(
     spec: StepSpec, mask: Mask, event_probs: EventProbs
-) -> tuple[list[list[NextStates]], Array]:
-    """Evaluate the step function: next states by time and sample, and rewards.
+) -> tuple[list[NextStates], Array]:
+    """Evaluate the step function: next states by sample, and rewards.
 
-    A step that reads no sample has one entry per time, and rewards (T or 1, S, A, W); otherwise
-    rewards are expected over events, (T or 1, S, A, M).
+    A step that reads no sample has one entry, and rewards (T or 1, S, A, W); otherwise rewards are
+    expected over events, (T or 1, S, A, M).
     """
-    T, n_step_times = spec.count_times("step", "event_probs"), spec.count_times("step")
-    next_states: list[list[NextStates]] = [[] for _ in range(n_step_times)]
-
-    def evaluate(m: int, t: int) -> Array:
-        """Evaluate one sample at one time, add its next states, return (1, S, A, W) rewards."""
-        (ids, weights), reward = _evaluate_step(spec, m, t, mask, event_probs)
-        row = next_states[t]
-        is_same = row and np.array_equal(ids, row[0][0]) and np.array_equal(weights, row[0][1])
-        row.append(row[0] if is_same else (ids, weights))
-        return reward[None]
-
-    first_rewards = [evaluate(0, t) for t in range(n_step_times)]
+    first_next, reward = _evaluate_sample(spec, 0, mask, event_probs)
     if not spec.depends_on_sample("step"):
-        return next_states, np.concatenate(first_rewards)
-    size = first_rewards[0].shape[1:3]
-    check_memory(8 * T * math.prod(size) * spec.n_models, "the rewards of all models")
-    r = np.empty((T, *size, spec.n_models))
-    for m, t in np.ndindex(spec.n_models, n_step_times):
-        reward = first_rewards[t] if m == 0 else evaluate(m, t)
-        event_rewards = EventRewards(
-            reward, event_probs.probs[..., m : m + 1], event_probs.distribution_id
-        )
-        for i in [t] if n_step_times > 1 else range(T):
-            r[i, ..., m] = event_rewards[i][..., 0]
-    return next_states, r
+        return [first_next], reward
+    shape = (spec.count_times("step", "event_probs"), *reward.shape[1:3], spec.n_models)
+    check_memory(8 * math.prod(shape), "the rewards of all models")
+    next_states, expected_rewards = [first_next], np.empty(shape)
+    for m in range(spec.n_models):
+        if m > 0:
+            sample_next, reward = _evaluate_sample(spec, m, mask, event_probs)
+            is_same = np.array_equal(sample_next.ids, first_next.ids)
+            is_same = is_same and np.array_equal(sample_next.weights, first_next.weights)
+            next_states.append(first_next if is_same else sample_next)
+        probs = event_probs.probs[..., m : m + 1]
+        event_rewards = EventRewards(reward, probs, event_probs.distribution_id)
+        expected_rewards[..., m] = np.asarray(event_rewards)[..., 0]
+    return next_states, expected_rewards
 
 
-def _evaluate_step(
-    spec: StepSpec, m: int, t: int, mask: Mask, event_probs: EventProbs
+def _evaluate_sample(
+    spec: StepSpec, m: int, mask: Mask, event_probs: EventProbs
 ) -> tuple[NextStates, Array]:
-    """Evaluate the step in sample m at time t for the pairs in the mask (S, A).
+    """Evaluate the step in sample m for the pairs in the mask (S, A).
 
-    Returns: the next states, (S, A, W) rewards.
+    Returns: the next states, (T or 1, S, A, W) rewards.
     """
     S, A, W, C = spec.n_states, spec.actions.size, spec.events.size, spec.states.n_corners
-    next_ids = np.empty((S, A, W, C), np.int32)
+    n_times, all_times = spec.count_times("step"), range(spec.count_times("event_probs"))
+    next_ids, rewards = np.empty((n_times, S, A, W, C), np.int32), np.zeros((n_times, S, A, W))
     next_ids[:] = np.arange(S)[:, None, None, None]
-    next_ids[: spec.states.size][spec.terminal_mask] = S - 1
-    weights = np.zeros((S, A, W, C) if C > 1 else (1, 1, 1, 1))
+    next_ids[:, : spec.states.size][:, spec.terminal_mask] = S - 1
+    weights = np.zeros(next_ids.shape if C > 1 else (1, 1, 1, 1, 1))
     weights[..., 0] = 1.0
-    reward, n_step_times = np.zeros((S, A, W)), spec.count_times("step")
-    times = [t] if n_step_times > 1 else range(spec.count_times("event_probs"))
     row_axes = Axes({**spec.pairs, **spec.events})
     n_rows = row_axes.size
     rows_per_call = getattr(spec.functions["step"].function, "rows_per_call", ROWS_PER_CALL)
-    for start in range(0, n_rows, rows_per_call):
-        n_calls = spec.n_models if spec.depends_on_sample("step") else 1
-        spec.progress_bar.update(
-            (t * n_calls + m) * n_rows + start, n_step_times * n_calls * n_rows
-        )
+    for t, start in product(range(n_times), range(0, n_rows, rows_per_call)):
+        n_samples = spec.n_models if spec.depends_on_sample("step") else 1
+        spec.progress_bar.update((m * n_times + t) * n_rows + start, n_samples * n_times * n_rows)
         rows = np.arange(start, min(start + rows_per_call, n_rows))
-        pairs = rows // W
+        pairs, times = rows // W, [t] if n_times > 1 else all_times
         rows = rows[mask.reshape(-1)[pairs] & event_probs.is_possible(times, pairs, rows % W)]
         if not len(rows):
             continue
@@ -227,36 +217,32 @@ def _evaluate_step(
             return row_axes.format_label(rows[i])
 
         outputs = _call_rows("step", spec.call_step, row_axes, rows, m, t)
-        reward.reshape(-1)[rows] = outputs[REWARD_KEY]
+        rewards[t].reshape(-1)[rows] = outputs[REWARD_KEY]
         positions, is_ended = spec.locate_next(outputs, m, t, label_row)
         ids, row_weights = spec.states.find_corners(positions)
         ids[is_ended] = S - 1
-        next_ids.reshape(-1, C)[rows] = ids
+        next_ids[t].reshape(-1, C)[rows] = ids
         if C > 1:
-            weights.reshape(-1, C)[rows] = row_weights
-    return (next_ids, weights), reward
+            weights[t].reshape(-1, C)[rows] = row_weights
+    return NextStates(next_ids, weights), rewards
 
 
 def _make_transitions(
-    spec: StepSpec, next_states: list[list[NextStates]], event_probs: EventProbs, allowed: Mask
+    spec: StepSpec, next_states: list[NextStates], event_probs: EventProbs, allowed: Mask
 ) -> SparseTransitions:
     """Make the sparse transitions of models whose next states differ."""
     (S, A), T = allowed.shape, spec.count_times("step", "event_probs")
-    pairs = np.flatnonzero(allowed)
+    state, action = np.nonzero(allowed)
     blocks = []
-    for t in range(T):
-        probs, distribution_id = event_probs.get_probs(t, pairs)
-        row = next_states[min(t, len(next_states) - 1)]
-        for m, (ids, weights) in enumerate(row * spec.n_models if len(row) == 1 else row):
-            W, C = ids.shape[2:]
-            p = np.repeat(probs[distribution_id][:, :, m, None], C, axis=2)
-            if C > 1:
-                p = p * weights.reshape(S * A, W, C)[pairs]
-            i, w, c = np.nonzero(p)
-            state, action = np.divmod(pairs[i], A)
-            next_state = ids[state, action, w, c]
-            ones = np.ones_like(i)
-            blocks.append((m * ones, t * ones, state, action, next_state, p[i, w, c]))
+    for t, (m, (ids, weights)) in product(range(T), enumerate(next_states)):
+        probs, distribution_id = event_probs.get_probs(t, state * A + action)
+        step_time = min(t, len(ids) - 1)
+        p = probs[distribution_id][:, :, m, None]
+        if spec.states.n_corners > 1:
+            p = p * weights[step_time, state, action]
+        i, w, c = np.nonzero(p)
+        next_state, ones = ids[step_time, state[i], action[i], w, c], np.ones_like(i)
+        blocks.append((m * ones, t * ones, state[i], action[i], next_state, p[i, w, c]))
     columns = map(np.concatenate, zip(*blocks, strict=True))
     entries = dict(zip(ENTRY_ROLES, columns, strict=True))
     if T == 1:
