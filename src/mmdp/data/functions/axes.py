@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar
@@ -157,7 +157,7 @@ class Grid(Axis):
         return f"Grid({self.low:g}, {self.high:g}, {self.n_points})"
 
 
-class Axes(Mapping[str, Axis]):
+class Axes(dict[str, Axis]):
     """Axes by name, and the ids of their combinations (the last axis varies fastest).
 
     >>> axes = Axes.parse({"stock": range(3), "mode": ["on", "off"]}, "states")
@@ -165,8 +165,8 @@ class Axes(Mapping[str, Axis]):
     ('stock=1, mode=off', 6)
     """
 
-    def __init__(self, axes: dict[str, Axis]) -> None:
-        self._axes = axes
+    def __init__(self, axes: Mapping[str, Axis]) -> None:
+        super().__init__(axes)
         self.shape = tuple(len(axis.values) for axis in axes.values())
         self.size = math.prod(self.shape)
         self.n_corners = math.prod(axis.n_corners for axis in axes.values())
@@ -185,15 +185,6 @@ class Axes(Mapping[str, Axis]):
                 for name, values in axes.items()
             }
         )
-
-    def __getitem__(self, name: str) -> Axis:
-        return self._axes[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._axes)
-
-    def __len__(self) -> int:
-        return len(self._axes)
 
     def select(self, names: Collection[str]) -> Axes:
         """Select the axes with these names, in their order."""

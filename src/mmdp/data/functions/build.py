@@ -201,7 +201,7 @@ def _evaluate_sample(
     next_ids[:, : spec.states.size][:, spec.terminal_mask] = S - 1
     weights = np.zeros(next_ids.shape if C > 1 else (1, 1, 1, 1, 1))
     weights[..., 0] = 1.0
-    row_axes = Axes({**spec.pairs, **spec.events})
+    row_axes = Axes(spec.pairs | spec.events)
     n_rows = row_axes.size
     rows_per_call = getattr(spec.functions["step"].function, "rows_per_call", ROWS_PER_CALL)
     for t, start in product(range(n_times), range(0, n_rows, rows_per_call)):

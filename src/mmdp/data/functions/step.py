@@ -215,7 +215,7 @@ class StepSpec:
     @property
     def pairs(self) -> Axes:
         """Axes of states and actions."""
-        return Axes({**self.states, **self.actions})
+        return Axes(self.states | self.actions)
 
     @property
     def grid_axes(self) -> tuple[str, ...]:
