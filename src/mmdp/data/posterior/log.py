@@ -49,27 +49,20 @@ ExpectedAxis = int | Iterable[object] | None  # number of states or actions, or 
 
 @dataclass(frozen=True)
 class TransitionLog:
-    """Logged transitions as ids, each with its number in ``counts`` (None: once).
+    """Logged transitions: a frame with the ids state, action and next_state.
 
-    ``episode`` and ``time`` order the rows (empty if that is not needed). ``initial_states`` are
-    the first states of episodes, if known. ``is_terminated`` marks the rows that end their episode,
-    if known, and ``terminal_states`` are the states that end episodes.
+    Its other columns are there if known and needed: counts, reward, is_terminated (whether the row
+    ends its episode), and episode and time, which order the rows. ``initial_states`` are the first
+    states of episodes, if known, and ``terminal_states`` those that end episodes.
     """
 
-    state: IntArray
-    action: IntArray
-    next_state: IntArray
+    frame: pd.DataFrame
     states: ColumnLabels
     actions: ColumnLabels
     source: TableSource
-    counts: IntArray | None = None
-    reward: Array | None = None
-    episode: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
-    time: Array = field(default_factory=lambda: np.empty(0))
+    notes: list[str]
     initial_states: IntArray | None = None
-    is_terminated: Mask | None = None
     terminal_states: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
-    notes: list[str] = field(default_factory=list)
 
 
 def read_log(
@@ -96,12 +89,11 @@ def read_log(
     coded = {axis: _encode_ids(table, axis, labels) for axis, labels in expected.items()}
     base = 0 if is_of_model else _find_id_base(coded.values())
     notes += ["the ids of this log count from 1"] * base
+    axes: dict[str, ColumnLabels] = {}
     values: Fields = {}
     for axis, labels in expected.items():
         roles = AXIS_ROLES[axis]
-        values[f"{axis}s"], ids = encode_axis(
-            axis, roles, coded.pop(axis), source, labels, base=base
-        )
+        axes[axis], ids = encode_axis(axis, roles, coded.pop(axis), source, labels, base=base)
         values |= dict(zip(roles, ids, strict=True))
     if "reward" in table:
         values["reward"] = reward = table.parse_floats("reward")
@@ -110,36 +102,38 @@ def read_log(
         values["is_terminated"] = _parse_terminated(table)
     has_episodes = "episode" in table
     if has_episodes or is_of_model:
-        values["time"] = _parse_times(table)
-        values["episode"] = _parse_episodes(table)
-    if has_episodes:
-        values["initial_states"] = _find_initial_states(values, source)
+        values |= {"time": _parse_times(table), "episode": _parse_episodes(table)}
+    if "count" in table:
+        values["counts"] = _parse_counts(table)
+    frame = pd.DataFrame(values, copy=False)
+    initial_states = _find_initial_states(frame, source) if has_episodes else None
     if "count" in table:
         if has_episodes:
             source.fail(
                 "has columns 'count' and 'episode'; a row of an episode is one transition: drop one"
             )
-        values["counts"] = counts = _parse_counts(table)
-        values = {k: x[counts > 0] if isinstance(x, np.ndarray) else x for k, x in values.items()}
-    return TransitionLog(**values, source=source, notes=notes)
+        frame = frame[frame["counts"] > 0]
+    return TransitionLog(frame, axes["state"], axes["action"], source, notes, initial_states)
 
 
 def split_terminal_states(log: TransitionLog) -> TransitionLog:
     """Find the terminal states; split a state that ends only some episodes into two."""
-    if log.is_terminated is None:
+    frame = log.frame
+    if "is_terminated" not in frame:
         return log
-    is_move = log.state != log.next_state  # rows may stay in a terminal state
-    terminal_states = np.unique(log.next_state[log.is_terminated])
-    continues = np.isin(terminal_states, log.state[is_move]) | np.isin(
-        terminal_states, log.next_state[is_move & ~log.is_terminated]
+    is_move = frame["state"] != frame["next_state"]  # rows may stay in a terminal state
+    terminal_states = np.unique(frame["next_state"][frame["is_terminated"]])
+    goes_on = pd.concat(
+        [frame["state"][is_move], frame["next_state"][is_move & ~frame["is_terminated"]]]
     )
+    continues = np.isin(terminal_states, goes_on)
     if not continues.any():
         return replace(log, terminal_states=terminal_states)
     labels, n_states = log.states.labels, log.states.size
     state_labels = ColumnLabels(
         "state", n_states + 1, None if labels is None else (*labels, TERMINATED_LABEL)
     )
-    is_split = log.is_terminated & np.isin(log.next_state, terminal_states[continues])
+    is_split = frame["is_terminated"] & frame["next_state"].isin(terminal_states[continues])
     examples = join_first(log.states.format_id(int(s)) for s in terminal_states[continues])
     note = (
         f"these states end some episodes and not others: {examples}; episodes that end there go "
@@ -148,7 +142,7 @@ def split_terminal_states(log: TransitionLog) -> TransitionLog:
     return replace(
         log,
         states=state_labels,
-        next_state=np.where(is_split, n_states, log.next_state),
+        frame=frame.assign(next_state=frame["next_state"].mask(is_split, n_states)),
         terminal_states=np.append(terminal_states[~continues], n_states),
         notes=[*log.notes, note],
     )
@@ -315,29 +309,28 @@ def _parse_episodes(table: Table) -> IntArray:
     return episode.codes.astype(np.int64)
 
 
-def _find_initial_states(values: Fields, source: TableSource) -> IntArray:
+def _find_initial_states(frame: pd.DataFrame, source: TableSource) -> IntArray:
     """Find the initial state of each episode: that of its earliest row.
 
     Rows after the end of an episode are refused, except stays in its terminal state.
     """
-    order = np.lexsort((values["time"], values["episode"]))
-    episode, state = values["episode"][order], values["state"][order]
-    if "is_terminated" in values:
-        next_state = values["next_state"][order]
-        n_ends = pd.Series(values["is_terminated"][order].astype(np.int64))
-        is_over = (n_ends.groupby(episode).cumsum() - n_ends).to_numpy() > 0
-        is_stay = (state == next_state) & (state == np.roll(next_state, 1))
-        is_after_end = np.empty(len(order), dtype=bool)
-        is_after_end[order] = is_over & ~is_stay
+    columns = [x for x in frame if x not in ("action", "reward", "counts")]
+    rows = frame[columns].sort_values(["episode", "time"], kind="stable")
+    episodes = rows.groupby("episode")
+    if "is_terminated" in rows:
+        is_over = episodes["is_terminated"].cumsum() > rows["is_terminated"]
+        is_stay = (rows["state"] == rows["next_state"]) & (
+            rows["state"] == rows["next_state"].shift()
+        )
         source.fail_where(
-            is_after_end,
+            (is_over & ~is_stay).sort_index(),
             "an earlier row has terminated this episode",
             [
                 "mark only the last row of an episode as terminated",
                 "start a new episode in the next row",
             ],
         )
-    return np.asarray(state[np.diff(episode, prepend=-1) != 0], np.int64)
+    return episodes["state"].first().to_numpy(np.int64)
 
 
 def _parse_times(table: Table) -> Array:

@@ -34,12 +34,13 @@ class RewardMoments(NamedTuple):
     @classmethod
     def from_log(cls, log: TransitionLog, ids: IntArray, codes: IntArray) -> RewardMoments | None:
         """Compute the moments of the rewards of each id, given the code of every row."""
-        if log.reward is None:
+        if "reward" not in log.frame:
             return None
-        n_rows = np.ones(len(codes)) if log.counts is None else log.counts
+        reward = log.frame["reward"].to_numpy()
+        n_rows = log.frame["counts"].to_numpy() if "counts" in log.frame else np.ones(len(codes))
         n = _sum_by_code(codes, n_rows)
-        mean = _sum_by_code(codes, n_rows * log.reward) / n
-        return cls(ids, n, mean, _sum_by_code(codes, n_rows * (log.reward - mean[codes]) ** 2))
+        mean = _sum_by_code(codes, n_rows * reward) / n
+        return cls(ids, n, mean, _sum_by_code(codes, n_rows * (reward - mean[codes]) ** 2))
 
     def select(self, mask: Mask) -> RewardMoments:
         """Select the ids in a mask."""
@@ -116,10 +117,11 @@ class TransitionCounts(NamedTuple):
     @classmethod
     def from_log(cls, log: TransitionLog) -> TransitionCounts:
         """Count the transitions of a log."""
-        row_keys = (log.state * log.actions.size + log.action) * log.states.size + log.next_state
-        codes, keys = pd.factorize(row_keys, sort=True)
+        state, action, next_state = (log.frame[x] for x in ("state", "action", "next_state"))
+        row_keys = (state * log.actions.size + action) * log.states.size + next_state
+        codes, keys = pd.factorize(row_keys.to_numpy(), sort=True)
         del row_keys
-        counts = np.bincount(codes, log.counts).astype(np.int64, copy=False)
+        counts = np.bincount(codes, log.frame.get("counts")).astype(np.int64, copy=False)
         rewards = RewardMoments.from_log(log, keys, codes)
         data = cls(log.states, log.actions, keys, counts, log.source, log.terminal_states, rewards)
         check_fit_size(0, data, 1)

@@ -11,7 +11,6 @@ import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError, MMDPWarning, UnlikelyDataWarning
@@ -106,28 +105,26 @@ def read_model_steps(model: MMDP, log: object) -> LoggedSteps:
         parsed = read_log(log, states=states, actions=actions, is_of_model=True)
     except InputError as error:  # its arguments are those of fit
         raise InputError(error.message, [x for x in error.remedies if isinstance(x, str)]) from None
-    source, episode, raw_times = parsed.source, parsed.episode, parsed.time
-    if parsed.counts is not None:
+    source, frame, horizon = parsed.source, parsed.frame, model.horizon
+    if "counts" in frame:
         source.fail(
             "has a column 'count', but a row must be one step; repeat rows, or drop the column"
         )
     source.fail_where(
-        pd.DataFrame({"episode": episode, "time": raw_times}).duplicated(),
+        frame.duplicated(["episode", "time"]),
         "another step has this time",
         ["drop it", "number the episodes in a column 'episode'"],
     )
-    order = np.argsort(raw_times, kind="stable")
-    episode, time = episode[order], raw_times[order].astype(np.int64)
-    if (time != raw_times[order]).any():
-        time = np.asarray(pd.Series(time).groupby(episode).cumcount(), np.int64)
-    state, action, next_state = (x[order] for x in (parsed.state, parsed.action, parsed.next_state))
-    horizon = model.horizon
+    frame = frame.sort_values("time", kind="stable")
+    if (frame["time"] % 1).any():
+        frame["time"] = frame.groupby("episode").cumcount()
+    frame["time"] = frame["time"].astype(np.int64)
     if horizon is not None:
-        is_outside = np.empty(len(time), bool)
-        is_outside[order] = (time < 0) | (time >= horizon)
+        is_outside = ~frame["time"].between(0, horizon - 1).sort_index()
         problem = f"its time is outside 0..{horizon - 1}, the horizon of the model"
         source.fail_where(is_outside, problem, ["count decisions from 0"])
-    return LoggedSteps(state, action, next_state, episode, time, order, source)
+    columns = {name: frame[name].to_numpy() for name in LoggedSteps._fields if name in frame}
+    return LoggedSteps(**columns, rows=frame.index.to_numpy(), source=source)
 
 
 def filter_weights(model: MMDP, steps: LoggedSteps) -> FilterResult:
