@@ -144,8 +144,7 @@ def _exit_process(error: BaseException, process_name: str) -> None:
         traceback.print_exception(error)
     sys.stdout.flush()
     sys.stderr.flush()
-    exit_codes = {InputError: 2, KeyboardInterrupt: 130, SystemExit: getattr(error, "code", None)}
-    status = next(
-        (code for error_type, code in exit_codes.items() if isinstance(error, error_type)), 1
-    )
-    os._exit(status if isinstance(status, int) else 1)
+    exit_codes = {InputError: 2, KeyboardInterrupt: 130}
+    status = next((code for x, code in exit_codes.items() if isinstance(error, x)), 1)
+    code = getattr(error, "code", status)  # of SystemExit
+    os._exit(code if isinstance(code, int) else 1)

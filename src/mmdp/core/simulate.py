@@ -108,13 +108,27 @@ def run_simulation(
     check_not_sharded(model.problem, "a simulation")
     resolved_policy = as_policy(policy, "simulate() takes a policy or a planner from solve()")
     resolved_policy.check(model)
-    horizon, truncation = _truncate_horizon(resolved_policy.horizon, model)
+    truncation: dict[str, object] = {}
+    if (horizon := resolved_policy.horizon) == math.inf:
+        check_infinite_horizon(model.problem, model.horizon, model.state_labels)
+        horizon, weight_left = find_truncation_horizon(model.problem, MAX_TRUNCATED_WEIGHT)
+        error = weight_left * float(max_abs_rewards(model.problem.r).max())
+        truncation = {"horizon": horizon, "truncation_error": error}
+    horizon = int(horizon)
     int_seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(2))
     if off_grid:
+        if (step_spec := model.step_spec) is None:
+            raise InputError(
+                "off_grid=True needs a step function, and this model has none (files do not keep "
+                "it)",
+                ["build the model with mmdp.from_step in this session"],
+            )
+        operation = "off_grid=True needs models that do not switch"
+        if reason := model.problem.reason_if_switching(operation):
+            raise InputError(reason)
         n_per_model = _choose_n_episodes(0, model, n_episodes)
-        returns = _simulate_off_grid(
-            resolved_policy, model, horizon, n_per_model, int_seed, not truncation
-        )
+        table = resolved_policy.to_markov(horizon).table
+        returns = step_spec.simulate_off_grid(model, table, n_per_model, int_seed, not truncation)
         return _make_evaluation(returns, model, {"off_grid": True, **truncation})
     tables = resolved_policy.make_simulation_tables(model, horizon)
     if tables is None:
@@ -172,18 +186,6 @@ def run_simulation(
     )
 
 
-def _truncate_horizon(horizon: float, model: MMDP) -> tuple[int, dict[str, object]]:
-    """Choose the number of decisions to simulate, and the details of an infinite horizon."""
-    if horizon < math.inf:
-        return int(horizon), {}
-    check_infinite_horizon(model.problem, model.horizon, model.state_labels)
-    n_steps, weight_left = find_truncation_horizon(model.problem, MAX_TRUNCATED_WEIGHT)
-    return n_steps, {
-        "horizon": n_steps,
-        "truncation_error": weight_left * float(max_abs_rewards(model.problem.r).max()),
-    }
-
-
 def _make_evaluation(
     returns: Array,
     model: MMDP,
@@ -204,21 +206,6 @@ def _make_evaluation(
         unit=model.unit,
         details={"n_episodes": returns.shape[1], "episode_sd": math.sqrt(variance), **details},
     )
-
-
-def _simulate_off_grid(
-    policy: Policy, model: MMDP, horizon: int, n_episodes: int, seed: int, add_terminal: bool
-) -> Array:
-    """Simulate returns (M, episodes) of the step function that the model was built from."""
-    if model.step_spec is None:
-        raise InputError(
-            "off_grid=True needs a step function, and this model has none (files do not keep it)",
-            ["build the model with mmdp.from_step in this session"],
-        )
-    if reason := model.problem.reason_if_switching("off_grid=True needs models that do not switch"):
-        raise InputError(reason)
-    table = policy.to_markov(horizon).table
-    return model.step_spec.simulate_off_grid(model, table, n_episodes, seed, add_terminal)
 
 
 def _simulate_in_python(

@@ -214,11 +214,11 @@ def find_best_history_value(model: MMDP, horizon: int) -> float:
     )
 
 
-def _to_dense_transitions(problem: Problem, t: int) -> Array:
+def _to_dense_transitions(x: Problem, t: int) -> Array:
     """Get the transitions (S, A, S', M) at time t."""
-    full = np.zeros((problem.n_states * problem.n_actions, problem.n_states, problem.n_models))
-    full[problem.get_entry_rows(), problem.indices] = at_time(problem.p, t)
-    return full.reshape(problem.n_states, problem.n_actions, problem.n_states, problem.n_models)
+    full = np.zeros((x.n_states * x.n_actions, x.n_states, x.n_models))
+    full[x.get_entry_rows(), x.indices] = at_time(x.p, t)
+    return full.reshape(x.n_states, x.n_actions, *full.shape[1:])
 
 
 # ------------------------------------------------------------------ kernels

@@ -312,14 +312,11 @@ def parse_rewards(
         transitions.horizon = transitions.horizon or (len(rewards) if len(rewards) > 1 else None)
         return rewards, None
     states, actions = fields.states or range(n_states), fields.actions or range(n_actions)
-    is_by_pair = next_rewards is None
-    name, axes = (
-        ("rewards", [states, actions])
-        if is_by_pair
-        else ("next_rewards", [states, actions, states])
-    )
-    values = align_to_labels(rewards if is_by_pair else next_rewards, name, *axes)
-    array, shape = as_float_array(values, name), (n_models, *map(len, axes))
+    is_by_pair, axes, name, values = True, [states, actions], "rewards", rewards
+    if next_rewards is not None:
+        is_by_pair, axes, name, values = False, [*axes, states], "next_rewards", next_rewards
+    array = as_float_array(align_to_labels(values, name, *axes), name)
+    shape = (n_models, *map(len, axes))
     has_time = array.ndim > len(shape)
     if is_by_pair and array.shape == (*shape, n_states) and transitions.horizon is None:
         raise InputError(

@@ -132,7 +132,14 @@ def _run_batch(
                     call = waiting.popleft()
                     running[submit(call)] = call
                 for future in wait(running, POLL_INTERVAL, FIRST_COMPLETED).done:
-                    result: ResultT | LostTask = _get_result(future)
+                    result: ResultT | LostTask
+                    try:
+                        result = future.result()
+                    except BrokenExecutor:
+                        message = "the process that computed it died, every time"
+                        result = LostTask(RuntimeError(message))
+                    except Exception as error:
+                        result = LostTask(error)
                     yield running.pop(future), result
                 if client is not None and client.status not in ("running", "connecting"):
                     _cancel(running)
@@ -146,15 +153,6 @@ def _run_batch(
 def _cancel(futures: Iterable[Future[ResultT]]) -> None:
     for future in list(futures):
         future.cancel()
-
-
-def _get_result(future: Future[ResultT]) -> ResultT | LostTask:
-    try:
-        return future.result()
-    except BrokenExecutor:
-        return LostTask(RuntimeError("the process that computed it died, every time"))
-    except Exception as error:
-        return LostTask(error)
 
 
 # ---------------------------------------------------------------------- shared objects
