@@ -83,6 +83,13 @@ def test_numbers_in_place_of_labels_are_refused() -> None:
         )
 
 
+def test_labels_in_place_of_numbers_are_refused() -> None:
+    with expect_error("stock=0, order=0, demand=0: next stock is much", "(0 to 5); give a number"):
+        make_shop(lambda state, action, event: ({"stock": "much"}, 0.0))
+    with expect_error("initial stock is much, which is not on its axis (0 to 5); give a number"):
+        make_shop(initial={"stock": "much"})
+
+
 def test_nan_is_refused_in_next_states_and_rewards() -> None:
     with expect_error("stock=0, order=0, demand=0: next stock is nan", "check the formula"):
         make_shop(lambda state, action, event: ({"stock": state["stock"] * np.nan}, 0.0))

@@ -202,8 +202,26 @@ class Prior:
         prior_totals = np.bincount(data.to_pairs(keys), alpha, len(allowed)).astype(np.float64)
         is_counted = is_sampled[data.to_pairs(data.keys)]
         seen_keys = data.keys[is_counted]
-        _check_possible(data, seen_keys[~np.isin(seen_keys, keys, assume_unique=True)])
-        _check_not_empty(data, np.flatnonzero(is_sampled & (prior_totals == 0)))
+        impossible_keys = seen_keys[~np.isin(seen_keys, keys, assume_unique=True)]
+        if len(impossible_keys):
+            pair, next_state = divmod(int(impossible_keys[0]), n_states)
+            data.source.fail(
+                f"the log has {data.describe_pair(pair)} leading to "
+                f"{data.states.format_id(next_state)}, which the prior rules out "
+                f"({pluralize(len(impossible_keys), 'transition')} like it); allow it or correct "
+                "the log"
+            )
+        empty_rows = np.flatnonzero(is_sampled & (prior_totals == 0))
+        if len(empty_rows):
+            data.source.fail(
+                f"no next state is possible for {data.describe_pair(int(empty_rows[0]))}, which "
+                f"the log lacks ({pluralize(len(empty_rows), 'pair')} like it)",
+                remedies=[
+                    Remedy("support", verb="widen"),
+                    Remedy("prior", verb="widen"),
+                    Remedy("unseen", "absorb", "forbid", verb="choose"),
+                ],
+            )
         alpha[np.searchsorted(keys, seen_keys)] += data.counts[is_counted]
         absorbing_rows = np.flatnonzero(is_absorbing)
         keys = np.append(keys, absorbing_rows * n_states + absorbing_rows // n_actions)
@@ -271,29 +289,3 @@ def _broadcast_pseudo_counts(values: Any, shape: tuple[int, int, int]) -> npt.ND
         raise InputError(
             f"prior of shape {array.shape} does not broadcast to (S, A, S') = {shape}"
         ) from None
-
-
-def _check_possible(data: TransitionCounts, impossible_keys: IntArray) -> None:
-    """Refuse a log with a transition that the prior rules out."""
-    if len(impossible_keys):
-        pair, next_state = divmod(int(impossible_keys[0]), data.states.size)
-        data.source.fail(
-            f"the log has {data.describe_pair(pair)} leading to "
-            f"{data.states.format_id(next_state)}, which the prior rules out "
-            f"({pluralize(len(impossible_keys), 'transition')} like it); allow it or correct the "
-            "log"
-        )
-
-
-def _check_not_empty(data: TransitionCounts, empty_rows: IntArray) -> None:
-    """Refuse rows without possible next states."""
-    if len(empty_rows):
-        data.source.fail(
-            f"no next state is possible for {data.describe_pair(int(empty_rows[0]))}, which the "
-            f"log lacks ({pluralize(len(empty_rows), 'pair')} like it)",
-            remedies=[
-                Remedy("support", verb="widen"),
-                Remedy("prior", verb="widen"),
-                Remedy("unseen", "absorb", "forbid", verb="choose"),
-            ],
-        )
