@@ -147,9 +147,9 @@ def assign_roles(
     missing = [
         repr((spelling or {}).get(role, role)) for role in required if role not in roles.values()
     ]
-    shown = {"unknown column": unknown if not ignore_unknown else [], "no column": missing}
-    if any(shown.values()):
-        problems = [f"{problem} {', '.join(x)}" for problem, x in shown.items() if x]
+    shown = {"unknown column": [] if ignore_unknown else unknown, "no column": missing}
+    problems = [f"{problem} {', '.join(x)}" for problem, x in shown.items() if x]
+    if problems:
         source.fail("; ".join(filter(None, [*problems, expected])), None, remedies)
     return roles
 
@@ -179,9 +179,8 @@ def parse_ids(values: pd.Series | AnyArray, role: str, source: TableSource) -> I
     if pd.api.types.is_extension_array_dtype(values):
         source.fail_where(pd.isna(values), f"{role} is empty; ids are whole numbers from 0")
     array = np.asarray(values)
-    if array.dtype.kind == "O":
-        array = array.astype(np.float64)
-    if array.dtype.kind == "f":
+    if array.dtype.kind in "Of":
+        array = array.astype(np.float64, copy=False)
         source.fail_where(
             ~np.isfinite(array) | (array != np.floor(array)),
             lambda i: f"{role} is {array[i]:g}, not a whole number; ids count from 0",
@@ -190,10 +189,7 @@ def parse_ids(values: pd.Series | AnyArray, role: str, source: TableSource) -> I
             array >= 2.0**53, lambda i: f"{role} id {array[i]:g} is too large; number ids from 0"
         )
     ids = array.astype(np.int64, copy=False)
-    if ids.min() < 0:
-        source.fail_where(
-            ids < 0, lambda i: f"{role} is {ids[i]}; ids count from 0, none is negative"
-        )
+    source.fail_where(ids < 0, lambda i: f"{role} is {ids[i]}; ids count from 0, none is negative")
     return ids
 
 
@@ -227,10 +223,7 @@ class CodedColumn:
 
     def is_blank(self, blank_texts: Collection[str] = ("",)) -> Mask:
         """Find the cells (rows,) that are missing or one of ``blank_texts``."""
-        texts = self.categories or ()
-        blank_codes = [i for i, text in enumerate(texts) if text.strip() in blank_texts]
-        is_missing = self.codes < 0
-        return is_missing | np.isin(self.codes, blank_codes) if blank_codes else is_missing
+        return np.array([*(x.strip() in blank_texts for x in self.texts), True])[self.codes]
 
     def find_ids(self, labels: Sequence[str]) -> IntArray:
         """Find the index (rows,) of each cell among labels; -1 if it is none of them."""
@@ -242,12 +235,8 @@ class CodedColumn:
 
     def find_used_categories(self) -> list[str]:
         """List the categories that occur: in their own order, or in order of appearance."""
-        categories, n_rows = self.texts, len(self.codes)
-        first_rows = np.full(len(categories) + 1, n_rows)  # the last entry is for missing values
-        first_rows[self.codes[::-1]] = np.arange(n_rows - 1, -1, -1)
-        used_codes = np.flatnonzero(first_rows[:-1] < n_rows)
-        order = used_codes if self.is_ordered else used_codes[np.argsort(first_rows[used_codes])]
-        return [categories[i] for i in order]
+        texts, codes = self.texts, pd.unique(self.codes)
+        return [texts[i] for i in (np.sort(codes) if self.is_ordered else codes) if i >= 0]
 
     @property
     def texts(self) -> list[str]:
@@ -314,94 +303,69 @@ def encode_axis(
     ``expected``: the number of ids, or labels in order (the names of ids if columns hold ids).
     Gaps in ids of unknown number are refused unless ``allow_gaps``.
     """
+    labels = expected if isinstance(expected, tuple) else None
     if any(column.categories is not None for column in columns):
-        labels = _collect_labels(columns) if expected is None else expected
-        if isinstance(labels, int):
-            examples = [*_collect_labels(columns)[:3], "..."]
+        used_labels = tuple(dict.fromkeys(x for y in columns for x in y.find_used_categories()))
+        if isinstance(expected, int):
             source.fail(
                 f"{axis}s have labels, so their number is not enough",
-                remedies=[Remedy(f"{axis}s", examples, verb="name them all with")],
+                remedies=[Remedy(f"{axis}s", [*used_labels[:3], "..."], verb="name them all with")],
             )
-        label_index = ColumnLabels(axis, len(labels), labels)
-        return label_index, [
-            _find_labels(column, role, label_index, source)
-            for column, role in zip(columns, roles, strict=True)
-        ]
+        names = used_labels if labels is None else labels
+        label_index = ColumnLabels(axis, len(names), names)
+        ids = [label_index.find_codes(column) for column in columns]
+        for column, role, array in zip(columns, roles, ids, strict=True):
+            if array.min() < 0:
+                row = int(np.argmax(array < 0))
+                text = column.get_text(row)
+                source.fail(
+                    f"{role} {did_you_mean(text, names)} is not among the "
+                    f"{pluralize(len(names), axis)} given",
+                    row,
+                    ["correct it", Remedy(f"{axis}s", [*names, text], verb="add it:")],
+                )
+        return label_index, ids
     ids = [column.parse_ids() for column in columns]
     ids = [array - base for array in ids] if base else ids  # no copies of columns otherwise
     n_ids = max(int(array.max()) for array in ids) + 1
-    names = expected if isinstance(expected, tuple) else None
-    size = len(expected) if isinstance(expected, tuple) else expected
+    size = expected if labels is None else len(labels)
     if not allow_gaps and (size is None or n_ids > size):
-        used_ids = _find_used_ids(ids, n_ids)
-        if len(used_ids) < n_ids:
-            _fail_gap(axis, roles, ids, used_ids, source)
-        return ColumnLabels(axis, n_ids, names), ids
-    size = n_ids if size is None else size
+        _check_gaps(axis, roles, ids, n_ids, source)
+        return ColumnLabels(axis, n_ids, labels), ids
+    size = n_ids if size is None else int(size)
     id_range = f"{pluralize(size, axis)} {base}..{size - 1 + base}"
     for array, role in zip(ids, roles, strict=True):
-        if array.max() >= size:
-            row = int(np.argmax(array >= size))
-            source.fail(
-                f"{role} is {array[row] + base}, which is not one of the {id_range}",
-                row,
-                ["correct it", Remedy(f"{axis}s", n_ids, verb="say")],
-            )
-    if base and names is None:
-        names = tuple(str(i + base) for i in range(size))
-    return ColumnLabels(axis, size, names), ids
-
-
-def _collect_labels(columns: Iterable[CodedColumn]) -> Labels:
-    """Collect the labels that occur in several columns, those of the first one first."""
-    return tuple(dict.fromkeys(text for x in columns for text in x.find_used_categories()))
-
-
-def _find_labels(
-    column: CodedColumn, role: str, label_index: ColumnLabels, source: TableSource
-) -> IntArray:
-    """Find the ids of a column of labels, and refuse labels that are not given."""
-    ids, labels, axis = label_index.find_codes(column), label_index.names, label_index.axis_name
-    if ids.min() < 0:
-        row = int(np.argmax(ids < 0))
-        text = column.get_text(row)
-        source.fail(
-            f"{role} {did_you_mean(text, labels)} is not among the "
-            f"{pluralize(len(labels), axis)} given",
-            row,
-            ["correct it", Remedy(f"{axis}s", [*labels, text], verb="add it:")],
+        source.fail_where(
+            array >= size,
+            lambda i: f"{role} is {array[i] + base}, which is not one of the {id_range}",
+            ["correct it", Remedy(f"{axis}s", n_ids, verb="say")],
         )
-    return ids
+    if base and labels is None:
+        labels = tuple(str(i + base) for i in range(size))
+    return ColumnLabels(axis, size, labels), ids
 
 
-def _find_used_ids(arrays: Sequence[IntArray], n_ids: int) -> IntArray:
-    """Find the ids that occur, sorted."""
-    if n_ids > sum(map(len, arrays)):  # there are gaps: do not allocate by the largest id
-        return np.unique(np.concatenate(arrays))
-    is_used = np.zeros(n_ids, dtype=bool)
-    for array in arrays:
-        is_used[array] = True
-    return np.flatnonzero(is_used)
-
-
-def _fail_gap(
-    axis: str,
-    roles: Sequence[str],
-    arrays: Sequence[IntArray],
-    used_ids: IntArray,
-    source: TableSource,
-) -> NoReturn:
-    """Raise the error of ids with gaps."""
+def _check_gaps(
+    axis: str, roles: Sequence[str], arrays: Sequence[IntArray], n_ids: int, source: TableSource
+) -> None:
+    """Refuse ids with gaps."""
+    if n_ids <= sum(map(len, arrays)):  # otherwise there are gaps: do not allocate by the largest
+        is_used = np.zeros(n_ids, dtype=bool)
+        for array in arrays:
+            is_used[array] = True
+        if is_used.all():
+            return
+    used_ids = np.unique(np.concatenate(arrays))
     gap = int(np.argmax(used_ids != np.arange(len(used_ids))))
-    next_id = int(used_ids[gap])
-    role, array = next((r, x) for r, x in zip(roles, arrays, strict=True) if (x == next_id).any())
+    next_id = used_ids[gap]
     noun = "time" if axis == "time" else f"{axis} id"
-    source.fail(
-        f"{role} is {next_id} but no {noun} is {gap} ({len(used_ids)} distinct, largest "
-        f"{used_ids[-1]})",
-        int(np.argmax(array == next_id)),
-        ["number them from 0 without gaps"],
-    )
+    for array, role in zip(arrays, roles, strict=True):
+        source.fail_where(
+            array == next_id,
+            f"{role} is {next_id} but no {noun} is {gap} ({len(used_ids)} distinct, largest "
+            f"{used_ids[-1]})",
+            ["number them from 0 without gaps"],
+        )
 
 
 # ---------------------------------------------------------------------- values by dimensions
@@ -456,9 +420,9 @@ class Table:
         self.source.check_unique(np.ravel_multi_index(ids, sizes), subject)
         return ids, sizes
 
-    def read_values(self, value: str, axes: Mapping[str, ColumnLabels], fill: float = 0.0) -> Array:
-        """Read a column of values into an array with these axes; ``fill`` where no row is."""
+    def read_values(self, value: str, axes: Mapping[str, ColumnLabels]) -> Array:
+        """Read a column of values into an array with these axes; 0 where no row is."""
         index, sizes = self.find_cells(axes, f"this {value}")
-        array = np.full(sizes, fill)
+        array = np.zeros(sizes)
         array[index] = self.parse_floats(value)
         return array

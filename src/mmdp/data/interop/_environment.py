@@ -1,9 +1,10 @@
-"""The Gymnasium environments of one model and of all; usable only if Gymnasium is installed."""
+"""The Gymnasium environments of one model and of all; to_gymnasium imports it."""
 
 from __future__ import annotations
 
-from typing import Any, SupportsInt
+from typing import SupportsInt
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 
@@ -12,20 +13,12 @@ from mmdp.core.kernels.sampling import TableSampler, sample_columns
 from mmdp.core.model import MMDP
 from mmdp.data.interop._one_model import find_fallback_actions
 
-try:
-    import gymnasium
-except ImportError:  # to_gymnasium() says what to install; the module can still be imported
-    gymnasium = None  # type: ignore[assignment]
-
-Env: Any = object if gymnasium is None else gymnasium.Env
-VectorEnv: Any = object if gymnasium is None else gymnasium.vector.VectorEnv
 Array = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-AUTORESET = None if gymnasium is None else gymnasium.vector.AutoresetMode.NEXT_STEP
 
 
-class ModelEnv(Env):  # type: ignore[misc]
+class ModelEnv(gymnasium.Env[np.int64, np.int64]):
     """See :func:`mmdp.interop.to_gymnasium`."""
 
     def __init__(
@@ -89,10 +82,10 @@ class ModelEnv(Env):  # type: ignore[misc]
         return {"time": self._time, "action_mask": mask}
 
 
-class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
+class ModelsVectorEnv(gymnasium.vector.VectorEnv[Ids, Ids, Array]):
     """See :func:`mmdp.interop.to_gymnasium_vector`."""
 
-    metadata: dict[str, object] = {"render_modes": [], "autoreset_mode": AUTORESET}  # noqa: RUF012
+    metadata = {"render_modes": [], "autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(
         self, model: MMDP, num_envs: int | None, horizon: int | None, seed: int | None
@@ -159,10 +152,8 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
         pairs, u = s * self.model.n_actions + actions, self.np_random.random(self.num_envs)
         times, next_states = self._time_index(problem.storage.n_times), np.empty_like(s)
         for t in np.unique(times):
-            at_time = times == t
-            next_states[at_time] = self._sampler.sample_next(
-                int(t), pairs[at_time], m[at_time], u[at_time]
-            )
+            now = times == t
+            next_states[now] = self._sampler.sample_next(int(t), pairs[now], m[now], u[now])
         has_ended = next_states < 0
         rewards = problem.r[self._time_index(len(problem.r)), s, actions, m]
         if next_rewards is not None:

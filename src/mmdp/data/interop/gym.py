@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,20 +14,26 @@ import numpy.typing as npt
 from mmdp.core.arguments import Seed, check_arguments
 from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.model import MMDP
-from mmdp.core.text import format_bytes
+from mmdp.core.text import did_you_mean, format_bytes, pluralize
 from mmdp.core.transitions import MAX_DENSE_BYTES, SparseTransitions
 from mmdp.core.validate import check_int
-from mmdp.data.interop._env_table import SettableEnv, make_env_models
 from mmdp.data.interop._one_model import check_model_index
+from mmdp.data.posterior.samples import ParameterSamples, read_samples
 from mmdp.data.sampling import sample_dirichlet_rows, spawn_generators
 
 if TYPE_CHECKING:
     import gymnasium
 
+    from mmdp.data.functions.axes import Axes
+
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-# by state and action: probability, next state, reward, whether the episode ends
-EnvTransitions = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
+Columns = dict[str, Array]  # (n,) by the name of an axis
+N_RESETS = 500  # resets that make the initial distribution
+DERIVED_ATTRIBUTES = {  # what CartPole computes once, from attributes that a sample may set
+    "total_mass": lambda env: env.masspole + env.masscart,
+    "polemass_length": lambda env: env.masspole * env.length,
+}
 
 
 @check_arguments
@@ -170,7 +177,7 @@ def from_gymnasium(
         if (n_models, concentration) != (100, 20.0):
             raise InputError("n_models and concentration are for tables; with axes give samples")
         fields = {"name": name, "discount": discount} | fields
-        return make_env_models(cast("SettableEnv", base), axes, actions, samples, seed, **fields)
+        return _make_env_models(base, axes, actions, samples, seed, **fields)
     if actions is not None or samples is not None or fields:
         raise InputError(
             "actions, samples and other arguments of from_step need axes for the state"
@@ -195,10 +202,11 @@ def from_gymnasium(
     )
 
 
-def _read_table(base: object) -> tuple[Array, Array, Array | None]:
+def _read_table(base: Any) -> tuple[Array, Array, Array | None]:
     """Read p and r (S, A, S') from the table of an environment, and the initial distribution."""
-    table: EnvTransitions | None = getattr(base, "P", None)
-    if table is None or not hasattr(table, "__getitem__"):
+    # by state and action: probability, next state, reward, whether the episode ends
+    table = getattr(base, "P", None)
+    if not hasattr(table, "__getitem__"):
         raise InputError(
             "the environment has no transition table P[state][action]; give axes= for its "
             "state if that can be set, as in CartPole, MountainCar and Pendulum"
@@ -237,6 +245,105 @@ def _read_table(base: object) -> tuple[Array, Array, Array | None]:
     if initial is not None:
         initial = np.pad(np.asarray(initial) / np.sum(initial), (0, n_states - len(initial)))
     return p, r, initial
+
+
+# ---------------------------------------------------------------------- states that can be set
+class EnvStepper:
+    """A step function for :func:`mmdp.from_step` that steps an environment row by row."""
+
+    rows_per_call = 2**12  # in a call, so that the bar moves: each takes long
+
+    def __init__(
+        self, base: Any, states: Axes, actions: list[str], samples: ParameterSamples
+    ) -> None:
+        self.base = base = copy.deepcopy(base)  # the user's keeps its attributes
+        self.states, self.actions = states, actions
+        for name in samples:
+            if not hasattr(base, name):
+                raise InputError(
+                    f"the environment has no {did_you_mean(name, vars(base))}; "
+                    "samples set attributes of env.unwrapped"
+                )
+        base.reset()
+        first_state = getattr(base, "state", "missing")
+        if np.shape(first_state) != (len(states),):
+            raise InputError(
+                f"axes name {pluralize(len(states), 'value')}; env.unwrapped.state after a reset "
+                f"is {first_state!s}: name each of its entries, in their order"
+            )
+        is_cart_pole = {*DERIVED_ATTRIBUTES, "masspole", "masscart", "length"} <= vars(base).keys()
+        self.derived_names = [
+            name for name in DERIVED_ATTRIBUTES if is_cart_pole and name not in samples
+        ]
+
+    def __call__(
+        self, state: Columns, action: Columns, sample: Mapping[str, float]
+    ) -> tuple[Columns, Array]:
+        """Step every row from its state and action, with the attributes of the sample."""
+        env = self.base
+        for name, value in sample.items():
+            setattr(env, name, value)
+        for name in self.derived_names:
+            setattr(env, name, DERIVED_ATTRIBUTES[name](env))
+        env_actions = np.stack([action[name] for name in self.actions], axis=1)
+        if hasattr(env.action_space, "n"):
+            env_actions = env_actions[:, 0]
+        next_states = np.stack([state[name] for name in self.states], axis=1).astype(float)
+        reward = np.empty(len(next_states))
+        for i, u in enumerate(env_actions):
+            env.reset()  # forgets the end of the last row
+            env.state = next_states[i].copy()
+            _, reward[i], terminated, *_ = env.step(u)
+            next_states[i] = np.nan if terminated else env.state
+        return self.clip_to_axes(next_states), reward
+
+    def clip_to_axes(self, values: Array) -> Columns:
+        """Split states (n, axes) by name; put what lies beyond an axis on its end."""
+        axis_columns = zip(self.states.items(), values.T, strict=True)
+        return {name: axis.clip(x) for (name, axis), x in axis_columns}
+
+    def sample_initial_states(self, seed: int | None) -> Columns:
+        """Sample first states of episodes by resets."""
+        self.base.reset(seed=seed)
+        states = np.empty((N_RESETS, len(self.states)))
+        for i in range(N_RESETS):
+            self.base.reset()
+            states[i] = self.base.state
+        return self.clip_to_axes(states)
+
+
+def _make_env_models(
+    base: Any,
+    axes: Mapping[str, object],
+    actions: Mapping[str, object] | None,
+    samples: object,
+    seed: int | None,
+    **fields: Any,
+) -> MMDP:
+    """Make models by stepping every point of the axes once."""
+    from mmdp.data.functions import from_step
+    from mmdp.data.functions.axes import Axes
+
+    action_space, states = base.action_space, Axes.parse(axes, "states")
+    if actions is None:
+        if not hasattr(action_space, "n"):
+            raise InputError(
+                f"the actions are {action_space}; say which to take, such as "
+                "actions={'torque': [-2, 0, 2]}"
+            )
+        first_action = int(action_space.start)
+        actions = {"act": range(first_action, first_action + int(action_space.n))}
+    samples_table = {} if samples is None else read_samples(samples)
+    step = EnvStepper(base, states, list(actions), samples_table)
+    user_is_terminal = fields.pop("is_terminal", None) or (lambda state: False)
+
+    def is_terminal(state: Columns) -> npt.NDArray[np.bool_]:
+        # a terminal step returns nan, which is no point of an axis
+        return np.isnan(next(iter(state.values()))) | user_is_terminal(state=state)
+
+    fields |= {"states": axes, "actions": actions, "samples": samples_table or None}
+    fields = {"initial": step.sample_initial_states(seed)} | fields
+    return from_step(step, is_terminal=is_terminal, **fields)
 
 
 def _import_gymnasium() -> ModuleType:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
@@ -17,12 +18,9 @@ from mmdp.data.interop._one_model import (
     check_stationary,
     list_transitions,
 )
-
-if TYPE_CHECKING:
-    import scipy.sparse
+from mmdp.data.io.tables import from_frame
 
 Array = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
 
 
 class QuantEconProblem(Protocol):
@@ -31,8 +29,8 @@ class QuantEconProblem(Protocol):
     R: Array  # (S, A), or (L,) by pair
     Q: Array  # (S, A, S'), or (L, S') by pair, dense or sparse
     beta: float
-    s_indices: Ids | None  # (L,); None if by state and action
-    a_indices: Ids | None
+    s_indices: npt.NDArray[np.int64] | None  # (L,); None if by state and action
+    a_indices: npt.NDArray[np.int64] | None
 
 
 @check_arguments
@@ -51,17 +49,14 @@ def to_quantecon(model: MMDP, model_index: int = 0) -> QuantEconProblem:
     check_stationary(model, "quantecon")
     check_not_switching(model, "quantecon")
     index = check_model_index(model, model_index)
-    entries = list_transitions(model, index, fill_forbidden=False)
-    s, a = np.nonzero(model.allowed)
-    pair_ids = np.full(model.allowed.shape, -1)
-    pair_ids[s, a] = np.arange(len(s))
-    entry_pairs = pair_ids[entries.state, entries.action]
     import scipy.sparse
 
-    q = scipy.sparse.csr_matrix(
-        (entries.probability, (entry_pairs, entries.next_state)), shape=(len(s), model.n_states)
-    )
-    r = np.bincount(entry_pairs, entries.probability * entries.reward, len(s))
+    state, action, next_state, p, reward = list_transitions(model, index, fill_forbidden=False)
+    s, a = np.nonzero(model.allowed)
+    pair_ids = np.cumsum(model.allowed).reshape(model.allowed.shape) - 1
+    pairs = pair_ids[state, action]
+    q = scipy.sparse.csr_matrix((p, (pairs, next_state)), shape=(len(s), model.n_states))
+    r = np.bincount(pairs, p * reward, len(s))
     return DiscreteDP(r, q.toarray() if model.storage == "dense" else q, model.discount, s, a)
 
 
@@ -84,33 +79,18 @@ def from_quantecon(
     problems: list[QuantEconProblem] = list(problem) if isinstance(problem, Sequence) else [problem]
     if not problems or not all(hasattr(x, name) for x in problems for name in ("R", "Q", "beta")):
         raise InputError("from_quantecon() needs a DiscreteDP, or a list of them")
-    pairs_by_model = [_read_pairs(x) for x in problems]
-    n_states = problems[0].Q.shape[-1]
-    n_actions = max(int(a.max()) + 1 for _, a, _, _ in pairs_by_model)
-    rewards = np.zeros((len(problems), n_states, n_actions))
-    coordinates = []
-    for m, (s, a, r, q) in enumerate(pairs_by_model):
-        coo = q.tocoo()
-        coordinates.append((np.full(coo.nnz, m), s[coo.row], a[coo.row], coo.col, coo.data))
-        rewards[m, s, a] = r
-    names = ("model", "state", "action", "next_state", "probability")
-    columns: dict[str, Any] = dict(
-        zip(names, map(np.concatenate, zip(*coordinates, strict=True)), strict=True)
-    )
-    fields.setdefault("discount", float(problems[0].beta))
-    return MMDP.from_coordinates(**columns, shape=rewards.shape, rewards=rewards, **fields)
-
-
-def _read_pairs(problem: QuantEconProblem) -> tuple[Ids, Ids, Array, scipy.sparse.csr_matrix]:
-    """Read the feasible pairs: states, actions, rewards and sparse transitions (L, S')."""
     import scipy.sparse
 
-    r = np.asarray(problem.R, dtype=np.float64)
-    if r.ndim == 1:
-        s, a, q = np.asarray(problem.s_indices), np.asarray(problem.a_indices), problem.Q
-    else:
-        s, a = (x.reshape(-1) for x in np.indices(r.shape))
-        r, q = r.reshape(-1), np.reshape(problem.Q, (r.size, -1))
-    is_feasible = r > -np.inf
-    rows = scipy.sparse.csr_matrix(q)[is_feasible]
-    return s[is_feasible], a[is_feasible], r[is_feasible], rows
+    tables = []
+    for m, x in enumerate(problems):
+        r, is_by_pair = np.asarray(x.R, dtype=np.float64), np.ndim(x.R) == 1
+        indices = (x.s_indices, x.a_indices) if is_by_pair else np.indices(r.shape)
+        s, a = (np.reshape(ids, -1) for ids in indices)
+        q = scipy.sparse.coo_array(x.Q if is_by_pair else np.reshape(x.Q, (r.size, -1)))
+        columns = (m, s[q.row], a[q.row], q.col, q.data, r.reshape(-1)[q.row])
+        names = ("model", "state", "action", "next_state", "probability", "reward")
+        table = pd.DataFrame(dict(zip(names, columns, strict=True)))
+        tables.append(table[table["reward"] > -np.inf])
+    frame = pd.concat(tables, ignore_index=True)
+    sizes = {"states": problems[0].Q.shape[-1], "actions": int(frame["action"].max()) + 1}
+    return from_frame(frame, **({"discount": float(problems[0].beta), **sizes} | fields))

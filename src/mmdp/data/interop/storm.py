@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -22,35 +22,14 @@ Align = Literal["variables", "numbers"]
 Constants = Mapping[str, object]  # values by name
 StateName = str | int  # the values of variables, or a number
 Row = tuple[int, StateName, StateName, StateName, float, float]  # see COLUMNS
-RewardFunction = Callable[[int, int], float]  # of state and choice
-
-
-class StormMdp(Protocol):
-    """A sparse MDP of stormpy."""
-
-    nr_states: int
-    nr_choices: int
-    initial_states: Sequence[int]
-    model_type: object
-    transition_matrix: Any
-    state_valuations: Any
-    choice_labeling: Any
-    reward_models: Mapping[str, Any]
-
-    def has_state_valuations(self) -> bool:
-        """Return whether the values of variables are known."""
-        ...
-
-    def has_choice_labeling(self) -> bool:
-        """Return whether choices have labels."""
-        ...
+StormMdp = Any  # a sparse MDP of stormpy
 
 
 @check_arguments
 def from_storm(
     models: object,
     *,
-    constants: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
+    constants: Constants | Sequence[Constants] | None = None,
     reward: str | None = None,
     align: Align = "variables",
     **fields: Any,
@@ -131,7 +110,7 @@ def _build_mdp(model: object, constants: Constants) -> StormMdp:
     if constants and (path is None or path.suffix.lower() not in PRISM_SUFFIXES):
         raise InputError(f"constants belong to PRISM files ({join_or(PRISM_SUFFIXES)})")
     if path is None:
-        return cast("StormMdp", model)
+        return model
     if not path.is_file() or path.suffix.lower() not in (".drn", *PRISM_SUFFIXES):
         raise InputError(
             f"{path}: no such file, or its suffix is not {join_or(['.drn', *PRISM_SUFFIXES])}"
@@ -140,7 +119,7 @@ def _build_mdp(model: object, constants: Constants) -> StormMdp:
         if path.suffix.lower() == ".drn":
             options = stormpy.io.DirectEncodingParserOptions()
             options.build_choice_labeling = True
-            mdp: StormMdp = stormpy.build_model_from_drn(str(path), options=options)
+            mdp = stormpy.build_model_from_drn(str(path), options=options)
         else:
             program = stormpy.parse_prism_program(str(path))
             texts = [f"{name}={_format_value(value)}" for name, value in constants.items()]
@@ -159,47 +138,42 @@ def _build_mdp(model: object, constants: Constants) -> StormMdp:
 # ---------------------------------------------------------------------- states
 def _name_states(mdps: Sequence[StormMdp], align: Align) -> Sequence[Sequence[StateName]]:
     """Name the states of each model; those of the same name are the same state."""
-    first = mdps[0]
     if align == "variables" and all(mdp.has_state_valuations() for mdp in mdps):
-        variables, names = [_list_variables(mdp) for mdp in mdps], [*map(_read_valuations, mdps)]
-        for m, state_names in enumerate(names):
-            if variables[m] != variables[0] or len(set(state_names)) < len(state_names):
+        variables, names_by_model = zip(*map(_read_valuations, mdps), strict=True)
+        for m, names in enumerate(names_by_model):
+            if variables[m] != variables[0] or len(set(names)) < len(names):
                 raise InputError(
                     f"model {m} has the variables {', '.join(variables[m])}, model 0 "
                     f"{', '.join(variables[0])}; all must have the same, and no two states the "
                     "same values"
                 )
-        return names
-    for m, mdp in enumerate(mdps[1:], 1):
-        if align != "numbers":
+        return names_by_model
+    if len(mdps) > 1 and align != "numbers":
+        raise InputError(
+            "the states of several models cannot be matched: there are no values of variables, "
+            "and Storm numbers states in the order in which it finds them",
+            [
+                "give PRISM files, or build with state valuations",
+                Remedy("align", "numbers", verb="if all number their states alike,"),
+            ],
+        )
+    facts = [f"{x.nr_states} states and starts in {[*x.initial_states]}" for x in mdps]
+    for m, fact in enumerate(facts):
+        if fact != facts[0]:
             raise InputError(
-                "the states of several models cannot be matched: there are no values of variables, "
-                "and Storm numbers states in the order in which it finds them",
-                [
-                    "give PRISM files, or build with state valuations",
-                    Remedy("align", "numbers", verb="if all number their states alike,"),
-                ],
+                f"model {m} has {fact}, model 0 has {facts[0]}; all must have the same states"
             )
-        sizes = [(x.nr_states, list(x.initial_states)) for x in (mdp, first)]
-        if sizes[0] != sizes[1]:
-            raise InputError(
-                f"model {m} has {sizes[0][0]} states and starts in {sizes[0][1]}, model 0 has "
-                f"{sizes[1][0]} and starts in {sizes[1][1]}; all must have the same states"
-            )
-    return [range(first.nr_states)] * len(mdps)
+    return [range(mdp.nr_states) for mdp in mdps]
 
 
-def _list_variables(mdp: StormMdp) -> list[str]:
-    return sorted(str(x.name) for x in mdp.state_valuations.get_all_variables())
-
-
-def _read_valuations(mdp: StormMdp) -> list[str]:
-    """Write every state as ``b=true, s=0``."""
+def _read_valuations(mdp: StormMdp) -> tuple[list[str], list[str]]:
+    """Read the names of the variables, and write every state as ``b=true, s=0``."""
     valuations = mdp.state_valuations
-    variables = sorted(valuations.get_all_variables(), key=lambda x: str(x.name))
-    return [
-        ", ".join(f"{x.name}={_format_value(valuations.get_value(state, x))}" for x in variables)
-        for state in range(mdp.nr_states)
+    variables = {str(x.name): x for x in valuations.get_all_variables()}
+    names = sorted(variables)
+    return names, [
+        ", ".join(f"{x}={_format_value(valuations.get_value(s, variables[x]))}" for x in names)
+        for s in range(mdp.nr_states)
     ]
 
 
@@ -213,7 +187,7 @@ def _iter_rows(
     m: int, mdp: StormMdp, state_names: Sequence[StateName], reward: str | None
 ) -> Iterator[Row]:
     """Yield the transitions of a model, see COLUMNS."""
-    matrix, get_reward, labels = mdp.transition_matrix, _make_reward_function(mdp, reward), {}
+    matrix, (by_state, by_choice), labels = mdp.transition_matrix, _get_rewards(mdp, reward), {}
     if mdp.has_choice_labeling():
         for i in range(mdp.nr_choices):
             choice_labels = mdp.choice_labeling.get_labels_of_choice(i)
@@ -231,22 +205,20 @@ def _iter_rows(
             known_actions.add(action)
             for entry in matrix.get_row(choice):
                 p = entry.value() if callable(entry.value) else entry.value
-                yield m, name, action, state_names[entry.column], p, get_reward(state, choice)
+                reward_sum = by_state[state] + by_choice[choice]
+                yield m, name, action, state_names[entry.column], p, reward_sum
 
 
-def _make_reward_function(mdp: StormMdp, reward: str | None) -> RewardFunction:
-    """Make the function that says what a choice in a state earns."""
-    names = list(mdp.reward_models)
+def _get_rewards(mdp: StormMdp, reward: str | None) -> tuple[Sequence[float], Sequence[float]]:
+    """Get what is earned in each state, and for each choice."""
+    names = [*mdp.reward_models]
     name = names[0] if reward is None and len(names) == 1 else reward
     if name not in names:
         raise InputError(f"reward= must name one of the reward models: {join_or(names) or 'none'}")
-    reward_model = mdp.reward_models[name]
-    if reward_model.has_transition_rewards:
+    x = mdp.reward_models[name]
+    if x.has_transition_rewards:
         raise InputError(f"reward model {name!r} has rewards per transition, which are not read")
-    by_state = list(reward_model.state_rewards) if reward_model.has_state_rewards else None
-    by_choice = (
-        list(reward_model.state_action_rewards) if reward_model.has_state_action_rewards else None
-    )
-    return lambda state, choice: (
-        (by_state[state] if by_state else 0.0) + (by_choice[choice] if by_choice else 0.0)
+    return (
+        [*x.state_rewards] if x.has_state_rewards else [0.0] * mdp.nr_states,
+        [*x.state_action_rewards] if x.has_state_action_rewards else [0.0] * mdp.nr_choices,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from mmdp.core.transitions import Array
 from mmdp.core.validate import parse_distribution
 from mmdp.data.io.reading import read_csv, read_header
 from mmdp.data.io.tables import EncodedTransitions, LoadOptions, TableColumns, model_to_columns
-from mmdp.data.io.writing import Writer, describe_error, format_csv, replace_files, write_all_atomic
+from mmdp.data.io.writing import Writer, format_csv, replace_files, write_all_atomic
 from mmdp.data.schema import (
     AXIS_BY_ROLE,
     AXIS_ROLES,
@@ -44,45 +43,40 @@ _ID_COLUMNS = {"idstate": "state", "idoutcome": "model"}  # the paper's names
 
 
 # ---------------------------------------------------------------------- reading
-def read_parameters(file: Path, options: LoadOptions) -> tuple[Fields, dict[str, int]]:
-    """Read fields and sizes from parameters.csv, before the ids are checked."""
+def read_parameters(file: Path, options: LoadOptions) -> Fields:
+    """Read fields from parameters.csv before the ids are checked; ``actions`` is their number."""
     table = _read_sidecar(file, "parameters", ("parameter", "value"), options)
     if table is None:
-        return {}, {}
-    names = table["parameter"].str.strip()
-    is_known = names.isin(PARAMETER_NAMES).to_numpy()
+        return {}
+    source, names, fields = table.source, table["parameter"].str.strip(), {}
     if options.extra_columns == "error":
-        table.source.fail_where(
-            ~is_known,
+        source.fail_where(
+            ~names.isin(PARAMETER_NAMES),
             lambda i: f"unknown parameter {did_you_mean(names.iloc[i], PARAMETER_NAMES)}",
             ["remove it", Remedy("extra_columns", "ignore")],
         )
-    table.source.check_unique(names, "this parameter")
-    values: Fields = {
-        names.iloc[row]: _parse_parameter(
-            names.iloc[row], table["value"].iloc[row], row, table.source
-        )
-        for row in np.flatnonzero(is_known).tolist()
-    }
-    sizes = {"action": int(values.pop("actions"))} if "actions" in values else {}
-    if "allow_missing" in values:
-        values["allow_missing"] = bool(values["allow_missing"])
-    return values, sizes
+    source.check_unique(names, "this parameter")
+    for row, (name, text) in enumerate(zip(names, table["value"], strict=True)):
+        if name in TEXT_FIELDS:
+            fields[name] = text
+        elif name in PARAMETER_NAMES:
+            fields[name] = _parse_parameter(name, text, row, source)
+    return fields
 
 
-def _parse_parameter(name: str, text: str, row: int, source: TableSource) -> str | float:
-    """Parse the value of a parameter: text, a discount or a whole number."""
-    if name in TEXT_FIELDS:
-        return text
+def _parse_parameter(name: str, text: str, row: int, source: TableSource) -> float:
+    """Parse a discount, a number of actions or 1 for yes."""
     try:
         number = float(text)
     except ValueError:
         source.fail(f"{name} is {text!r}, not a number; give one", row)
-    if name == "discount" and not 0 <= number <= 1:
-        source.fail(f"discount must be from 0 to 1, not {text}", row)
-    if name != "discount" and not (number.is_integer() and 0 <= number < 2**31):
+    if name == "discount":
+        if not 0 <= number <= 1:
+            source.fail(f"discount must be from 0 to 1, not {text}", row)
+        return number
+    if not (number.is_integer() and 0 <= number < 2**31):
         source.fail(f"{name} is {text!r}; give a whole number", row)
-    return number
+    return bool(number) if name == "allow_missing" else int(number)
 
 
 def read_sidecars(file: Path, encoded: EncodedTransitions, options: LoadOptions) -> Fields:
@@ -94,38 +88,33 @@ def read_sidecars(file: Path, encoded: EncodedTransitions, options: LoadOptions)
             axes = {x: encoded.axes[x] for x in ("model", "state") if x in table}
             values = table.read_values(value, axes)
             if name != "terminal":
-                values = _check_distribution(values, name, axes, table.source, options)
+                values = _parse_distributions(values, name, axes, table.source, options)
             fields[name] = values
     fields["parameters"] = _read_parameter_samples(file, encoded.axes["model"])
     fields["time_labels"] = _read_time_labels(file)
     return fields
 
 
-def _check_distribution(
+def _parse_distributions(
     probs: Array,
     name: str,
     axes: Mapping[str, ColumnLabels],
     source: TableSource,
     options: LoadOptions,
 ) -> Array:
-    """Check distributions along the last axis, after normalization if the options say so."""
-    *outer_axes, axis = axes.values()
-    if outer_axes:
-        names = [f"{name} of model {x}" for x in outer_axes[0].names]
-        for row_name, row in zip(names, probs, strict=True):
+    """Parse distributions along the last axis, and normalize them if the options say so."""
+    sums = probs.sum(axis=-1, keepdims=True)
+    if probs.ndim > 1:
+        for model, row in zip(axes["model"].names, probs, strict=True):
             if not row.any():
-                source.fail(f"{row_name} is 0 in every state; give every model its initial states")
-        inner_axes = {axis.axis_name: axis}
-        return np.array(
-            [
-                _check_distribution(row, row_name, inner_axes, source, options)
-                for row, row_name in zip(probs, names, strict=True)
-            ]
-        )
-    if options.normalize and probs.sum() > 0:
-        probs = probs / probs.sum()
+                source.fail(
+                    f"{name} of model {model} is 0 in every state; give every model its initial "
+                    "states"
+                )
+    if options.normalize:
+        probs = np.divide(probs, sums, out=probs.copy(), where=sums > 0)
     with source.prefix_errors():
-        return parse_distribution(probs, name, axis)
+        return parse_distribution(probs, name, *axes.values())
 
 
 def read_evidence(folder: Path, model: MMDP) -> Evidence | None:
@@ -138,14 +127,14 @@ def read_evidence(folder: Path, model: MMDP) -> Evidence | None:
     if prior is None or names != [*roles, "count"]:
         return None
     table = Table.from_frame(read_csv(counts_path, names), TableSource(counts_path))
-    labels = [getattr(model, f"{AXIS_BY_ROLE[role]}_labels") for role in roles]
+    axes = [getattr(model, f"{AXIS_BY_ROLE[role]}_labels") for role in roles]
     ids = [
         ColumnLabels("", len(x), x).find_ids(table[role])
-        for x, role in zip(labels, roles, strict=True)
+        for x, role in zip(axes, roles, strict=True)
     ]
     if min(int(x.min(initial=0)) for x in ids) < 0:
         return None  # the counts are of other models
-    keys = np.ravel_multi_index(tuple(ids), [len(x) for x in labels])
+    keys = np.ravel_multi_index(ids, [*map(len, axes)])
     order = np.argsort(keys)
     return Evidence(keys[order], table.parse_floats("count").astype(np.int64)[order], prior)
 
@@ -298,19 +287,12 @@ def _write_rows(columns: TableColumns, path: Path) -> None:
 
 
 def save_folder(model: MMDP, folder: Path, name: str) -> None:
-    """Write a model into a folder, which is created, and removed again if writing fails."""
-    is_new = not folder.exists()
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot make the folder ({describe_error(error)})") from None
-    try:
+    """Write a model into a folder; a new one is made whole or not at all."""
+    if folder.exists():
         save_csv(model, folder / name)
-    except BaseException:
-        if is_new:
-            with suppress(OSError):
-                folder.rmdir()
-        raise
+        return
+    with replace_files(folder, ()) as temp_folder:
+        save_csv(model, temp_folder / name)
 
 
 def replace_folder(

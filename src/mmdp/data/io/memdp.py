@@ -33,8 +33,8 @@ def read_memdp_table(path: Path, options: LoadOptions) -> ModelTable:
         )
     columns = {role: parse_numbers_or_labels(table[role], table.source) for role in CELL_ROLES}
     rewards = _read_rewards(rewards_path, table) if rewards_path.is_file() else 0.0
-    frame = pd.DataFrame({**table.columns, **columns}).assign(reward=rewards)
-    return ModelTable(Table.from_frame(frame, table.source))
+    columns = {**table.columns, **columns, "reward": pd.Series(rewards, table["state"].index)}
+    return Table(columns, table.source), None
 
 
 def _read_rewards(path: Path, transitions: Table) -> Array:

@@ -156,16 +156,12 @@ def load(
 
 def _load_table(file: Path, options: LoadOptions, overrides: Fields, sidecars: bool) -> MMDP:
     """Load a model from a table (.csv, .parquet or .transitions)."""
-    content = TABLE_READERS[file.suffix.lower()](file, options)
-    table, fields, sizes = content.table, content.fields, content.sizes
-    reads_sidecars = sidecars and not content.is_complete
-    if reads_sidecars:
-        parameters, sizes = read_parameters(file, options)
-        fields = fields | parameters
-    encoded = encode_transitions(table, options, fields, sizes)
-    if reads_sidecars:
-        sidecar_fields = read_sidecars(file, encoded, options)
-        fields |= {name: value for name, value in sidecar_fields.items() if value is not None}
+    table, file_fields = TABLE_READERS[file.suffix.lower()](file, options)
+    has_sidecars = sidecars and file_fields is None
+    fields = read_parameters(file, options) if has_sidecars else file_fields or {}
+    encoded = encode_transitions(table, fields)
+    if has_sidecars:
+        fields |= read_sidecars(file, encoded, options)
     return build_model(encoded, {**fields, **overrides}, table.source, options)
 
 

@@ -20,9 +20,7 @@ from mmdp.data.io.npz import MODEL_FORMAT
 from mmdp.data.io.reading import check_file_type, read_csv, read_header
 from mmdp.data.io.tables import LoadOptions, ModelTable, frame_to_table, to_frame
 from mmdp.data.io.writing import describe_error
-from mmdp.data.schema import Fields, Table, TableSource
-
-FIELD_NAMES = {*ModelFields._fields}
+from mmdp.data.schema import AXIS_ROLES, Fields, Table, TableSource
 
 
 def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
@@ -94,31 +92,33 @@ def _checksum(text: bytes) -> bytes:
 
 
 def read_parquet_table(path: Path, options: LoadOptions) -> ModelTable:
-    """Read a table, and fields and sizes of a model if :func:`save_parquet` wrote it."""
+    """Read a table, and the fields of a model if :func:`save_parquet` wrote it."""
     frame, metadata = read_parquet(path)
     table = frame_to_table(frame, TableSource(path), options)
     if metadata is None:
-        return ModelTable(table)
+        return table, None
     is_model = isinstance(metadata, dict) and metadata.get("format") == MODEL_FORMAT
-    fields, sizes = (metadata.get(x) if is_model else None for x in ("fields", "sizes"))
-    if not isinstance(fields, dict) or not isinstance(sizes, dict) or fields.keys() - FIELD_NAMES:
+    fields = metadata.get("fields") if is_model else None
+    if not isinstance(fields, dict) or not {*ModelFields._fields}.issuperset(fields):
         table.source.fail(
             "its metadata is not that of a model of this version of mmdp; load policies with "
             "load_policy(), and save models again with mmdp.save"
         )
-    return ModelTable(table, fields, sizes, is_complete=True)
+    return table, fields
 
 
 def save_parquet(model: MMDP, path: Path) -> None:
     """Write a model as a tidy table with its other fields in the metadata."""
-    fields = model.to_kwargs()
-    del fields["allowed"]  # an action is allowed if the table has a row for it
-    fields["parameters"] = {name: values.tolist() for name, values in model.parameters.items()}
-    fields["terminal"] = model.terminal if model.terminal.any() else None
-    for name, value in fields.items():
-        fields[name] = value.tolist() if isinstance(value, np.ndarray) else value
-    sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
-    metadata = {"format": MODEL_FORMAT, "fields": fields, "sizes": sizes}
+    axes = {f"{axis}s": model.label_index(axis) for axis in AXIS_ROLES}
+    fields = {
+        **model.to_kwargs(),
+        **{name: index.labels or index.size for name, index in axes.items()},
+        "parameters": {name: values.tolist() for name, values in model.parameters.items()},
+        "terminal": model.terminal if model.terminal.any() else None,
+        "allowed": None,  # an action is allowed if the table has a row for it
+    }
+    fields = {k: x.tolist() if isinstance(x, np.ndarray) else x for k, x in fields.items()}
+    metadata = {"format": MODEL_FORMAT, "fields": fields}
     write_parquet(to_frame(model), metadata, path)
 
 

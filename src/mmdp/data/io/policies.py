@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import math
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,8 @@ from mmdp.core.policies import (
 )
 from mmdp.core.policies.base import get_label_kwargs
 from mmdp.core.policies.controller import parse_transitions
-from mmdp.core.solution import Bound, Solution
+from mmdp.core.solution import SCOPE_NAMES, Bound, Solution
 from mmdp.core.text import TimeLabels, pluralize
-from mmdp.core.transitions import ModelShape
-from mmdp.data.io import certificates
 from mmdp.data.io.parquet import read_parquet, write_parquet
 from mmdp.data.io.reading import read_csv, read_header
 from mmdp.data.io.writing import PathLike, Writer, describe_error, format_csv, write_all_atomic
@@ -53,6 +52,9 @@ POLICY_FORMAT = "mmdp-policy-1"
 MARKOV_COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
 CONTROLLER_COLUMNS = ("time", "state", "action", "node", "moves", "start", "idstate", "idaction")
 KNOWN_COLUMNS = {*MARKOV_COLUMNS, *CONTROLLER_COLUMNS}
+CERTIFICATE_FORMAT = "mmdp-certificate-1"
+JSON_TYPES = (str, int, float, bool, type(None))
+PROVE_AGAIN = Remedy("certify_time", 10, verb="prove it again with")
 LAYOUTS = {
     MARKOV_COLUMNS: "[time,]state,action[,probability]",
     CONTROLLER_COLUMNS: "time,state,node,action,moves,start",
@@ -78,52 +80,54 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     >>> mmdp.load_policy(file).actions.tolist()
     [[0, 1], [1, 1]]
     """
-    certificate, target = certificates.certificate_to_dict(policy), Path(path)
+    target = Path(path)
     saved_policy: Any = policy.policy if isinstance(policy, Solution) else policy
-    solved_objective = getattr(policy, "objective", None)
-    objective_text = None if solved_objective is None else str(solved_objective)
     if not getattr(saved_policy, "has_exact_returns", False):  # refuses a policy without a table
         saved_policy = require_markov(
             policy, "a policy file holds", requirement="a table of actions"
         )
-    is_json = target.suffix.lower() == ".json"
-    frame: Any = None if is_json else saved_policy.to_frame()
-    metadata = {
-        **_make_metadata(saved_policy),
+    certificate = _certificate_to_dict(policy) if isinstance(policy, Solution) else None
+    objective = getattr(policy, "objective", None)
+    extra_fields: Fields = {
         "certificate": certificate,
-        "objective": objective_text,
+        "objective": None if objective is None else str(objective),
     }
     files: dict[Path, Writer] = {}
-    stale: list[Path] = []
-    if target.suffix.lower() == ".csv":
-        files[target] = format_csv(frame)
+    suffix, certificate_path = target.suffix.lower(), make_certificate_path(target)
+    if suffix == ".csv":
+        files[target] = format_csv(saved_policy.to_frame())
         if certificate is not None:
-            files[make_certificate_path(target)] = json.dumps(certificate, indent=1) + "\n"
-        else:  # that of an earlier policy is invalid
-            stale.append(make_certificate_path(target))
-    elif is_json:
-        files[target] = json.dumps(policy_to_dict(saved_policy, **metadata), indent=1) + "\n"
-    elif target.suffix.lower() == ".parquet":
-        files[target] = lambda file: write_parquet(frame, metadata, file)
+            files[certificate_path] = _format_json(certificate)
+    elif suffix == ".json":
+        files[target] = _format_json(policy_to_dict(saved_policy, **extra_fields))
+    elif suffix == ".parquet":
+        metadata = _make_metadata(saved_policy) | extra_fields
+        files[target] = lambda file: write_parquet(saved_policy.to_frame(), metadata, file)
     else:
         raise InputError(
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
         )
-    write_all_atomic(files, stale)
-    if isinstance(saved_policy, TreePolicy) and not is_json:
+    # the certificate of an earlier policy is invalid
+    write_all_atomic(files, {certificate_path} - {*files} if suffix == ".csv" else ())
+    if isinstance(saved_policy, TreePolicy) and suffix != ".json":
         message = (
             "a table holds the actions of a tree without its splits; save it as .json to keep them"
         )
         warnings.warn(f"{target}: {message}", FileNotWrittenWarning, stacklevel=2)
 
 
-def policy_to_dict(policy: Policy, **extra_fields: object) -> dict[str, object]:
+def _format_json(document: Fields) -> str:
+    return json.dumps(document, indent=1) + "\n"
+
+
+def policy_to_dict(policy: Policy, **extra_fields: object) -> Fields:
     """Convert a policy to the dict of its JSON file, with extra fields."""
     return {**_make_metadata(policy), **extra_fields, **policy.to_dict()}
 
 
-def _make_metadata(policy: Policy) -> dict[str, object]:
+def _make_metadata(policy: Policy) -> Fields:
     """Make the metadata of a policy: its class, sizes and labels."""
+    name, time_labels = policy.time_labels
     return {
         "format": POLICY_FORMAT,
         "kind": policy.policy_class.name,
@@ -131,9 +135,7 @@ def _make_metadata(policy: Policy) -> dict[str, object]:
         "n_actions": policy.n_actions,
         "states": policy.state_labels,
         "actions": policy.action_labels,
-        "times": {time_labels.name: time_labels.labels}
-        if (time_labels := policy.time_labels).labels
-        else None,
+        "times": {name: time_labels} if time_labels else None,
     }
 
 
@@ -162,12 +164,10 @@ def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
     """
     file, policy = Path(path), load_policy(path, model)
     document = _read_metadata(file).get("certificate")
+    if document is None:
+        return None
     with TableSource(file).prefix_errors():
-        return (
-            None
-            if document is None
-            else certificates.certificate_from_dict(document, policy, model)
-        )
+        return _certificate_from_dict(document, policy, model)
 
 
 @check_arguments
@@ -183,11 +183,8 @@ def load_objective(path: PathLike) -> Objective | None:
     >>> mmdp.io.load_objective(file)
     CVaR(alpha=0.1)
     """
-    text = (
-        ""
-        if Path(path).suffix.lower() == ".csv"
-        else str(_read_metadata(Path(path)).get("objective") or "")
-    )
+    is_csv = Path(path).suffix.lower() == ".csv"
+    text = "" if is_csv else str(_read_metadata(Path(path)).get("objective") or "")
     return as_objective(text) if text and CustomObjective.key not in text.split(":") else None
 
 
@@ -198,14 +195,10 @@ def _read_metadata(file: Path) -> Fields:
     if file.suffix.lower() == ".json":
         return _read_json(file)
     certificate_path = make_certificate_path(file)
-    return (
-        {"certificate": _read_json(certificate_path, [certificates.PROVE_AGAIN])}
-        if certificate_path.is_file()
-        else {}
-    )
+    return {"certificate": _read_json(certificate_path, PROVE_AGAIN)} if certificate_path.is_file() else {}
 
 
-def _read_json(file: Path, remedies: Iterable[Remedy] = ()) -> Any:
+def _read_json(file: Path, *remedies: Remedy) -> Any:
     """Read a JSON file, or raise an InputError."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
@@ -239,39 +232,34 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
 
 def _read_policy(file: Path, model: MMDP | None) -> Policy:
     """Read a policy from a file of any format, and check it against a model."""
-    source, metadata, tree = TableSource(file), None, None
-    policy: Policy
+    source, metadata, tree = TableSource(file), {}, None
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")
     if file.suffix.lower() == ".json":
-        policy = _read_json_policy(file, model)
-        if model is None or policy.policy_class.uses_belief:
-            return policy
-        frame, tree = policy.to_frame(), policy if isinstance(policy, TreePolicy) else None
+        json_policy = _read_json_policy(file, model)
+        if model is None or json_policy.policy_class.uses_belief:
+            return json_policy
+        frame, tree = json_policy.to_frame(), json_policy
     elif file.suffix.lower() == ".csv":
         frame = read_csv(file, read_header(file))
-        _check_last_line(file, len(frame))
+        _check_last_line(source, len(frame))
     elif file.suffix.lower() == ".parquet":
         frame, metadata = read_parquet(file)
     else:
         raise InputError(f"{file}: unknown suffix {file.suffix!r}; known are .csv, .parquet, .json")
-    if "time" in frame.columns or "node" in frame.columns:
-        policy = _policy_from_table(frame, source, model, metadata or {})
-    else:
-        row_policy = _policy_from_table(frame.assign(time=0), source, model, metadata or {})
-        assert isinstance(row_policy, MarkovPolicy)
-        policy = StationaryPolicy.from_row(row_policy)
-    if tree is not None:
-        assert isinstance(policy, (MarkovPolicy, StationaryPolicy))
+    is_stationary = {"time", "node"}.isdisjoint(frame.columns)
+    frame = frame.assign(time=0) if is_stationary else frame
+    policy: Any = _policy_from_table(frame, source, model, metadata or {})
+    if is_stationary:
+        policy = StationaryPolicy.from_row(policy)
+    if isinstance(tree, TreePolicy):
         policy = tree.reorder(policy)
     if model is not None:
         # a stationary one may be followed over any number of decisions
-        finite_policy = (
-            policy.to_markov(model.horizon or 1) if policy.horizon == math.inf else policy
-        )
+        is_endless = policy.horizon == math.inf
         with source.prefix_errors():
-            finite_policy.check(model)
-    return policy
+            (policy.to_markov(model.horizon or 1) if is_endless else policy).check(model)
+    return policy  # type: ignore[no-any-return]
 
 
 def _read_json_policy(path: Path, model: MMDP | None) -> Policy:
@@ -288,36 +276,31 @@ def _read_json_policy(path: Path, model: MMDP | None) -> Policy:
         "action_labels": document.get("actions"),
         "time_labels": document.get("times"),
     }
-    try:
-        if "nodes" in document:
-            node_transitions = _parse_node_transitions(document["moves"], len(document["first"]))
-            controller = MemoryPolicy(
-                document["nodes"], node_transitions, document["first"], **labels
-            )
-            return (
-                _restore_belief_policy(document, controller, model)
-                if "alphas" in document
-                else controller
-            )
-        probabilities = document.get("probabilities")
-        policy = MarkovPolicy(document.get("policy"), probabilities=probabilities, **labels)
-        is_stationary = document.get("kind") == "stationary" or document.get("horizon", 0) is None
-        table_policy = StationaryPolicy.from_row(policy) if is_stationary else policy
-        if "tree" not in document:
-            return table_policy
-        return TreePolicy.from_dict(
-            table_policy,
-            document["features"],
-            document["time"],
-            document["tree"],
-            document.get("fallback"),
-        )
-    except InputError as error:
-        raise error.with_location(path) from None
-    except (LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: {describe_error(error)}") from None
-    except RecursionError:
-        raise InputError(f"{path}: policy actions are nested too deeply for a table") from None
+    with TableSource(path).prefix_errors():
+        try:
+            if "nodes" in document:
+                moves = _parse_node_transitions(document["moves"], len(document["first"]))
+                controller = MemoryPolicy(document["nodes"], moves, document["first"], **labels)
+                has_belief = "alphas" in document
+                return (
+                    _restore_belief_policy(document, controller, model)
+                    if has_belief
+                    else controller
+                )
+            probabilities = document.get("probabilities")
+            policy: Any = MarkovPolicy(document.get("policy"), probabilities=probabilities, **labels)
+            if document.get("kind") == "stationary" or document.get("horizon", 0) is None:
+                policy = StationaryPolicy.from_row(policy)
+            if "tree" in document:
+                tree_fields = (document[x] for x in ("features", "time", "tree"))
+                policy = TreePolicy.from_dict(policy, *tree_fields, document.get("fallback"))
+            return policy  # type: ignore[no-any-return]
+        except InputError:
+            raise
+        except (LookupError, TypeError, ValueError) as error:
+            raise InputError(describe_error(error)) from None
+        except RecursionError:
+            raise InputError("policy actions are nested too deeply for a table") from None
 
 
 def _restore_belief_policy(
@@ -326,11 +309,16 @@ def _restore_belief_policy(
     """Restore a policy by state and belief of these models; for others, its controller."""
     from mmdp.core.methods.belief_grid import BeliefGridPolicy
 
-    if (
+    is_for_model = (
         model is not None
         and document["models"] == model.fingerprint()
-        and _has_same_labels(controller, model)
-    ):
+        and all(
+            getattr(controller, name) in (None, labels)
+            for name, labels in get_label_kwargs(model).items()
+            if name != "time_labels"
+        )
+    )
+    if model is not None and is_for_model:
         horizon, alphas = document["horizon"] or math.inf, np.array(document["alphas"], np.float64)
         if alphas.shape != (*controller.actions.shape, model.n_models):
             raise ValueError(
@@ -347,25 +335,17 @@ def _restore_belief_policy(
     return controller
 
 
-def _has_same_labels(policy: Policy, model: MMDP) -> bool:
-    """Return whether the labels of a policy, if any, are those of the model in the same order."""
-    model_labels = get_label_kwargs(model)
-    return all(
-        getattr(policy, name) in (None, model_labels[name])
-        for name in ("state_labels", "action_labels")
-    )
-
-
 def _policy_from_table(
     frame: pd.DataFrame, source: TableSource, model: MMDP | None, metadata: Fields
 ) -> MarkovPolicy | MemoryPolicy:
     """Build a policy from a table by time and state, and by node if it has nodes."""
     time_column = TimeLabels.find_column(frame, KNOWN_COLUMNS)
     table = Table.from_frame(frame.reset_index(drop=True), source)
-    layout = CONTROLLER_COLUMNS if "node" in table else MARKOV_COLUMNS
+    has_nodes, is_randomized = "node" in table, "probability" in table
+    layout = CONTROLLER_COLUMNS if has_nodes else MARKOV_COLUMNS
     names = [x for x in table.columns if x != time_column]
     expected = f"a policy has {LAYOUTS[layout]}, time from 0"
-    assign_roles(names, layout, layout[: 6 if "node" in table else 3], source, expected)
+    assign_roles(names, layout, layout[: 6 if has_nodes else 3], source, expected)
     if not len(table):
         source.fail("a header but no rows; expected one row per time and state")
     for name in names:
@@ -375,60 +355,66 @@ def _policy_from_table(
                 table[name].astype(str) == "",
                 "an empty cell; fill it in, or write the file again if the line is cut",
             )
-    time = table.parse_ids("time")
-    s, states = _parse_axis(table, "state", model, metadata)
+    ids = {"time": table.parse_ids("time")}
+    ids["state"], states = _parse_axis(table, "state", model, metadata)
     a, actions = _parse_axis(table, "action", model, metadata)
+    if has_nodes:
+        ids["node"] = table.parse_ids("node")
+    sizes = {role: int(x.max()) + 1 for role, x in ids.items()}
     n_actions = max(len(actions or ()), int(a.max()) + 1, int(metadata.get("n_actions") or 0))
-    n_states = len(states) if states else int(s.max()) + 1
     if model is not None:
-        n_states, n_actions = model.n_states, model.n_actions
+        sizes["state"], n_actions = model.n_states, model.n_actions
         time_labels = model.time_labels
     else:
-        time_labels = TimeLabels.from_columns(frame.assign(time=time), KNOWN_COLUMNS)
-    shape = (int(time.max()) + 1, n_states, n_actions)
-    labels: Fields = {
-        "state_labels": states,
-        "action_labels": actions,
-        "time_labels": time_labels,
-    }
-    if "node" in table:
-        policy = _controller_from_table(table, (time, s, a), shape, labels)
-        return policy if model is None else MemoryPolicy.for_model(model, policy.controller)
-    is_randomized = "probability" in table
-    _check_complete(time, s, a if is_randomized else np.zeros_like(a), shape, source, model)
-    if not is_randomized:
-        actions_table = np.empty(shape[:2], dtype=np.int32)
-        actions_table[time, s] = a
-        return MarkovPolicy(actions_table, n_actions=n_actions, **labels)
-    probabilities = np.zeros(shape)
-    probabilities[time, s, a] = table.parse_floats("probability")
+        sizes["state"] = len(states) if states else sizes["state"]
+        time_labels = TimeLabels.from_columns(frame.assign(time=ids["time"]), KNOWN_COLUMNS)
+    labels: Fields = {"state_labels": states, "action_labels": actions, "time_labels": time_labels}
+    _check_cells(ids, sizes, a if is_randomized else a * 0, model, source)
+    index, shape = tuple(ids.values()), tuple(sizes.values())
+    action_table = np.empty(shape, dtype=np.int32)
+    action_table[index] = a
     with source.prefix_errors():
+        if has_nodes:
+            moves, start = np.empty(shape, dtype=object), np.empty(shape, dtype=bool)
+            moves[index], start[index] = table["moves"].astype(str), table["start"] == "yes"
+            node_transitions = _parse_node_transitions(moves, shape[1])
+            initial_nodes = start[0].argmax(axis=1)
+            policy = MemoryPolicy(
+                action_table, node_transitions, initial_nodes, n_actions=n_actions, **labels
+            )
+            return policy if model is None else MemoryPolicy.for_model(model, policy.controller)
+        if not is_randomized:
+            return MarkovPolicy(action_table, n_actions=n_actions, **labels)
+        probabilities = np.zeros((*shape, n_actions))
+        probabilities[(*index, a)] = table.parse_floats("probability")
         return MarkovPolicy(probabilities=probabilities, **labels)
 
 
-def _controller_from_table(
-    table: Table, ids: tuple[IntArray, IntArray, IntArray], shape: ModelShape, labels: Fields
-) -> MemoryPolicy:
-    """Build a finite-state controller from a table of :meth:`MemoryPolicy.to_frame`."""
-    (time, s, a), node, source = ids, table.parse_ids("node"), table.source
-    T, S, n_actions = shape
-    N = int(node.max()) + 1
-    cell_ids = (time * S + s) * N + node
-    source.check_unique(cell_ids, lambda i: f"time {time[i]}, state {s[i]}, node {node[i]}")
-    if len(cell_ids) != T * S * N:
-        source.fail(f"{len(cell_ids)} rows for {T} times, {S} states and {N} nodes; give every one")
-    order = np.argsort(cell_ids)
-    moves, start = (
-        table[x].astype(str).to_numpy()[order].reshape(T, S, N) for x in ("moves", "start")
+def _check_cells(
+    ids: Mapping[str, IntArray],
+    sizes: Mapping[str, int],
+    action: IntArray,
+    model: MMDP | None,
+    source: TableSource,
+) -> None:
+    """Refuse tables that lack a cell, or have one twice, before allocation."""
+    keys = np.zeros_like(action)
+    for role, x in ids.items():
+        keys = keys * sizes[role] + x
+    cells = np.unique(keys)
+    if len(cells) < math.prod(sizes.values()):
+        gap = int(np.argmax(np.append(cells, -1) != np.arange(len(cells) + 1)))
+        names = []
+        for role, size in reversed(sizes.items()):
+            gap, i = divmod(gap, size)
+            has_label = role == "state" and model is not None
+            names.insert(0, f"{role} {model.state_labels[i]!r}" if has_label else f"{role} {i}")
+        source.fail(f"no action for {', '.join(names)}; give every state at every time")
+    source.check_unique(
+        keys * (int(action.max()) + 1) + action,
+        lambda i: ", ".join(f"{role} {x[i]}" for role, x in ids.items()),
+        "" if "node" in ids else " (or add a probability column for a randomized policy)",
     )
-    with source.prefix_errors():
-        return MemoryPolicy(
-            a[order].reshape(T, S, N),
-            _parse_node_transitions(moves, S),
-            (start[0] == "yes").argmax(axis=1),
-            n_actions=n_actions,
-            **labels,
-        )
 
 
 def _parse_node_transitions(texts: npt.ArrayLike, n_states: int) -> npt.NDArray[np.uint8]:
@@ -439,12 +425,12 @@ def _parse_node_transitions(texts: npt.ArrayLike, n_states: int) -> npt.NDArray[
     return np.stack(rows).reshape(*texts.shape, n_states)
 
 
-def _check_last_line(file: Path, n_rows: int) -> None:
+def _check_last_line(source: TableSource, n_rows: int) -> None:
     """Refuse a file without a line break at its end: its last number may be cut off."""
-    with file.open("rb") as stream:
+    with Path(source.location).open("rb") as stream:
         stream.seek(-1, os.SEEK_END)
         if n_rows and stream.read() not in b"\r\n":
-            TableSource(file).fail(
+            source.fail(
                 "the last line has no line break, so the file may be cut; write it again, or add a "
                 "line break if it is complete",
                 n_rows - 1,
@@ -522,24 +508,70 @@ def _check_label_ids(text: pd.Series, ids: IntArray, axis: str, source: TableSou
     )
 
 
-def _check_complete(
-    time: IntArray,
-    s: IntArray,
-    a: IntArray,
-    shape: ModelShape,
-    source: TableSource,
-    model: MMDP | None,
-) -> None:
-    """Refuse tables that lack a time and state, or have one twice, before allocation."""
-    horizon, n_states, n_actions = shape
-    cells = np.unique(time * n_states + s)
-    if len(cells) < horizon * n_states:
-        gaps = np.flatnonzero(cells != np.arange(len(cells)))
-        t0, s0 = divmod(int(gaps[0]) if len(gaps) else len(cells), n_states)
-        name = model.state_labels[s0] if model is not None else s0
-        source.fail(f"no action for time {t0}, state {name!r}; give every state at every time")
-    source.check_unique(
-        (time * n_states + s) * n_actions + a,
-        lambda i: f"time {time[i]}, state {s[i]}",
-        " (or add a probability column for a randomized policy)",
-    )
+# ---------------------------------------------------------------------- certificates
+def _certificate_to_dict(solution: Solution) -> Fields | None:
+    """Convert the certificate of a solution to JSON types; None if there is none."""
+    certificate, provenance = solution.certificate, solution.provenance
+    is_custom = solution.objective.key == CustomObjective.key  # which no file can hold
+    if certificate is None or not certificate.model_fingerprint or is_custom:
+        return None
+    return {
+        "format": CERTIFICATE_FORMAT,
+        "objective": str(solution.objective),
+        "value": solution.value,
+        "bound": certificate.value,
+        "bounds": certificate.scope,
+        "method": certificate.method,
+        "seconds": certificate.seconds,
+        "models": certificate.model_fingerprint,
+        "horizon": None if provenance.policy_class.is_infinite_horizon else provenance.horizon,
+        "policy": _hash_policy(solution.policy),
+        "solution": {
+            "method": provenance.method,
+            "options": {
+                name: x if isinstance(x, JSON_TYPES) else type(x).__name__
+                for name, x in provenance.options.items()
+            },
+            "seed": provenance.seed,
+            "backend": provenance.backend,
+            "version": provenance.version,
+            "seconds": provenance.seconds,
+            "iterations": solution.iterations,
+            "status": solution.status.name,
+        },
+    }
+
+
+def _certificate_from_dict(document: Any, policy: Policy, model: MMDP) -> Bound:
+    """Restore a certificate; refuse one of another policy or of other models."""
+    try:
+        if document["format"] != CERTIFICATE_FORMAT:
+            raise ValueError
+        bound, value = float(document["bound"]), float(document["value"])
+        if not (math.isfinite(bound) and document["bounds"] in SCOPE_NAMES):
+            raise ValueError
+        certificate = Bound(
+            bound,
+            str(document["method"]),
+            document["bounds"],
+            seconds=float(document["seconds"]),
+            model_fingerprint=str(document["models"]),
+            objective=as_objective(str(document["objective"])),
+            details={"value": value, "solution": dict(document["solution"])},
+        )
+        policy_hash = document["policy"]
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            "this is not a certificate of this version of mmdp", [PROVE_AGAIN]
+        ) from None
+    if policy_hash != _hash_policy(policy):
+        raise InputError("the policy was changed after its bound was proven", [PROVE_AGAIN])
+    if certificate.model_fingerprint != model.fingerprint():
+        raise InputError("its bound was proven for other models", [PROVE_AGAIN])
+    return certificate
+
+
+def _hash_policy(policy: Policy) -> str:
+    """Compute a digest of the table of actions or probabilities of a policy."""
+    table = np.ascontiguousarray(policy.table)
+    return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()

@@ -11,12 +11,11 @@ more memory than the result and one shard.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError, Remedy
@@ -26,27 +25,23 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import pluralize
 from mmdp.core.transitions import SparseTransitions
 from mmdp.core.validate import check_int, check_not_sharded
-from mmdp.data.io.npz import (
-    MODEL_FORMAT,
-    ArrayMapping,
-    model_from_arrays,
-    open_npz,
-    save_npz,
-)
+from mmdp.data.io.npz import model_from_arrays, open_npz, save_npz
 from mmdp.data.io.writing import PathLike, write_all_atomic
 from mmdp.data.schema import AnyArray, Fields, TableSource
 
-LARGE_ARRAYS = ("p", "r", "terminal", "next_rewards")  # the arrays by model, models last
+LARGE_ARRAYS = ("p", "r", "next_rewards")  # models are their last axis
+MODEL_ARRAYS = ("weights", "models", "parameters", "terminal")  # models are their first axis
 PATTERN_ARRAYS = ("indptr", "indices")
 SHARED_FIELDS = (
     "allowed",
     "has_next_rewards",
-    "initial_given",
+    "has_initial",
     "discount",
     "horizon",
     "allow_missing",
     "states",
     "actions",
+    "parameter_names",
 )
 
 
@@ -83,155 +78,119 @@ def save_shards(model: MMDP, folder: PathLike, n_shards: int) -> None:
 
     Shard.parse((0, n_shards), model.n_models)
     files = {target / f"part-{i:05}.npz": partial(write_shard, i) for i in range(n_shards)}
-    write_all_atomic(files, stale=[file for file in find_shard_files(target) if file not in files])
+    write_all_atomic(files, {*find_shard_files(target)} - {*files})
 
 
 def load_shards(files: Sequence[Path], shard: tuple[int, int] | None) -> MMDP:
     """Load the models of all files, or of shard i of n, given as (i, n)."""
-    headers: list[ArrayMapping] = []
+    header_by_file: dict[Path, Fields] = {}
     for file in files:
-        headers.append(_read_small_arrays(file, headers[0] if headers else {}))
-    _check_shards_agree(files, headers)
-    if any("model_transitions" in header for header in headers):
-        raise InputError(
-            f"{files[0].parent}: models that switch cannot be divided into shards; use one file"
-        )
+        header_by_file[file] = _read_header(file, header_by_file)
+    headers = [*header_by_file.values()]
+    first_header, patterns = headers[0], [_make_pattern(header) for header in headers]
+    is_same = all(header[x] is first_header[x] for header in headers for x in PATTERN_ARRAYS)
+    union = patterns[0]
+    if not is_same:
+        keys = np.unique(np.concatenate([pattern.flat_indices for pattern in patterns]))
+        union = SparseTransitions.from_flat_indices(union.shape, keys, np.empty(0))
     weights = np.concatenate([header["weights"] * header["total_weight"] for header in headers])
     local_shard = None if shard is None else Shard.parse(shard, len(weights))
     local_models = slice(0, len(weights)) if local_shard is None else local_shard.local_models
-    arrays = {**headers[0], **_concatenate_fields(headers), "weights": weights / weights.sum()}
-    arrays["initial"] = _concatenate_initial(headers, local_models)
-    arrays["indptr"], arrays["indices"] = _union_patterns(headers)
-    n_local, first_model = local_models.stop - local_models.start, 0
-    for file, header in zip(files, headers, strict=True):
+    arrays = {name: x for name, x in first_header.items() if name not in MODEL_ARRAYS}
+    arrays |= {
+        name: np.concatenate([header[name] for header in headers])
+        for name in MODEL_ARRAYS
+        if all(name in header for header in headers)
+    }
+    arrays |= {
+        "weights": weights / weights.sum(),
+        "terminal": arrays["terminal"][local_models],
+        "indptr": union.indptr,
+        "indices": union.indices,
+        "is_dense": np.array(all(pattern.is_dense for pattern in patterns)),
+    }
+    if any(header.get("initial") is not first_header.get("initial") for header in headers):
+        shapes = [(len(header["weights"]), union.shape[1]) for header in headers]
+        rows = [np.broadcast_to(x["initial"], y) for x, y in zip(headers, shapes, strict=True)]
+        arrays["initial"] = np.concatenate(rows)
+    if arrays.get("initial", weights).ndim == 2:
+        arrays["initial"] = arrays["initial"][local_models]
+    first_model = 0
+    for file, header, pattern in zip(files, headers, patterns, strict=True):
         n_models = len(header["weights"])
         low = max(local_models.start, first_model)
         high = min(local_models.stop, first_model + n_models)
         if low < high:
+            entries = slice(None) if is_same else np.searchsorted(keys, pattern.flat_indices)
             source = slice(low - first_model, high - first_model)
             target = slice(low - local_models.start, high - local_models.start)
             with open_npz(file) as file_arrays:
-                _add_models(arrays, n_local, target, file_arrays, header, source)
+                for name in LARGE_ARRAYS:
+                    if name in file_arrays:
+                        values = file_arrays[name][..., source]
+                        _add_models(arrays, name, values, entries, target, local_models)
         first_model += n_models
     return model_from_arrays(arrays, local_shard)
 
 
 def _add_models(
     arrays: Fields,
-    n_models: int,
+    name: str,
+    values: AnyArray,
+    entries: slice | AnyArray,
     target: slice,
-    file_arrays: ArrayMapping,
-    header: ArrayMapping,
-    source: slice,
+    local_models: slice,
 ) -> None:
-    """Add the models ``source`` of a file to large arrays, as ``target`` of ``n_models``."""
-    entries: slice | AnyArray = slice(None)
-    if not all(np.array_equal(header[x], arrays[x]) for x in PATTERN_ARRAYS):
-        union_pattern = _make_pattern({**header, **{x: arrays[x] for x in PATTERN_ARRAYS}})
-        entries = np.searchsorted(union_pattern.flat_indices, _make_pattern(header).flat_indices)
-    for name in LARGE_ARRAYS if arrays["has_next_rewards"] else LARGE_ARRAYS[:-1]:
-        values, is_on_pattern = file_arrays[name], name in ("p", "next_rewards")
-        if name not in arrays:
-            shape = [*values.shape[:-1], n_models]
-            if is_on_pattern:
-                shape[1] = len(arrays["indices"])
-            check_memory(
-                8 * int(np.prod(shape)),
-                f"{name} of {pluralize(n_models, 'model')}",
-                [Remedy("shard", verb="load a shard in each of several processes with")],
-            )
-            arrays[name] = empty_aligned(*shape)
-            if is_on_pattern and shape[1] != values.shape[1]:
-                arrays[name][:] = 0.0
+    """Add the values of some models to a large array, which is made for the first ones."""
+    n_models, is_on_pattern = local_models.stop - local_models.start, name != "r"
+    if name not in arrays:
+        shape = [*values.shape[:-1], n_models]
         if is_on_pattern:
-            arrays[name][:, entries, target] = values[..., source]
-        else:
-            arrays[name][..., target] = values[..., source]
+            shape[1] = len(arrays["indices"])
+        check_memory(
+            8 * int(np.prod(shape)),
+            f"{name} of {pluralize(n_models, 'model')}",
+            [Remedy("shard", verb="load a shard in each of several processes with")],
+        )
+        arrays[name] = empty_aligned(*shape)
+        if not isinstance(entries, slice):
+            arrays[name][:] = 0.0
+    if is_on_pattern:
+        arrays[name][:, entries, target] = values
+    else:
+        arrays[name][..., target] = values
 
 
-def _make_pattern(header: ArrayMapping) -> SparseTransitions:
+def _make_pattern(header: Fields) -> SparseTransitions:
     """Make the sparsity pattern of a file, without values."""
     shape = (len(header["weights"]), *header["allowed"].shape)
     is_dense = bool(header["is_dense"])
     return SparseTransitions(shape, header["indptr"], header["indices"], np.empty(0), is_dense)
 
 
-def _union_patterns(
-    headers: Sequence[ArrayMapping],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Compute indptr and indices of the union of the sparsity patterns."""
-    first_header = headers[0]
-    is_same = all(
-        np.array_equal(header[name], first_header[name])
-        for header in headers
-        for name in PATTERN_ARRAYS
-    )
-    if is_same:
-        return first_header["indptr"], first_header["indices"]
-    keys = np.unique(np.concatenate([_make_pattern(header).flat_indices for header in headers]))
-    union = SparseTransitions.from_flat_indices(
-        _make_pattern(first_header).shape, keys, np.empty(0)
-    )
-    return union.indptr, union.indices
-
-
-def _concatenate_fields(headers: Sequence[ArrayMapping]) -> Fields:
-    """Concatenate the fields by model, and whether the pattern is dense."""
-    fields = {
-        name: np.concatenate([header[name] for header in headers])
-        for name in headers[0]
-        if name.startswith("parameter_") and not name.endswith("_name")
-    }
-    if all("models" in header for header in headers):
-        fields["models"] = np.concatenate([header["models"] for header in headers])
-    return {**fields, "is_dense": all(bool(header["is_dense"]) for header in headers)}
-
-
-def _concatenate_initial(headers: Sequence[ArrayMapping], local_models: slice) -> AnyArray:
-    """Join initial distributions: (S,), or (M, S) of the local models if files differ."""
-    first_initial = headers[0]["initial"]
-    if first_initial.ndim == 1 and all(
-        np.array_equal(header["initial"], first_initial) for header in headers
-    ):
-        return first_initial
-    shapes = [(len(header["weights"]), first_initial.shape[-1]) for header in headers]
-    rows = [np.broadcast_to(x["initial"], shape) for x, shape in zip(headers, shapes, strict=True)]
-    return np.concatenate(rows)[local_models]
-
-
-def _check_shards_agree(files: Sequence[Path], headers: Sequence[ArrayMapping]) -> None:
-    """Refuse files whose shared fields differ."""
-    names = [*SHARED_FIELDS, *(name for name in headers[0] if name.startswith("parameter_"))]
-    for file, header in zip(files, headers, strict=True):
-        for name in names:
-            is_per_model = name.startswith("parameter_") and not name.endswith("_name")
-            value, expected = (np.asarray(x.get(name)) for x in (header, headers[0]))
-            if not (name in header if is_per_model else np.array_equal(value, expected)):
-                raise InputError(
-                    f"{file}: {name.replace('_', ' ')} differ from those of {files[0].name}; "
-                    "save the shards again from one model"
-                )
-
-
-def _read_small_arrays(file: Path, first_header: ArrayMapping) -> ArrayMapping:
-    """Read the small arrays of a file, and whether it has rewards by next state.
+def _read_header(file: Path, header_by_file: Mapping[Path, Fields]) -> Fields:
+    """Read the small arrays of a file; refuse one that does not fit to the first header.
 
     Arrays that are equal to those of the first file are held once.
     """
     with open_npz(file) as file_arrays:
-        header = {name: file_arrays[name] for name in file_arrays if name not in LARGE_ARRAYS}
-        has_next_rewards = "next_rewards" in file_arrays
-    if str(header.get("format")) != MODEL_FORMAT:
+        header: Fields = {x: file_arrays[x] for x in file_arrays if x not in LARGE_ARRAYS}
+        header["has_next_rewards"] = np.array("next_rewards" in file_arrays)
+    if "indptr" not in header or "model_transitions" in header:
         TableSource(file).fail(
-            "not a model saved by this version of mmdp; save shards with mmdp.io.save_shards"
+            "exogenous events and models that switch cannot be divided into shards; use one file"
         )
-    header |= {
-        k: first_header[k]
-        for k, v in header.items()
-        if k in first_header and np.array_equal(v, first_header[k])
-    }
-    return {
-        "total_weight": len(header["weights"]),
-        **header,
-        "has_next_rewards": has_next_rewards,
+    header["has_initial"] = np.array("initial" in header)
+    header.setdefault("total_weight", np.array(len(header["weights"])))
+    first_file, first_header = next(iter(header_by_file.items()), (file, header))
+    for name in SHARED_FIELDS:
+        if not np.array_equal(*(np.asarray(x.get(name)) for x in (header, first_header))):
+            TableSource(file).fail(
+                f"{name.replace('_', ' ')} differ from those of {first_file.name}; save the "
+                "shards again from one model"
+            )
+    return header | {
+        name: x
+        for name, x in first_header.items()
+        if name in header and np.array_equal(x, header[name])
     }

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from dataclasses import fields as fields_of
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.core.arguments import StateText, Unchecked, check_arguments
+from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError, MemoryLimitError, Remedy
 from mmdp.core.kernels.distributions import clip_rounding
 from mmdp.core.model import MMDP
@@ -25,7 +26,7 @@ from mmdp.core.transitions import (
     StorageOption,
     entries_to_transitions,
 )
-from mmdp.core.validate import parse_labels
+from mmdp.core.validate import check_field_names, parse_labels
 from mmdp.data.io.reading import as_frame, read_csv, read_header
 from mmdp.data.schema import (
     AXIS_BY_ROLE,
@@ -36,11 +37,9 @@ from mmdp.data.schema import (
     ColumnLabels,
     Fields,
     IntArray,
-    Labels,
     Mask,
     Table,
     TableSource,
-    ValuesByLabel,
     assign_roles,
     encode_axis,
     encode_column,
@@ -87,13 +86,12 @@ class LoadOptions:
         return cls(**(options | (CADP_OPTIONS if compat == "cadp" else {})))
 
 
-@dataclass
-class EncodedTransitions:
+class EncodedTransitions(NamedTuple):
     """Transitions as ids: columns by role, and the size and labels of every axis."""
 
-    columns: TableColumns = field(default_factory=dict)
-    axes: dict[str, ColumnLabels] = field(default_factory=dict)
-    horizon: int | None = None
+    columns: TableColumns
+    axes: Mapping[str, ColumnLabels]
+    horizon: int | None
 
     @property
     def shape(self) -> ModelShape:
@@ -101,17 +99,8 @@ class EncodedTransitions:
         return self.axes["model"].size, self.axes["state"].size, self.axes["action"].size
 
 
-@dataclass(frozen=True)
-class ModelTable:
-    """What an adapter reads from a file: transitions by role, and fields and sizes of the model.
-
-    If it ``is_complete``, no sidecar files are read.
-    """
-
-    table: Table
-    fields: Fields = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    is_complete: bool = False
+# transitions by role and the fields of the model; None: these are in sidecar files
+ModelTable = tuple[Table, Fields | None]
 
 
 # ---------------------------------------------------------------------- columns to ids
@@ -131,7 +120,7 @@ def read_csv_table(path: Path, options: LoadOptions) -> ModelTable:
     label_dtypes = dtypes | {name: str for name in roles if name in AXIS_BY_ROLE}
     frame = read_csv(path, names, dtypes, label_dtypes, str)
     columns = {role: parse_numbers_or_labels(frame[x], source) for x, role in roles.items()}
-    return ModelTable(Table(columns, source))
+    return Table(columns, source), None
 
 
 def parse_numbers_or_labels(column: pd.Series, source: TableSource) -> pd.Series:
@@ -177,81 +166,60 @@ def _assign_transition_roles(
     )
 
 
-def encode_transitions(
-    table: Table, options: LoadOptions, fields: Fields, sizes: Mapping[str, int]
-) -> EncodedTransitions:
+def encode_transitions(table: Table, fields: Fields) -> EncodedTransitions:
     """Convert the columns of a table of transitions to ids.
 
-    ``fields`` may give the order of the labels (or names for ids) by ``states``, ``actions`` and
-    ``models``, ``sizes`` the size of an axis if some ids do not occur.
+    ``fields`` may give, by ``states``, ``actions`` and ``models``, the order of the labels (or names
+    for ids), or a number if some ids do not occur.
     """
-    source, encoded = table.source, EncodedTransitions()
+    source, columns, axes = table.source, TableColumns(), {}
     if not len(table):
         source.fail("a header but no rows; expected one row per transition")
-    columns = {"model": pd.Series(np.zeros(len(table), dtype=np.int64)), **table.columns}
+    raw_columns = {"model": pd.Series(np.zeros(len(table), dtype=np.int64)), **table.columns}
     for axis, roles in (*AXIS_ROLES.items(), ("time", ("time",))):
-        if roles[0] not in columns:
+        if axis not in raw_columns:
             continue
-        names = parse_labels(fields.get(f"{axis}s"), axis)
-        raw_columns = [columns[role] for role in roles]
-        has_ids = all(map(_is_numeric, raw_columns))
-        if has_ids:
+        axis_columns, expected = [raw_columns[role] for role in roles], fields.get(f"{axis}s")
+        size = expected if isinstance(expected, int) else None
+        names = parse_labels(None if size else expected, axis)
+        if all(map(_is_numeric, axis_columns)):
             coded_columns = [
                 CodedColumn(parse_ids(column, role, source), None)
-                for column, role in zip(raw_columns, roles, strict=True)
+                for column, role in zip(axis_columns, roles, strict=True)
             ]
         elif axis == "time":
             source.fail("times are not numbers; give whole numbers from 0")
-        else:
-            coded_columns = _encode_labels(axis, raw_columns, names, source)
-        encoded.axes[axis], ids = encode_axis(
-            axis,
-            roles,
-            coded_columns,
-            source,
-            sizes.get(axis) if names is None and has_ids else names,
-            allow_gaps=False,
+        else:  # in the order of their categories if all columns have one
+            coded_columns, size = [encode_column(column) for column in axis_columns], None
+            is_ordered = all(column.is_ordered for column in coded_columns)
+            coded_columns = [replace(column, is_ordered=is_ordered) for column in coded_columns]
+            for column in coded_columns:
+                is_blank = column.is_blank(("",) if names is None else ())
+                source.fail_where(is_blank, f"a {axis} is empty; give its label or id")
+        axes[axis], ids = encode_axis(
+            axis, roles, coded_columns, source, names or size, allow_gaps=False
         )
-        encoded.columns |= dict(zip(roles, ids, strict=True))
-    if "time" in encoded.axes:
-        encoded.horizon = encoded.axes.pop("time").size
-    encoded.columns |= {role: _parse_finite(table, role) for role in VALUE_ROLES}
-    return encoded
+        columns |= dict(zip(roles, ids, strict=True))
+    horizon = axes.pop("time").size if "time" in axes else None
+    columns |= {role: _parse_finite(table, role) for role in VALUE_ROLES}
+    return EncodedTransitions(columns, axes, horizon)
 
 
 def _is_numeric(values: pd.Series) -> bool:
     """Return whether a column holds numbers."""
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        return False
-    dtype_kind = values.dtype.kind
-    return dtype_kind in "iuf" or (
-        dtype_kind == "O" and pd.api.types.infer_dtype(values, skipna=False) == "integer"
+    return (
+        values.dtype.kind in "iuf" or pd.api.types.infer_dtype(values, skipna=False) == "integer"
     )
-
-
-def _encode_labels(
-    axis: str, columns: Sequence[pd.Series], names: Labels | None, source: TableSource
-) -> list[CodedColumn]:
-    """Encode columns of labels, in the order of their categories if all of them have one."""
-    coded_columns = [encode_column(column) for column in columns]
-    for column in coded_columns:
-        is_blank = column.is_blank(("",) if names is None else ())
-        source.fail_where(is_blank, f"a {axis} is empty; give its label or id")
-    is_ordered = all(column.is_ordered for column in coded_columns)
-    return [replace(column, is_ordered=is_ordered) for column in coded_columns]
 
 
 def _parse_finite(table: Table, role: str) -> Array:
     """Parse a column of probabilities or rewards, and refuse values that are not finite."""
     array, source = table.parse_floats(role), table.source
-    with np.errstate(all="ignore"):
-        may_be_nonfinite = not np.isfinite(array.sum())  # one pass less if all is well
-    if may_be_nonfinite:
-        source.fail_where(
-            ~np.isfinite(array), lambda i: f"{role} is {array[i]}; give a finite number"
-        )
-    array = clip_rounding(array) if role == "probability" else array
-    if role == "probability" and array.min() < 0:
+    source.fail_where(
+        ~np.isfinite(array), lambda i: f"{role} is {array[i]}; give a finite number"
+    )
+    if role == "probability":
+        array = clip_rounding(array)
         source.fail_where(
             array < 0, lambda i: f"negative probability {array[i]:g}; it must be from 0 to 1"
         )
@@ -260,24 +228,7 @@ def _parse_finite(table: Table, role: str) -> Array:
 
 @check_arguments
 def from_frame(
-    frame: Unchecked[pd.DataFrame],
-    *,
-    initial: StateText | ValuesByLabel | None = None,
-    weights: ValuesByLabel | None = None,
-    discount: float = 1.0,
-    terminal: npt.ArrayLike | None = None,
-    model_transitions: npt.ArrayLike | None = None,
-    states: Sequence[object] | None = None,
-    actions: Sequence[object] | None = None,
-    models: Sequence[object] | None = None,
-    parameters: Mapping[str, npt.ArrayLike] | None = None,
-    name: str | None = None,
-    citation: str | None = None,
-    time_labels: Any = None,
-    unit: str | None = None,
-    quantity: str | None = None,
-    compat: Compatibility | None = None,
-    **load_options: Any,
+    frame: Unchecked[pd.DataFrame], *, compat: Compatibility | None = None, **fields: Any
 ) -> MMDP:
     """Build a model from a tidy table with one row per transition.
 
@@ -285,11 +236,11 @@ def from_frame(
     ``model, state, action, next_state``.
 
     Columns as in the table of :mod:`mmdp.io`; ``state``, ``action``, ``next_state`` and
-    ``model`` may hold labels. ``states``, ``actions`` and ``models`` give labels for ids, or
-    the order of the labels that the frame holds. ``initial`` and ``weights`` may map labels
-    to numbers; the other fields are those of :class:`mmdp.MMDP`. ``load_options`` are those of
-    :func:`mmdp.load`: ``duplicates``, ``normalize``, ``missing_actions``, ``dead_ends``,
-    ``extra_columns`` and ``storage``.
+    ``model`` may hold labels. ``fields`` are the other arguments of :class:`mmdp.MMDP`, such as
+    ``discount``; ``states``, ``actions`` and ``models`` give labels for ids, or the order of the
+    labels that the frame holds, and ``initial`` and ``weights`` may map labels to numbers. Or they
+    are options of :func:`mmdp.load`: ``duplicates``, ``normalize``, ``missing_actions``,
+    ``dead_ends``, ``extra_columns`` and ``storage``.
 
     >>> import pandas as pd, mmdp
     >>> frame = pd.DataFrame({"state": ["up", "up", "down"], "action": "wait",
@@ -299,30 +250,15 @@ def from_frame(
     >>> model.state_labels, model.rewards.tolist()
     (('up', 'down'), [[[4.0], [0.0]]])
     """
+    option_names = [option.name for option in fields_of(LoadOptions)]
+    check_field_names(fields, option_names)
+    load_options = {name: fields.pop(name) for name in option_names if name in fields}
     options = LoadOptions.from_arguments(compat, **load_options)
-    fields = {
-        "states": states,
-        "actions": actions,
-        "models": models,
-        "initial": initial,
-        "weights": weights,
-        "discount": discount,
-        "terminal": terminal,
-        "model_transitions": model_transitions,
-        "parameters": parameters,
-        "name": name,
-        "citation": citation,
-        "time_labels": time_labels,
-        "unit": unit,
-        "quantity": quantity,
-    }
     converted_frame = as_frame(frame)
     if not isinstance(converted_frame, pd.DataFrame):
         raise InputError(f"frame is a {type(frame).__name__}; give a DataFrame")
     table = frame_to_table(converted_frame, TableSource("frame"), options)
-    return build_model(
-        encode_transitions(table, options, fields, {}), fields, table.source, options
-    )
+    return build_model(encode_transitions(table, fields), fields, table.source, options)
 
 
 @check_arguments
@@ -358,23 +294,19 @@ def build_model(
     options: LoadOptions,
 ) -> MMDP:
     """Build a model from transitions as ids; errors name the file."""
-    model_fields = {key: value for key, value in fields.items() if value is not None}
-    for axis, index in encoded.axes.items():
-        if index.labels is not None:
-            model_fields[f"{axis}s"] = index.labels
     _check_size(encoded, source)
     columns, rewards = _apply_options(encoded, source, options)
+    _, n_states, n_actions = shape = encoded.shape
+    model_fields: Fields = {f"{axis}s": index.labels for axis, index in encoded.axes.items()}
+    sizes = [name for name in model_fields if isinstance(fields.get(name), int)]
+    model_fields |= {k: v for k, v in fields.items() if v is not None and k not in sizes}
     with source.prefix_errors():
-        if rewards is not None:
-            columns = {name: values for name, values in columns.items() if name != "reward"}
         transitions = entries_to_transitions(
-            CoordinateEntries(columns, encoded.shape, encoded.horizon), options.storage
+            CoordinateEntries(columns, shape, encoded.horizon), options.storage
         )
-        if "allowed" not in model_fields:
-            has_entries = np.diff(transitions.indptr).reshape(encoded.shape[1:]) > 0
-            model_fields["allowed"] = (
-                _find_used_actions(columns, encoded.shape) if transitions.is_dense else has_entries
-            )
+        is_used = np.zeros((n_states, n_actions), dtype=bool)
+        is_used[columns["state"], columns["action"]] = True
+        model_fields.setdefault("allowed", is_used)
         if options.missing_actions == "zero":
             model_fields["allow_missing"] = True
         return MMDP.from_sparse(
@@ -385,20 +317,33 @@ def build_model(
 def _apply_options(
     encoded: EncodedTransitions, source: TableSource, options: LoadOptions
 ) -> tuple[TableColumns, Array | None]:
-    """Apply the load options to the columns; returns them, and r(s, a) if none depends on s'."""
-    row_keys = _compute_row_keys(encoded.columns, encoded.shape)
-    columns = _resolve_duplicates(encoded, row_keys, source, options)
+    """Apply the load options to the columns.
+
+    Rewards (T, S, A, M) that do not depend on s' are taken from the columns and returned.
+    """
+    n_models, n_states, n_actions = encoded.shape
+    columns = encoded.columns
     if options.dead_ends == "absorb":
-        columns = _absorb_dead_ends(columns, encoded.shape, encoded.horizon)
-    if columns is not encoded.columns:
-        row_keys = _compute_row_keys(columns, encoded.shape)
+        columns = _absorb_dead_ends(encoded)
+    sizes = {"time": encoded.horizon or 1, "state": n_states, "action": n_actions, "model": n_models}
+    axes = {role: size for role, size in sizes.items() if role in columns}
+    row_keys = np.ravel_multi_index([columns[role] for role in axes], [*axes.values()])
+    keys = row_keys * n_states + columns["next_state"]
+    if options.duplicates != "sum" and (np.diff(np.sort(keys)) == 0).any():
+        if options.duplicates == "error":
+            _fail_duplicate(encoded, keys, source)
+        is_kept = ~pd.Series(keys).duplicated(keep="last").to_numpy()
+        columns = {name: values[is_kept] for name, values in columns.items()}
+        row_keys = row_keys[is_kept]
     if options.normalize:
         p = columns["probability"]
         sums = np.bincount(row_keys, p)[row_keys]
         columns = columns | {"probability": np.divide(p, sums, out=p.copy(), where=sums > 0)}
-    n_models, n_states, n_actions = encoded.shape
-    shape = (encoded.horizon or 1, n_states, n_actions, n_models)
-    return columns, _find_constant_rewards(columns["reward"], row_keys, shape)
+    rewards = np.zeros([*sizes.values()])
+    rewards.reshape(-1)[row_keys] = columns["reward"]
+    if not (rewards.reshape(-1)[row_keys] == columns["reward"]).all():
+        return columns, None
+    return {name: values for name, values in columns.items() if name != "reward"}, rewards
 
 
 def _check_size(encoded: EncodedTransitions, source: TableSource) -> None:
@@ -414,55 +359,15 @@ def _check_size(encoded: EncodedTransitions, source: TableSource) -> None:
         )
 
 
-def _compute_row_keys(columns: TableColumns, shape: ModelShape) -> IntArray:
-    """Compute ((t S + s) A + a) M + m of every entry, its index in the reward array."""
-    n_models, n_states, n_actions = shape
-    keys = columns["state"].astype(np.int64)
-    keys *= n_actions
-    if "time" in columns:
-        keys += columns["time"].astype(np.int64) * (n_states * n_actions)
-    keys += columns["action"]
-    keys *= n_models
-    keys += columns["model"]
-    return keys
-
-
-def _resolve_duplicates(
-    encoded: EncodedTransitions, row_keys: IntArray, source: TableSource, options: LoadOptions
-) -> TableColumns:
-    """Refuse duplicate transitions or keep the last; those to be summed stay."""
-    n_models, n_states, n_actions = encoded.shape
-    n_keys = (encoded.horizon or 1) * n_models * n_states * n_actions * n_states
-    keys = row_keys * n_states
-    keys += encoded.columns["next_state"]
-    if options.duplicates == "sum" or not _has_duplicates(keys, n_keys):
-        return encoded.columns
-    if options.duplicates == "last":
-        is_kept = ~pd.Series(keys).duplicated(keep="last").to_numpy()
-        return {name: values[is_kept] for name, values in encoded.columns.items()}
-    _fail_duplicate(encoded, keys, source)
-
-
-def _has_duplicates(keys: IntArray, n_keys: int) -> bool:
-    """Return whether a key from 0 to n_keys - 1 occurs twice."""
-    if n_keys <= 16 * len(keys) + 1_000_000:
-        is_used = np.zeros(n_keys, dtype=bool)
-        is_used[keys] = True
-        return int(np.count_nonzero(is_used)) < len(keys)
-    sorted_keys = np.sort(keys)
-    return bool((sorted_keys[1:] == sorted_keys[:-1]).any())
-
-
-def _fail_duplicate(encoded: EncodedTransitions, keys: IntArray, source: TableSource) -> NoReturn:
+def _fail_duplicate(encoded: EncodedTransitions, keys: IntArray, source: TableSource) -> None:
     """Raise the error of a transition that is given twice."""
     is_duplicate = pd.Series(keys).duplicated().to_numpy()
     row = int(np.argmax(is_duplicate))
     location = []
     for role in ("model", "state", "action", "next_state", "time"):
         if role in encoded.columns:
-            axis = encoded.axes.get(AXIS_BY_ROLE.get(role, role))
-            value = int(encoded.columns[role][row])
-            name = str(value) if axis is None else axis.format_id(value)
+            axis = encoded.axes.get(AXIS_BY_ROLE.get(role, role), ColumnLabels(role, 0))
+            name = axis.format_id(int(encoded.columns[role][row]))
             location.append(f"{role.replace('_', ' ')} {name}")
     first_row = source.describe_row(int(np.argmax(keys == keys[row])))
     source.fail(
@@ -473,35 +378,16 @@ def _fail_duplicate(encoded: EncodedTransitions, keys: IntArray, source: TableSo
     )
 
 
-def _find_used_actions(columns: TableColumns, shape: ModelShape) -> Mask:
-    """Find the state-action pairs (S, A) that occur in a row."""
-    is_used = np.zeros(shape[1] * shape[2], dtype=bool)
-    is_used[columns["state"] * shape[2] + columns["action"]] = True
-    return is_used.reshape(shape[1:])
-
-
-def _absorb_dead_ends(
-    columns: TableColumns, shape: ModelShape, horizon: int | None
-) -> TableColumns:
+def _absorb_dead_ends(encoded: EncodedTransitions) -> TableColumns:
     """Add to every state without actions an action 0 that stays there and earns 0."""
-    dead_states = np.flatnonzero(~_find_used_actions(columns, shape).any(axis=1))
-    if not len(dead_states):
-        return columns
-    grid = np.meshgrid(np.arange(horizon or 1), np.arange(shape[0]), dead_states, indexing="ij")
+    columns, (n_models, n_states, _) = encoded.columns, encoded.shape
+    dead_states = np.setdiff1d(np.arange(n_states), columns["state"])
+    grid = np.meshgrid(np.arange(encoded.horizon or 1), np.arange(n_models), dead_states)
     time, model, state = (x.ravel() for x in grid)
-    zeros, ones = np.zeros(len(state)), np.ones(len(state))
-    cells = (time, model, state, np.zeros_like(state), state, ones, zeros)
+    zeros = np.zeros(len(state), dtype=np.int64)
+    cells = (time, model, state, zeros, state, zeros + 1.0, zeros * 0.0)
     new_rows = dict(zip(COLUMN_ORDER, cells, strict=True))
     return {name: np.concatenate([values, new_rows[name]]) for name, values in columns.items()}
-
-
-def _find_constant_rewards(
-    reward: Array, row_keys: IntArray, shape: tuple[int, ...]
-) -> Array | None:
-    """Find the rewards (T, S, A, M) of pairs; None if a reward depends on the next state."""
-    table = np.zeros(int(np.prod(shape)))
-    table[row_keys] = reward
-    return table.reshape(shape) if bool((table[row_keys] == reward).all()) else None
 
 
 # ---------------------------------------------------------------------- a model to ids
@@ -511,56 +397,43 @@ def model_to_columns(model: MMDP) -> TableColumns:
     Entries of probability 0 appear only if they are needed: for a reward by next state, or for an
     action that is allowed although no model (or not this one) has transitions for it.
     """
-    problem = model.problem
-    next_rewards = model.pattern_rewards
-    rows = model.problem.get_entry_rows()
+    problem, next_rewards = model.problem, model.pattern_rewards
+    rows, allowed = problem.get_entry_rows(), model.allowed.reshape(-1)
     is_kept = problem.p != 0
     if next_rewards is not None:
-        is_kept = (is_kept | (next_rewards != 0)) & problem.allowed.reshape(-1)[rows][:, None]
-    pattern_shape = (model.horizon or 1, len(rows), model.n_models)
-    r = np.broadcast_to(np.asarray(problem.r), (pattern_shape[0], *problem.r.shape[1:]))
+        is_kept = (is_kept | (next_rewards != 0)) & allowed[rows][:, None]
+    shape = (model.horizon or 1, len(rows), model.n_models)
     # 32 bits at once: these arrays are several times the size of the model
-    if model.horizon is None:
-        k, m = map(_to_int32, np.nonzero(is_kept[0]))
-        t = np.broadcast_to(np.int32(0), k.shape)
+    t, k, m = map(_to_int32, np.nonzero(np.broadcast_to(is_kept, shape)))
+    s, a = np.divmod(_to_int32(rows)[k], np.int32(model.n_actions))
+    p = np.broadcast_to(problem.p, shape)[t, k, m]
+    if next_rewards is not None:
+        rewards = np.broadcast_to(next_rewards, shape)[t, k, m]
     else:
-        t, k, m = map(_to_int32, np.nonzero(np.broadcast_to(is_kept, pattern_shape)))
-    s, a = map(_to_int32, np.divmod(_to_int32(rows)[k], np.int32(model.n_actions)))
-    p = np.broadcast_to(problem.p, pattern_shape)[t, k, m]
-    rewards = (
-        r[t, s, a, m]
-        if next_rewards is None
-        else np.broadcast_to(next_rewards, pattern_shape)[t, k, m]
-    )
+        r = np.asarray(problem.r)
+        rewards = np.broadcast_to(r, (shape[0], *r.shape[1:]))[t, s, a, m]
     cells = (t, m, s, a, problem.indices[k], p, rewards)
-    columns: TableColumns = dict(zip(COLUMN_ORDER, cells, strict=True))
-    if model.to_kwargs()["allow_missing"]:
-        missing_columns = _make_missing_entries(model, columns, r)
-        columns = {name: np.concatenate([v, missing_columns[name]]) for name, v in columns.items()}
+    if model.has_missing_actions:  # allowed pairs that no model has get a row of probability 0
+        unused_pairs = np.setdiff1d(np.flatnonzero(allowed), rows[is_kept.any(axis=(0, 2))])
+        s, a = np.divmod(_to_int32(unused_pairs), np.int32(model.n_actions))
+        zero = np.zeros(len(s), dtype=np.int32)
+        cells = tuple(
+            np.append(x, y) for x, y in zip(cells, (zero, zero, s, a, s, zero, zero), strict=True)
+        )
+    columns = dict(zip(COLUMN_ORDER, cells, strict=True))
     if model.horizon is None:
         del columns["time"]
-    return {name: _to_int32(v) if v.dtype.kind == "i" else v for name, v in columns.items()}
+    return columns
 
 
 def _to_int32(ids: AnyArray) -> npt.NDArray[np.int32]:
     return ids.astype(np.int32, copy=False)
 
 
-def _make_missing_entries(model: MMDP, columns: TableColumns, r: Array) -> TableColumns:
-    """Make entries of probability 0 for allowed rows without transitions."""
-    has_entry = np.zeros(r.shape, dtype=bool)
-    has_entry[columns["time"], columns["state"], columns["action"], columns["model"]] = True
-    is_unused = ~has_entry.any(axis=(0, 3), keepdims=True)
-    t, s, a, m = np.nonzero(~has_entry & model.allowed[None, :, :, None] & ((r != 0) | is_unused))
-    cells = (t, m, s, a, s, np.zeros(len(t)), r[t, s, a, m])
-    return dict(zip(COLUMN_ORDER, cells, strict=True))
-
-
 def convert_storage(model: MMDP, storage: StorageOption, source: TableSource) -> MMDP:
     """Convert a model to dense or sparse storage."""
     if storage in ("auto", model.storage):
         return model
-    sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
-    axes = {axis: ColumnLabels(axis, size) for axis, size in sizes.items()}
+    axes = {axis: ColumnLabels(*model.label_index(axis)) for axis in AXIS_ROLES}
     encoded = EncodedTransitions(model_to_columns(model), axes, model.horizon)
     return build_model(encoded, model.to_kwargs(), source, LoadOptions(storage=storage))
