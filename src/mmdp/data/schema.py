@@ -328,18 +328,20 @@ def encode_axis(
     ids = [column.parse_ids() for column in columns]
     ids = [array - base for array in ids] if base else ids  # no copies of columns otherwise
     n_ids = max(int(array.max()) for array in ids) + 1
-    size = expected if labels is None else len(labels)
+    size = len(expected) if isinstance(expected, tuple) else expected
     if not allow_gaps and (size is None or n_ids > size):
         _check_gaps(axis, roles, ids, n_ids, source)
         return ColumnLabels(axis, n_ids, labels), ids
-    size = n_ids if size is None else int(size)
+    size = n_ids if size is None else size
     id_range = f"{pluralize(size, axis)} {base}..{size - 1 + base}"
     for array, role in zip(ids, roles, strict=True):
-        source.fail_where(
-            array >= size,
-            lambda i: f"{role} is {array[i] + base}, which is not one of the {id_range}",
-            ["correct it", Remedy(f"{axis}s", n_ids, verb="say")],
-        )
+        row = int(np.argmax(array >= size))
+        if array[row] >= size:
+            source.fail(
+                f"{role} is {array[row] + base}, which is not one of the {id_range}",
+                row,
+                ["correct it", Remedy(f"{axis}s", n_ids, verb="say")],
+            )
     if base and labels is None:
         labels = tuple(str(i + base) for i in range(size))
     return ColumnLabels(axis, size, labels), ids
@@ -406,9 +408,9 @@ class Table:
     def sort_rows(self, ids: IntArray, size: int, axis: str, value: str = "row") -> IntArray:
         """Find the order of rows by id; refuse ids that are given twice or left out."""
         self.source.check_unique(ids, f"this {axis}")
-        missing_ids = {*range(size)} - {*ids.tolist()}
-        if missing_ids:
-            self.source.fail(f"no {value} for {axis} {min(missing_ids)}; give one for each")
+        missing_ids = np.setdiff1d(np.arange(size), ids)
+        if len(missing_ids):
+            self.source.fail(f"no {value} for {axis} {missing_ids[0]}; give one for each")
         return np.argsort(ids)
 
     def find_cells(

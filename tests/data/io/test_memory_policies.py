@@ -70,7 +70,10 @@ def test_a_certificate_is_kept_with_its_policy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda rows: rows[:-1], "35 rows for 4 times, 3 states and 3 nodes; give every one"),
+        (
+            lambda rows: rows[:-1],
+            "no action for time 3, state 2, node 2; give every state at every time",
+        ),
         (lambda rows: [*rows, rows[-1]], "line 38: time 3, state 2, node 2 is given twice"),
         (
             lambda rows: [rows[0].replace("yes", "maybe").replace(",0,0,", ",0,x,"), *rows[1:]],

@@ -350,3 +350,19 @@ def test_a_bad_file_is_one_clear_line(tmp_path: Path, old: str, new: str, messag
     assert len(result.err.splitlines()) == 1
     assert result.err.startswith(f"mmdp: {file}")
     assert message in result.err
+
+
+def test_rewards_by_next_state_and_observation_for_every_state(tmp_path: Path) -> None:
+    """One action, all states: the numbers are by next state and by what is seen there."""
+    head = UNTIDY_FILE[: UNTIDY_FILE.index("R: 1")]
+    by_next_state = np.array([1.0, 2.0, 3.0, 4.0])  # in the order of the hidden states
+    matrix = "\n".join(f"{x} {x}" for x in by_next_state)
+    for statement, (first, second) in {
+        f"R: 0 : *\n{matrix}": ([1, 2], [3, 4]),
+        "R: 0 : * : *\n5 6": ([5, 6], [5, 6]),
+        "R: 0 : * : bad-old\n5 6": ([0, 0], [0, 6]),
+    }.items():
+        loaded = mmdp.load(write_pomdp(tmp_path, head + statement + "\n"))
+        p = loaded.transitions[:, :, 0]
+        expected = -(p * np.array([first, second])[:, None]).sum(axis=2)
+        np.testing.assert_allclose(loaded.rewards[:, :, 0], expected)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import SupportsInt
+from typing import Any, SupportsInt
 
 import gymnasium
 import numpy as np
@@ -63,13 +63,15 @@ class ModelEnv(gymnasium.Env[np.int64, np.int64]):
         t, s, m = self._time, self._state, self._current_model
         pair = s * self.model.n_actions + action
         next_states, probs = problem.storage.get_row(t, pair)
-        reward = float(problem.get_rewards(t, s, action, m))
         if not probs[:, m].any():
-            return s, reward, True
+            return s, float(problem.get_rewards(t, s, action, m)), True
         k = self._sample_index(probs[:, m])
-        if next_rewards is not None:
-            reward = float(at_time(next_rewards, t)[problem.indptr[pair] + k, m])
-        return int(next_states[k]), reward, False
+        reward = (
+            problem.get_rewards(t, s, action, m)
+            if next_rewards is None
+            else at_time(next_rewards, t)[problem.indptr[pair] + k, m]
+        )
+        return int(next_states[k]), float(reward), False
 
     def _sample_index(self, p: Array) -> int:
         """Draw an index with probabilities proportional to ``p``."""
@@ -82,7 +84,7 @@ class ModelEnv(gymnasium.Env[np.int64, np.int64]):
         return {"time": self._time, "action_mask": mask}
 
 
-class ModelsVectorEnv(gymnasium.vector.VectorEnv[Ids, Ids, Array]):
+class ModelsVectorEnv(gymnasium.vector.VectorEnv[Ids, npt.ArrayLike, Any]):
     """See :func:`mmdp.interop.to_gymnasium_vector`."""
 
     metadata = {"render_modes": [], "autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012

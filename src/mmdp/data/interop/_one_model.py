@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.problem import find_row_entries
 from mmdp.core.model import MMDP
+from mmdp.core.transitions import SparseTransitions
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-class TransitionEntries(NamedTuple):
-    """Transitions of one model, sorted by (state, action, next state)."""
-
-    state: Ints
-    action: Ints
-    next_state: Ints
-    probability: Array
-    reward: Array
+# transitions of one model, sorted by the first three:
+# state, action, next state, probability, reward
+TransitionEntries = tuple[Ints, Ints, Ints, Array, Array]
 
 
 def check_model_index(model: MMDP, model_index: int) -> int:
@@ -39,7 +33,9 @@ def check_stationary(model: MMDP, target: str) -> None:
     """Refuse models that vary with time, or that lack actions."""
     if model.horizon is not None:
         raise InputError(f"{target} cannot hold a model that varies with time")
-    sums = _min_row_sums(model)
+    indptr, indices, p, is_dense = model.problem.storage.to_table()
+    shape = (model.n_models, model.n_states, model.n_actions)
+    sums = SparseTransitions(shape, indptr, indices, p, is_dense).sum_rows()[0]
     if (sums[model.allowed.reshape(-1)] == 0).any():
         raise InputError(
             f"{target} cannot hold actions that are missing in some models; load without "
@@ -67,31 +63,14 @@ def find_fallback_actions(model: MMDP) -> Ints:
 
 def list_transitions(model: MMDP, model_index: int, *, fill_forbidden: bool) -> TransitionEntries:
     """List the transitions of a model; ``fill_forbidden`` repeats allowed actions for others."""
-    problem = model.problem
+    problem, next_rewards = model.problem, model.pattern_rewards
     rows = np.arange(len(problem.indptr) - 1)
-    source_rows = rows
     if fill_forbidden:
-        source_rows = (rows // model.n_actions) * model.n_actions + find_fallback_actions(
-            model
-        ).reshape(-1)
-    entry_ids, row = find_row_entries(problem.indptr, source_rows)
-    next_rewards = model.pattern_rewards
-    expected = problem.r[0].reshape(len(rows), -1)[source_rows[row], model_index]
-    reward = expected if next_rewards is None else next_rewards[0, entry_ids, model_index]
-    p = problem.p[0, entry_ids, model_index]
+        rows = rows // model.n_actions * model.n_actions + find_fallback_actions(model).reshape(-1)
+    entries, row = find_row_entries(problem.indptr, rows)
+    p = problem.p[0, entries, model_index]
     is_possible = p > 0
-    state, action = np.divmod(row, model.n_actions)
-    columns = (state, action, problem.indices[entry_ids].astype(np.int64), p, reward)
-    return TransitionEntries(*(column[is_possible] for column in columns))
-
-
-def _min_row_sums(model: MMDP) -> Array:
-    """Compute the smallest sum of each row of transitions over the models."""
-    problem = model.problem
-    sums = np.zeros(len(problem.indptr) - 1)
-    nonempty_rows = np.flatnonzero(np.diff(problem.indptr))
-    if len(nonempty_rows):
-        sums[nonempty_rows] = np.add.reduceat(
-            problem.p[0], problem.indptr[nonempty_rows], axis=0
-        ).min(axis=1)
-    return sums
+    entries, row, p = entries[is_possible], row[is_possible], p[is_possible]
+    expected = problem.r[0].reshape(len(rows), -1)[rows[row], model_index]
+    reward = expected if next_rewards is None else next_rewards[0, entries, model_index]
+    return *np.divmod(row, model.n_actions), problem.indices[entries].astype(np.int64), p, reward

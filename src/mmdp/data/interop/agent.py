@@ -135,7 +135,5 @@ def _as_state_id(observation: object) -> int | None:
         return observation
     if isinstance(observation, np.ndarray) and observation.size == 1:
         observation = observation.item()
-    if not is_of_type(observation, float):
-        return None
-    number = float(cast("SupportsFloat", observation))
+    number = float(cast("SupportsFloat", observation)) if is_of_type(observation, float) else 0.5
     return int(number) if number.is_integer() else None

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
+from itertools import product
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from mmdp.core.arguments import Seed, check_arguments
-from mmdp.core.errors import InputError, MemoryLimitError
+from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.text import did_you_mean, format_bytes, pluralize
-from mmdp.core.transitions import MAX_DENSE_BYTES, SparseTransitions
+from mmdp.core.text import did_you_mean, pluralize
+from mmdp.core.transitions import SparseTransitions
 from mmdp.core.validate import check_int
 from mmdp.data.interop._one_model import check_model_index
+from mmdp.data.io.tables import from_frame
 from mmdp.data.posterior.samples import ParameterSamples, read_samples
 from mmdp.data.sampling import sample_dirichlet_rows, spawn_generators
 
@@ -68,7 +70,7 @@ def to_gymnasium_vector(
     num_envs: int | None = None,
     horizon: int | None = None,
     seed: Seed = 0,
-) -> gymnasium.vector.VectorEnv[Ints, Ints, Array]:
+) -> gymnasium.vector.VectorEnv[Ints, npt.ArrayLike, Any]:
     """Make one Gymnasium vector environment of all models; needs ``mmdp[gym]``.
 
     One environment per model, in their order. Or ``num_envs`` of them, each of which draws its
@@ -185,27 +187,32 @@ def from_gymnasium(
     check_int(n_models, "n_models")
     if not concentration > 0:
         raise InputError(f"concentration must be above 0, not {concentration!r}")
-    p, reward, initial = _read_table(base)
-    flat_indices = np.flatnonzero(p)
-    probs = np.repeat(p.reshape(-1)[flat_indices][:, None], n_models, axis=1)
-    transitions = SparseTransitions.from_flat_indices(
-        (n_models, *p.shape[:2]), flat_indices, probs[None]
-    )
+    frame = _read_table(base)
+    initial = getattr(base, "initial_state_distrib", getattr(base, "isd", None))
+    if initial is not None:
+        n_added = int(frame["state"].max()) + 1 - len(initial)
+        initial = np.pad(np.asarray(initial) / np.sum(initial), (0, n_added))
+    options: dict[str, Any] = {"initial": initial, "discount": discount, "name": name}
+    mean = from_frame(frame, duplicates="sum", storage="sparse", **options)
+    indptr, indices, p, _ = mean.problem.storage.to_table()
+    probs = np.repeat(p, n_models, axis=2)
     if np.isfinite(concentration):
         (rng,) = spawn_generators(seed, 1)
-        transitions.values = sample_dirichlet_rows(
-            concentration * probs[:, 0], transitions.indptr, n_models, rng
-        )[None]
-    rewards = np.repeat(reward.reshape(-1)[flat_indices][None, :, None], n_models, axis=2)
-    return MMDP.from_sparse(
-        transitions, next_rewards=rewards, initial=initial, discount=discount, name=name
+        alpha = concentration * p[0, :, 0]
+        probs = sample_dirichlet_rows(alpha, indptr, n_models, rng)[None]
+    rewards, next_rewards = (
+        None if x is None else np.repeat(x, n_models, axis=-1)
+        for x in (mean.problem.r if mean.pattern_rewards is None else None, mean.pattern_rewards)
     )
+    shape = (n_models, mean.n_states, mean.n_actions)
+    transitions = SparseTransitions(shape, indptr, indices, probs, is_dense=False)
+    return MMDP.from_sparse(transitions, rewards, next_rewards=next_rewards, **options)
 
 
-def _read_table(base: Any) -> tuple[Array, Array, Array | None]:
-    """Read p and r (S, A, S') from the table of an environment, and the initial distribution."""
+def _read_table(base: Any) -> pd.DataFrame:
+    """Read the transitions in the table of an environment, a row each."""
     # by state and action: probability, next state, reward, whether the episode ends
-    table = getattr(base, "P", None)
+    table: Any = getattr(base, "P", None)
     if not hasattr(table, "__getitem__"):
         raise InputError(
             "the environment has no transition table P[state][action]; give axes= for its "
@@ -217,34 +224,22 @@ def _read_table(base: Any) -> tuple[Array, Array, Array | None]:
         for a in range(len(table[s]))
         for entry in table[s][a]
     ]
-    if not entries or {*map(len, entries)} != {6}:
+    if {*map(len, entries)} != {6}:
         raise InputError("P[state][action] must list (probability, next, reward, terminated)")
-    state, action, probs, next_state, reward, ends = (
-        np.array(x) for x in zip(*entries, strict=True)
-    )
-    ends, n_states = ends.astype(bool), len(table)
-    terminal_states = np.unique(next_state[ends])
-    is_entered = np.isin(next_state, terminal_states) & ~ends & ~np.isin(state, terminal_states)
-    if is_entered.any():  # without terminating: episodes end in a state of their own
-        next_state, terminal_states = np.where(ends, n_states, next_state), np.array([n_states])
-        n_states += 1
-    shape = (n_states, int(action.max()) + 1, n_states)
-    if 8 * math.prod(shape) > MAX_DENSE_BYTES:
-        raise MemoryLimitError(
-            f"a table of {shape[0]:,} states and {shape[1]} actions would take "
-            f"{format_bytes(8 * math.prod(shape))}; merge states first"
-        )
-    is_kept = ~np.isin(state, terminal_states)
-    cells = tuple(x[is_kept] for x in (state, action, next_state))
-    p, r = np.zeros(shape), np.zeros(shape)
-    np.add.at(p, cells, probs[is_kept])
-    np.add.at(r, cells, (probs * reward)[is_kept])
-    r = np.divide(r, p, out=r, where=p > 0)
-    p[terminal_states, :, terminal_states] = 1.0
-    initial = getattr(base, "initial_state_distrib", getattr(base, "isd", None))
-    if initial is not None:
-        initial = np.pad(np.asarray(initial) / np.sum(initial), (0, n_states - len(initial)))
-    return p, r, initial
+    columns = ["state", "action", "probability", "next_state", "reward", "ends"]
+    frame = pd.DataFrame(entries, columns=columns)
+    ends = frame.pop("ends").astype(bool)
+    terminal_states = frame["next_state"][ends].unique()
+    leads_there, begins_there = (frame[x].isin(terminal_states) for x in ("next_state", "state"))
+    if (leads_there & ~ends & ~begins_there).any():
+        # entered without terminating: episodes end in a state of their own
+        terminal_states, begins_there = np.array([len(table)]), begins_there & False
+        frame["next_state"] = frame["next_state"].mask(ends, len(table))
+    actions = range(int(frame["action"].max()) + 1)
+    stays = pd.DataFrame(product(terminal_states, actions), columns=columns[:2])
+    stays = stays.assign(probability=1.0, next_state=stays["state"], reward=0.0)
+    is_kept = ~begins_there & (frame["probability"] != 0)
+    return pd.concat([frame[is_kept], stays], ignore_index=True)
 
 
 # ---------------------------------------------------------------------- states that can be set

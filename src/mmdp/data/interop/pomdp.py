@@ -112,14 +112,15 @@ def _iter_comments(model: MMDP) -> Iterator[str]:
 # ---------------------------------------------------------------------- .pomdp
 def _iter_pomdp_lines(model: MMDP) -> Iterator[str]:
     """Yield the lines of a .pomdp file."""
-    initial_joint, model_ids = model.problem.initial_joint(), _find_kept_models(model)
-    actions, observations = _format_names(model, "action"), _format_names(model, "state")
-    beliefs = {f"m{m}_s{s}": p for m in model_ids for s, p in enumerate(initial_joint[:, m])}
-    first_states = {name: p for name, p in beliefs.items() if p > 0}
-    has_start_state, chain = (
-        len(np.unique(np.nonzero(initial_joint)[0])) > 1,
+    joint, model_ids, chain = (
+        model.problem.initial_joint(),
+        _find_kept_models(model),
         model.model_transitions,
     )
+    actions, observations = _format_names(model, "action"), _format_names(model, "state")
+    beliefs = {f"m{m}_s{s}": p for m in model_ids for s, p in enumerate(joint[:, m])}
+    first_states = {name: p for name, p in beliefs.items() if p > 0}
+    has_start_state = bool(np.count_nonzero(joint.any(axis=1)) > 1)
     if has_start_state and not model.discount:
         raise InputError(
             "a .pomdp file has a step before the first decision if episodes begin in several "
@@ -129,12 +130,12 @@ def _iter_pomdp_lines(model: MMDP) -> Iterator[str]:
         beliefs = dict.fromkeys(beliefs, 0.0) | {"start": 1.0}
     for comment in _iter_comments(model):
         yield f"# {comment}"
-    yield f"discount: {_format_numbers(model.discount)}"
-    yield "values: reward"
-    yield f"states: {' '.join(beliefs)}"
-    yield f"actions: {' '.join(actions)}"
-    yield f"observations: {' '.join(observations + ['nothing'] * has_start_state)}"
-    yield f"start: {_format_numbers(*beliefs.values())}"
+    yield (
+        f"discount: {_format_numbers(model.discount)}\nvalues: reward\n"
+        f"states: {' '.join(beliefs)}\nactions: {' '.join(actions)}\n"
+        f"observations: {' '.join(observations + ['nothing'] * has_start_state)}\n"
+        f"start: {_format_numbers(*beliefs.values())}"
+    )
     if has_start_state:
         for name, p in first_states.items():
             yield f"T: * : start : {name} {_format_numbers(p)}"
@@ -154,14 +155,12 @@ def _iter_pomdp_lines(model: MMDP) -> Iterator[str]:
 # ---------------------------------------------------------------------- .pomdpx
 def _iter_pomdpx_lines(model: MMDP) -> Iterator[str]:
     """Yield the lines of a .pomdpx file."""
-    model_ids = _find_kept_models(model)
+    model_ids, chain = _find_kept_models(model), model.problem.model_transitions
     models, states, actions = (_format_names(model, x) for x in ("model", "state", "action"))
-    yield '<?xml version="1.0" encoding="UTF-8"?>'
-    yield '<pomdpx version="1.0" id="mmdp">'
+    yield '<?xml version="1.0" encoding="UTF-8"?>\n<pomdpx version="1.0" id="mmdp">'
     for comment in _iter_comments(model):
         yield f"<!-- {escape(comment).rstrip('-')} -->"
-    yield f"<Discount>{_format_numbers(model.discount)}</Discount>"
-    yield "<Variable>"
+    yield f"<Discount>{_format_numbers(model.discount)}</Discount>\n<Variable>"
     kept_models = [models[m] for m in model_ids]
     for tag, names, values in (
         ("StateVar", 'vnamePrev="model_0" vnameCurr="model_1" fullyObs="false"', kept_models),
@@ -170,45 +169,29 @@ def _iter_pomdpx_lines(model: MMDP) -> Iterator[str]:
         ("ActionVar", 'vname="action"', actions),
     ):
         yield f"<{tag} {names}><ValueEnum>{' '.join(values)}</ValueEnum></{tag}>"
-    yield '<RewardVar vname="reward"/>'
-    yield "</Variable>"
-    yield "<InitialStateBelief>"
+    yield '<RewardVar vname="reward"/>\n</Variable>\n<InitialStateBelief>'
     yield from _iter_table("model_0", "null", [("-", _format_numbers(*model.weights[model_ids]))])
     rows = [_format_numbers(*row) for row in model.problem.initial.T]
-    if len(rows) == 1:
-        yield from _iter_table("state_0", "null", [("-", rows[0])])
-    else:
-        yield from _iter_table(
-            "state_0", "model_0", [(f"{models[m]} -", rows[m]) for m in model_ids]
-        )
-    yield "</InitialStateBelief>"
-    yield from _iter_pomdpx_dynamics(model, model_ids)
-    yield "</pomdpx>"
-
-
-def _iter_pomdpx_dynamics(model: MMDP, model_ids: list[int]) -> Iterator[str]:
-    """Yield the transition, observation and reward functions of a .pomdpx file."""
-    models, states, actions = (_format_names(model, x) for x in ("model", "state", "action"))
-    chain = model.problem.model_transitions
+    is_shared = len(rows) == 1
+    entries = [("-", rows[0])] if is_shared else [(f"{models[m]} -", rows[m]) for m in model_ids]
+    yield from _iter_table("state_0", "null" if is_shared else "model_0", entries)
     transitions = [
         (f"{actions[a]} {models[m]} {states[s]} {states[n]}", p, r)
         for m in model_ids
         for s, a, n, p, r in zip(*list_transitions(model, m, fill_forbidden=True), strict=True)
     ]
-    yield "<StateTransitionFunction>"
+    yield "</InitialStateBelief>\n<StateTransitionFunction>"
     chain_text = "identity" if chain is None else _format_numbers(*chain.ravel())
     yield from _iter_table("model_1", "action model_0", [("* - -", chain_text)])
     probs = [(instance, _format_numbers(p)) for instance, p, _ in transitions]
     yield from _iter_table("state_1", "action model_0 state_0", probs)
-    yield "</StateTransitionFunction>"
-    yield "<ObsFunction>"
+    yield "</StateTransitionFunction>\n<ObsFunction>"
     yield from _iter_table("seen", "action state_1", [(f"* {s} {s}", "1.0") for s in states])
-    yield "</ObsFunction>"
-    yield "<RewardFunction>"
+    yield "</ObsFunction>\n<RewardFunction>"
     rewards = [(instance, _format_numbers(r)) for instance, _, r in transitions if r != 0]
     parents = "action model_0 state_0 state_1"
     yield from _iter_table("reward", parents, rewards, tag="Func", value_tag="ValueTable")
-    yield "</RewardFunction>"
+    yield "</RewardFunction>\n</pomdpx>"
 
 
 def _iter_table(

@@ -84,7 +84,7 @@ def from_quantecon(
     tables = []
     for m, x in enumerate(problems):
         r, is_by_pair = np.asarray(x.R, dtype=np.float64), np.ndim(x.R) == 1
-        indices = (x.s_indices, x.a_indices) if is_by_pair else np.indices(r.shape)
+        indices: Any = (x.s_indices, x.a_indices) if is_by_pair else np.indices(r.shape)
         s, a = (np.reshape(ids, -1) for ids in indices)
         q = scipy.sparse.coo_array(x.Q if is_by_pair else np.reshape(x.Q, (r.size, -1)))
         columns = (m, s[q.row], a[q.row], q.col, q.data, r.reshape(-1)[q.row])

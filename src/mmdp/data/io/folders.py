@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -31,21 +31,26 @@ from mmdp.data.schema import (
 ROWS_PER_WRITE = 10_000  # written at a time
 TEXT_FIELDS = ("unit", "quantity", "name", "citation")
 PARAMETER_NAMES = ("discount", "actions", "allow_missing", *TEXT_FIELDS)
-VALUE_SIDECARS = {  # a column of values by its axes; those of states may be by model too
+SIDECARS = {  # the columns of each file; those of values may be by model too
     "initial": ("state", "probability"),
     "weights": ("model", "weight"),
     "terminal": ("state", "value"),
+    "parameters": ("parameter", "value"),
+    "labels": ("kind", "id", "label"),
+    "draws": ("model",),  # and others
+    "times": ("time",),
 }
-SIDECARS = (*VALUE_SIDECARS, "parameters", "labels", "draws", "times")
+VALUE_SIDECARS = ("initial", "weights", "terminal")
 TABLE_FILES = tuple(f"{x}.{kind}" for x in ("training", "test") for kind in ("csv", "parquet"))
 FIT_FILES = ("counts.csv", "unseen.csv", "fit.json")
-_ID_COLUMNS = {"idstate": "state", "idoutcome": "model"}  # the paper's names
+ID_COLUMNS = {"state": "idstate", "model": "idoutcome"}  # the paper's names
+ROLES_BY_COLUMN = {column: role for role, column in ID_COLUMNS.items()}
 
 
 # ---------------------------------------------------------------------- reading
 def read_parameters(file: Path, options: LoadOptions) -> Fields:
     """Read fields from parameters.csv before the ids are checked; ``actions`` is their number."""
-    table = _read_sidecar(file, "parameters", ("parameter", "value"), options)
+    table = _read_sidecar(file, "parameters", options)
     if table is None:
         return {}
     source, names, fields = table.source, table["parameter"].str.strip(), {}
@@ -82,9 +87,10 @@ def _parse_parameter(name: str, text: str, row: int, source: TableSource) -> flo
 def read_sidecars(file: Path, encoded: EncodedTransitions, options: LoadOptions) -> Fields:
     """Read the fields in the sidecar files of a table, except parameters.csv."""
     fields = _read_labels(file, encoded, options)
-    for name, (axis, value) in VALUE_SIDECARS.items():
-        table = _read_sidecar(file, name, (axis, value), options, ("model",))
+    for name in VALUE_SIDECARS:
+        table = _read_sidecar(file, name, options)
         if table is not None:
+            value = SIDECARS[name][-1]
             axes = {x: encoded.axes[x] for x in ("model", "state") if x in table}
             values = table.read_values(value, axes)
             if name != "terminal":
@@ -141,7 +147,7 @@ def read_evidence(folder: Path, model: MMDP) -> Evidence | None:
 
 def _read_labels(file: Path, encoded: EncodedTransitions, options: LoadOptions) -> Fields:
     """Read labels of states, actions and models."""
-    table = _read_sidecar(file, "labels", ("kind", "id", "label"), options)
+    table = _read_sidecar(file, "labels", options)
     if table is None:
         return {}
     source, kind = table.source, table["kind"]
@@ -151,24 +157,23 @@ def _read_labels(file: Path, encoded: EncodedTransitions, options: LoadOptions) 
     )
     if file.stem == "test" and source.location == file.with_name("labels.csv"):
         kind = kind.replace("model", "")  # those name the models of training.csv
-    ids = np.arange(len(table))
-    for axis, labels in encoded.axes.items():
-        ids[kind == axis] = labels.find_ids(table["id"][kind == axis])
-    source.fail_where(ids < 0, lambda i: f"no {kind.iloc[i]} {table['id'].iloc[i]!r} is known")
-    source.check_unique(kind + ids.astype(str), lambda i: f"the label of this {kind.iloc[i]}")
     fields: Fields = {}
-    for axis in [x for x in encoded.axes if (kind == x).any()]:
-        labels, rows = encoded.axes[axis], np.flatnonzero(kind == axis)
-        order = table.sort_rows(ids[rows], labels.size, axis, "label")
-        if labels.labels is not None:
-            source.fail(f"labels of {axis}s are in the transitions already; give them once")
-        fields[f"{axis}s"] = table["label"].iloc[rows[order]].tolist()
+    for axis, index in encoded.axes.items():
+        is_own = (kind == axis).to_numpy()
+        ids = np.where(is_own, index.find_ids(table["id"]), np.arange(len(table)) + index.size)
+        source.fail_where(ids < 0, lambda i: f"no {kind.iloc[i]} {table['id'].iloc[i]!r} is known")
+        source.check_unique(pd.Series(ids), f"the label of this {axis}")
+        if is_own.any():
+            if index.labels is not None:
+                source.fail(f"labels of {axis}s are in the transitions already; give them once")
+            order = table.sort_rows(ids, index.size, axis, "label")[: index.size]
+            fields[f"{axis}s"] = table["label"].iloc[order].tolist()
     return fields
 
 
 def _read_parameter_samples(file: Path, models: ColumnLabels) -> dict[str, Array] | None:
     """Read the parameters of each model from draws.csv."""
-    table = _read_sidecar(file, "draws", ("model",))
+    table = _read_sidecar(file, "draws")
     if table is None:
         return None
     model_ids = models.parse_ids(table["model"], table.source)
@@ -178,7 +183,7 @@ def _read_parameter_samples(file: Path, models: ColumnLabels) -> dict[str, Array
 
 def _read_time_labels(file: Path) -> dict[str, list[str]] | None:
     """Read the labels of decisions; the second column names their axis."""
-    table = _read_sidecar(file, "times", ("time",))
+    table = _read_sidecar(file, "times")
     if table is None:
         return None
     names = [str(name) for name in table.columns if name != "time"]
@@ -202,32 +207,28 @@ def _find_sidecar(file: Path, name: str) -> Path | None:
     return None if file.stem == "test" and is_by_model else shared_path
 
 
-def _read_sidecar(
-    file: Path,
-    name: str,
-    required: Collection[str],
-    options: LoadOptions | None = None,
-    optional: Collection[str] = (),
-) -> Table | None:
-    """Read a sidecar file as text with these columns; None if it is missing or empty.
+def _read_sidecar(file: Path, name: str, options: LoadOptions | None = None) -> Table | None:
+    """Read a sidecar file as text; None if it is missing or empty.
 
     Without ``options`` it may have other columns too.
     """
-    path = _find_sidecar(file, name)
+    path, required = _find_sidecar(file, name), SIDECARS[name]
     if path is None:
         return None
+    known = {*required, *(["model"] if name in VALUE_SIDECARS else [])}
     names: list[str] = []
     for column in read_header(path):  # of two columns of one role, the first is used
-        role = _ID_COLUMNS.get(column, column)
-        is_first = role in (*required, *optional) and role not in names
+        role = ROLES_BY_COLUMN.get(column, column)
+        is_first = role in known and role not in names
         names.append(role if is_first else column if column not in names else f" {column}")
-    remedies: list[str | Remedy] = []
-    if options is None:
-        remedies = ["add it", Remedy("sidecars", False, verb="leave the file unread with")]
-    can_ignore = options is None or options.extra_columns == "ignore"
-    source = TableSource(path)
-    known = (*required, *optional)
-    expected = "" if options is None else f"expected {','.join(required)}"
+    source, can_ignore, expected = TableSource(path), True, ""
+    remedies: list[str | Remedy] = [
+        "add it",
+        Remedy("sidecars", False, verb="leave the file unread with"),
+    ]
+    if options is not None:
+        can_ignore, expected = options.extra_columns == "ignore", f"expected {','.join(required)}"
+        remedies = []
     assign_roles(names, known, required, source, expected, remedies, ignore_unknown=can_ignore)
     frame = read_csv(path, names)
     return Table.from_frame(frame, source) if len(frame) else None
@@ -240,10 +241,7 @@ def is_read_with(file: Path, model_path: Path) -> bool:
     if resolved == model_path.resolve() or resolved.parent != folder.resolve():
         return resolved == model_path.resolve()
     if not model_path.is_dir() and model_path.stem not in ("training", "test"):
-        return resolved.stem in (
-            *SIDECARS,
-            *(f"{model_path.stem}_{sidecar}" for sidecar in SIDECARS),
-        )
+        return resolved.stem.removeprefix(f"{model_path.stem}_") in SIDECARS
     plain_stem = resolved.stem.removeprefix("test_").removeprefix("true_")
     return plain_stem in (*SIDECARS, "training", "test", "true", "model")
 
@@ -271,16 +269,14 @@ def save_csv(model: MMDP, file: Path) -> None:
 
 def _write_rows(columns: TableColumns, path: Path) -> None:
     """Write columns of ids and floats as CSV with all digits, faster than pandas."""
-    ids = [x for x in columns.values() if x.dtype.kind == "i"]
-    max_id = max(int(x.max(initial=0)) for x in ids)
-    id_texts = np.array([str(i) for i in range(max_id + 1)], dtype=object)
-    n_rows = len(next(iter(columns.values())))
+    max_id = max(int(x.max()) for x in columns.values() if x.dtype.kind == "i")
+    id_texts = np.array([*map(str, range(max_id + 1))], dtype=object)
     with path.open("w", encoding="utf-8", newline="") as stream:
         stream.write(",".join(columns) + "\n")
-        for start in range(0, n_rows, ROWS_PER_WRITE):
+        for start in range(0, len(columns["probability"]), ROWS_PER_WRITE):
             blocks = (x[start : start + ROWS_PER_WRITE] for x in columns.values())
             cells = [
-                id_texts[x].tolist() if x.dtype.kind == "i" else [repr(y) for y in x.tolist()]
+                id_texts[x].tolist() if x.dtype.kind == "i" else map(repr, x.tolist())
                 for x in blocks
             ]
             stream.write("\n".join(map(",".join, zip(*cells, strict=True))) + "\n")
@@ -319,62 +315,60 @@ def replace_folder(
 
 def _make_sidecar_frames(model: MMDP, table: TableColumns) -> dict[str, pd.DataFrame]:
     """Make the table of every sidecar file of a model; without rows if it is not needed."""
-    is_uniform = np.array_equal(model.weights, np.full(model.n_models, 1.0 / model.n_models))
     parameters: Fields = {"discount": model.discount}
     if len(np.unique(table["action"])) < model.n_actions:
         parameters["actions"] = model.n_actions
-    if model.to_kwargs()["allow_missing"]:
+    if model.has_missing_actions:
         parameters["allow_missing"] = 1
     parameters |= {x: y for x in TEXT_FIELDS if (y := getattr(model, x)) is not None}
+    labels = {axis: getattr(model, f"{axis}_labels") for axis in AXIS_ROLES}
+    label_rows = [  # without labels that only repeat the ids
+        (axis, i, label)
+        for axis, names in labels.items()
+        if names != tuple(map(str, range(len(names))))
+        for i, label in enumerate(names)
+    ]
     samples = {_choose_model_column(model.parameters): range(model.n_models), **model.parameters}
-    label_rows: list[tuple[str, int, str]] = []  # without labels that only repeat the ids
-    for axis in AXIS_ROLES:
-        labels = getattr(model, f"{axis}_labels")
-        if any(label != str(i) for i, label in enumerate(labels)):
-            label_rows += [(axis, i, label) for i, label in enumerate(labels)]
+    time_labels = model.time_labels
+    arrays = {
+        "initial": model.initial if model.has_initial else None,
+        "weights": None if (model.weights == 1.0 / model.n_models).all() else model.weights,
+        "terminal": model.terminal if model.terminal.any() else None,
+    }
     return {
-        "initial": _make_state_frame("probability", model.initial, model.has_initial),
+        **{name: _make_value_frame(name, array) for name, array in arrays.items()},
         "parameters": pd.DataFrame(
             parameters.items(), columns=["parameter", "value"], dtype=object
         ),
-        "weights": _make_value_frame(
-            ["idoutcome"], "weight", model.weights[: 0 if is_uniform else None]
-        ),
-        "terminal": _make_state_frame("value", model.terminal, bool(model.terminal.any())),
         "labels": pd.DataFrame(label_rows, columns=["kind", "id", "label"]),
         "draws": pd.DataFrame(samples if model.parameters else {"idoutcome": []}),
         "times": pd.DataFrame(
-            enumerate(model.time_labels.labels),
-            columns=["time", model.time_labels.column_name],
-            dtype=object,
+            enumerate(time_labels.labels), columns=["time", time_labels.column_name], dtype=object
         ),
     }
+
+
+def _make_value_frame(name: str, array: Array | None) -> pd.DataFrame:
+    """Make the table of a field by state or model, or by both if models differ; None: no rows."""
+    axis, value_column = SIDECARS[name]
+    values = np.zeros(0) if array is None else array
+    if values.ndim == 2 and (values == values[0]).all():
+        values = values[0]
+    id_columns = [*(["idoutcome"] if values.ndim == 2 else []), ID_COLUMNS[axis]]
+    ids = np.indices(values.shape).reshape(values.ndim, -1)
+    return pd.DataFrame(
+        {**dict(zip(id_columns, ids, strict=True)), value_column: values.reshape(-1)}
+    )
 
 
 def _choose_model_column(parameters: Mapping[str, Array]) -> str:
     """Choose a name for the column of models in draws.csv that no parameter has."""
     names = [name.strip() for name in parameters]  # as they are read
     unused_names = [x for x in ("idoutcome", "model") if x not in names]
-    if not unused_names or len(set(names)) < len(names):
-        clash = "idoutcome and model" if not unused_names else "the same but for blanks"
+    if not unused_names or len({*names}) < len(names):
+        clash = "the same but for blanks" if unused_names else "idoutcome and model"
         raise InputError(
             f"two parameters are called {clash}, which draws.csv cannot tell apart",
             ["rename one", "save as .npz or .parquet"],
         )
     return unused_names[0]
-
-
-def _make_state_frame(value_column: str, array: Array, is_given: bool) -> pd.DataFrame:
-    """Make a table of values of states (S,) or (M, S), by model only if models differ."""
-    rows = np.atleast_2d(array)
-    values = rows[0] if not is_given or (rows == rows[0]).all() else rows
-    id_columns = ["idoutcome", "idstate"][-values.ndim :]
-    return _make_value_frame(id_columns, value_column, values[: None if is_given else 0])
-
-
-def _make_value_frame(id_columns: list[str], value_column: str, array: Array) -> pd.DataFrame:
-    """Make a table of the entries of an array, with their ids."""
-    ids = np.indices(array.shape).reshape(array.ndim, -1)
-    return pd.DataFrame(
-        {**dict(zip(id_columns, ids, strict=True)), value_column: array.reshape(-1)}
-    )

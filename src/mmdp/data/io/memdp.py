@@ -64,17 +64,17 @@ def _read_blocks(path: Path, layouts: list[tuple[str, ...]]) -> Table:
     check_file_type(path, "text", "a text file")
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     rows: list[list[str]] = []
-    blocks: list[int] = []
     line_numbers: list[int] = []
-    block = 0
+    blocks: list[int] = []
+    is_new_block = False
     for line_number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
+        is_new_block |= not line.strip()
         if words:
             rows.append(words)
-            blocks.append(block)
             line_numbers.append(line_number)
-        elif not line.strip() and blocks:
-            block = blocks[-1] + 1
+            blocks.append(blocks[-1] + is_new_block if blocks else 0)
+            is_new_block = False
     source = TableSource(path, line_numbers)
     if not rows:
         source.fail("no lines; expected one per entry")

@@ -40,7 +40,7 @@ from mmdp.data.io.tables import (
     read_csv_table,
 )
 from mmdp.data.io.writing import PathLike, as_path, write_atomic
-from mmdp.data.schema import Fields, TableSource, ValuesByLabel
+from mmdp.data.schema import TableSource, ValuesByLabel
 
 Split = Literal["train", "test", "true"]
 SPLIT_STEMS: dict[Split, str] = {"train": "training", "test": "test", "true": "true"}
@@ -134,27 +134,26 @@ def load(
     )
     target = as_path(path)
     files = _find_files(target, split)
-    fields: Fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
-    overrides = {key: value for key, value in fields.items() if value is not None}
     file, suffix = files[0], files[0].suffix.lower()
     if len(files) > 1:
         model = load_shards(files, shard)
     elif suffix == ".npz":
         model = load_npz(file)
     elif suffix in POMDP_LOADERS:
-        fields = POMDP_LOADERS[suffix](file, options) | overrides
+        fields = POMDP_LOADERS[suffix](file, options)
         with TableSource(file).prefix_errors():
-            model, overrides = MMDP(**fields, storage=storage), {}
+            model = MMDP(**fields, storage=storage)
     else:
-        model, overrides = _load_table(file, options, overrides, sidecars), {}
-        model = model.with_evidence(read_evidence(file.parent, model) if sidecars else None)
+        model = _load_table(file, options, sidecars)
     model = convert_storage(model, storage, TableSource(target))
     if len(files) == 1 and shard is not None and Shard.parse(shard, model.n_models) is not None:
         model = model.take_shard(*shard)
+    fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
+    overrides = {key: value for key, value in fields.items() if value is not None}
     return model.replace(**overrides) if overrides else model
 
 
-def _load_table(file: Path, options: LoadOptions, overrides: Fields, sidecars: bool) -> MMDP:
+def _load_table(file: Path, options: LoadOptions, sidecars: bool) -> MMDP:
     """Load a model from a table (.csv, .parquet or .transitions)."""
     table, file_fields = TABLE_READERS[file.suffix.lower()](file, options)
     has_sidecars = sidecars and file_fields is None
@@ -162,7 +161,8 @@ def _load_table(file: Path, options: LoadOptions, overrides: Fields, sidecars: b
     encoded = encode_transitions(table, fields)
     if has_sidecars:
         fields |= read_sidecars(file, encoded, options)
-    return build_model(encoded, {**fields, **overrides}, table.source, options)
+    model = build_model(encoded, fields, table.source, options)
+    return model.with_evidence(read_evidence(file.parent, model) if sidecars else None)
 
 
 def _find_files(path: Path, split: Split) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -26,9 +27,8 @@ from mmdp.data.schema import Fields, TableSource
 ArrayMapping = Mapping[str, Any]  # arrays and numbers by name
 MODEL_FORMAT = "mmdp-model-3"
 MAX_UNPACKED_BYTES = 2**27  # bytes that the arrays may take, however small their file is
+TEXT_ARRAYS = ("format", "fields")
 EVENT_ARRAYS = ("next_states", "probs", "distribution_id", "corner_weights")
-LABEL_ARRAYS = ("states", "actions", "models", "time_labels", "parameter_names")
-TEXT_ARRAYS = ("format", *LABEL_ARRAYS, "name", "citation", "unit", "quantity")
 
 
 def save_npz(model: MMDP, path: Path, **extra_arrays: Any) -> None:
@@ -44,16 +44,13 @@ def save_npz(model: MMDP, path: Path, **extra_arrays: Any) -> None:
 
 
 def model_to_arrays(model: MMDP) -> Fields:
-    """Convert a model to arrays: its fields by their names, and those of its tables or events."""
-    problem, parameters = model.problem, model.parameters
-    storage = problem.storage
-    arrays: Fields = model.to_kwargs() | {
+    """Convert a model to arrays: its fields, as text if they are none, and tables or events."""
+    problem, storage, fields = model.problem, model.problem.storage, fields_to_json_types(model)
+    arrays: Fields = {name: x for name, x in fields.items() if isinstance(x, np.ndarray)}
+    arrays |= {
         "format": MODEL_FORMAT,
+        "fields": json.dumps({name: x for name, x in fields.items() if name not in arrays}),
         "horizon": model.horizon or 0,
-        "allow_missing": model.has_missing_actions,
-        "parameter_names": [*parameters] or None,
-        "parameters": np.transpose([*parameters.values()]) if parameters else None,
-        "time_labels": [x.name, *x.labels] if (x := model.time_labels).labels else None,
         "next_rewards": model.pattern_rewards,
     }
     if isinstance(storage, ExogenousEvents):
@@ -67,6 +64,12 @@ def model_to_arrays(model: MMDP) -> Fields:
     else:
         arrays["r"] = problem.r
     return {name: np.asarray(x) for name, x in arrays.items() if x is not None}
+
+
+def fields_to_json_types(model: MMDP) -> Fields:
+    """Convert the fields of a model to JSON types; arrays stay."""
+    parameters = {name: values.tolist() for name, values in model.parameters.items()}
+    return model.to_kwargs() | {"parameters": parameters}
 
 
 def load_npz(path: Path) -> MMDP:
@@ -108,7 +111,9 @@ def _check_unpacked_size(path: Path) -> None:
             with archive.open(member) as file:
                 npy = np.lib.format
                 is_first_version = npy.read_magic(file) == (1, 0)
-                read_header = npy.read_array_header_1_0 if is_first_version else npy.read_array_header_2_0
+                read_header = (
+                    npy.read_array_header_1_0 if is_first_version else npy.read_array_header_2_0
+                )
                 shape, _, dtype = read_header(file)
             size = math.prod(shape) * dtype.itemsize
             if size > member.file_size:
@@ -124,25 +129,16 @@ def _check_unpacked_size(path: Path) -> None:
 def model_from_arrays(arrays: ArrayMapping, shard: Shard | None = None) -> MMDP:
     """Build a checked model from the arrays of :func:`model_to_arrays`."""
     if any(
-        (x.dtype.kind == "U") != (name in TEXT_ARRAYS) or x.dtype.kind not in "biufU"
-        for name, x in arrays.items()
+        x.dtype.kind not in ("U" if name in TEXT_ARRAYS else "biuf") for name, x in arrays.items()
     ):
         raise TypeError("arrays of another type")
-    fields: Fields = {
-        name: arrays[name] if arrays[name].ndim else arrays[name].item()
-        for name in ModelFields._fields
-        if name in arrays
-    }
-    if "parameters" in fields:
-        names = arrays["parameter_names"].tolist()
-        fields["parameters"] = dict(zip(names, fields["parameters"].T, strict=True))
-    if "time_labels" in fields:
-        name, *labels = fields["time_labels"].tolist()
-        fields["time_labels"] = {name: labels}
+    fields: Fields = json.loads(str(arrays["fields"]))
+    fields |= {name: arrays[name] for name in ModelFields._fields if name in arrays}
     rewards: Any = None if "reward" in arrays else np.ascontiguousarray(arrays["r"], np.float64)
     transitions: SparseTransitions | ExogenousEvents
     if "next_states" in arrays:
-        transitions = ExogenousEvents(**{name: arrays.get(name) for name in EVENT_ARRAYS})
+        events: Fields = {name: arrays.get(name) for name in EVENT_ARRAYS}
+        transitions = ExogenousEvents(**events)
         rewards = transitions.make_rewards(arrays["reward"]) if rewards is None else rewards
     else:
         transitions = SparseTransitions(

@@ -16,7 +16,7 @@ import pandas as pd
 from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.model import MMDP
 from mmdp.core.validate import ModelFields
-from mmdp.data.io.npz import MODEL_FORMAT
+from mmdp.data.io.npz import MODEL_FORMAT, fields_to_json_types
 from mmdp.data.io.reading import check_file_type, read_csv, read_header
 from mmdp.data.io.tables import LoadOptions, ModelTable, frame_to_table, to_frame
 from mmdp.data.io.writing import describe_error
@@ -111,9 +111,8 @@ def save_parquet(model: MMDP, path: Path) -> None:
     """Write a model as a tidy table with its other fields in the metadata."""
     axes = {f"{axis}s": model.label_index(axis) for axis in AXIS_ROLES}
     fields = {
-        **model.to_kwargs(),
+        **fields_to_json_types(model),
         **{name: index.labels or index.size for name, index in axes.items()},
-        "parameters": {name: values.tolist() for name, values in model.parameters.items()},
         "terminal": model.terminal if model.terminal.any() else None,
         "allowed": None,  # an action is allowed if the table has a row for it
     }

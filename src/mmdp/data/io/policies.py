@@ -195,7 +195,11 @@ def _read_metadata(file: Path) -> Fields:
     if file.suffix.lower() == ".json":
         return _read_json(file)
     certificate_path = make_certificate_path(file)
-    return {"certificate": _read_json(certificate_path, PROVE_AGAIN)} if certificate_path.is_file() else {}
+    return (
+        {"certificate": _read_json(certificate_path, PROVE_AGAIN)}
+        if certificate_path.is_file()
+        else {}
+    )
 
 
 def _read_json(file: Path, *remedies: Remedy) -> Any:
@@ -232,7 +236,8 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
 
 def _read_policy(file: Path, model: MMDP | None) -> Policy:
     """Read a policy from a file of any format, and check it against a model."""
-    source, metadata, tree = TableSource(file), {}, None
+    source, tree = TableSource(file), None
+    metadata: Fields | None = None
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")
     if file.suffix.lower() == ".json":
@@ -288,12 +293,15 @@ def _read_json_policy(path: Path, model: MMDP | None) -> Policy:
                     else controller
                 )
             probabilities = document.get("probabilities")
-            policy: Any = MarkovPolicy(document.get("policy"), probabilities=probabilities, **labels)
+            policy: Any = MarkovPolicy(
+                document.get("policy"), probabilities=probabilities, **labels
+            )
             if document.get("kind") == "stationary" or document.get("horizon", 0) is None:
                 policy = StationaryPolicy.from_row(policy)
             if "tree" in document:
-                tree_fields = (document[x] for x in ("features", "time", "tree"))
-                policy = TreePolicy.from_dict(policy, *tree_fields, document.get("fallback"))
+                features, uses_time, tree = (document[x] for x in ("features", "time", "tree"))
+                fallback = document.get("fallback")
+                policy = TreePolicy.from_dict(policy, features, uses_time, tree, fallback)
             return policy  # type: ignore[no-any-return]
         except InputError:
             raise
@@ -404,12 +412,13 @@ def _check_cells(
     cells = np.unique(keys)
     if len(cells) < math.prod(sizes.values()):
         gap = int(np.argmax(np.append(cells, -1) != np.arange(len(cells) + 1)))
-        names = []
-        for role, size in reversed(sizes.items()):
-            gap, i = divmod(gap, size)
-            has_label = role == "state" and model is not None
-            names.insert(0, f"{role} {model.state_labels[i]!r}" if has_label else f"{role} {i}")
-        source.fail(f"no action for {', '.join(names)}; give every state at every time")
+        place: dict[str, object] = {}
+        for role in reversed([*sizes]):
+            gap, place[role] = divmod(gap, sizes[role])
+        if model is not None:
+            place["state"] = repr(model.state_labels[int(str(place["state"]))])
+        cell = ", ".join(f"{role} {place[role]}" for role in sizes)
+        source.fail(f"no action for {cell}; give every state at every time")
     source.check_unique(
         keys * (int(action.max()) + 1) + action,
         lambda i: ", ".join(f"{role} {x[i]}" for role, x in ids.items()),
@@ -449,9 +458,23 @@ def _parse_axis(
     ids = None
     if id_column in table:
         ids = parse_ids(table.parse_floats(id_column), axis, source)
-        _check_label_ids(text, ids, axis, source)
+        pairs = pd.DataFrame({"text": text, "id": ids}).drop_duplicates()
+        for i in pairs.index[pairs["text"].duplicated() | pairs["id"].duplicated()]:
+            source.fail(
+                f"id{axis} is {ids[i]} for {axis} {text[i]!r}, unlike in an earlier line; correct "
+                "one of them",
+                i,
+            )
     if labels:
-        return _find_ids_by_label(text, axis, source, labels), labels
+        label_ids, own_ids = (
+            ColumnLabels(axis, len(labels), x).find_ids(text) for x in (labels, None)
+        )
+        if label_ids.min() >= 0 or own_ids.min() < 0:
+            source.fail_where(
+                label_ids < 0, lambda i: f"the model has no {axis} {text[i]!r}; correct it"
+            )
+            own_ids = label_ids
+        return own_ids, labels
     if ids is None:
         remedy = (
             f"load it with the model that has these {axis}s"
@@ -478,34 +501,7 @@ def _parse_axis(
 
 def _get_labels(model: MMDP | None, axis: str) -> Labels:
     """Get the labels of a model for states or actions; empty if it has none."""
-    if model is None or not model.has_labels[axis]:
-        return ()
-    return model.state_labels if axis == "state" else model.action_labels
-
-
-def _find_ids_by_label(text: pd.Series, axis: str, source: TableSource, labels: Labels) -> IntArray:
-    """Find the ids of a column of labels, or of ids if not all are labels."""
-    ids = ColumnLabels(axis, len(labels), labels).find_ids(text)
-    ids_or_numbers = ids if ids.min() >= 0 else ColumnLabels(axis, len(labels)).find_ids(text)
-    if ids_or_numbers.min() < 0:
-        source.fail_where(
-            ids < 0, lambda i: f"the model has no {axis} {text.iloc[i]!r}; correct it"
-        )
-    return ids_or_numbers
-
-
-def _check_label_ids(text: pd.Series, ids: IntArray, axis: str, source: TableSource) -> None:
-    """Refuse labels with two ids, and ids with two labels."""
-    table = pd.DataFrame({"text": text, "id": ids})
-    has_other_id = table.groupby("text")["id"].transform("first") != table["id"]
-    has_other_text = table.groupby("id")["text"].transform("first") != table["text"]
-    source.fail_where(
-        has_other_id | has_other_text,
-        lambda i: (
-            f"id{axis} is {ids[i]} for {axis} {text.iloc[i]!r}, unlike in an earlier line; "
-            "correct one of them"
-        ),
-    )
+    return (model and model.label_index(axis).labels) or ()
 
 
 # ---------------------------------------------------------------------- certificates
@@ -544,31 +540,28 @@ def _certificate_to_dict(solution: Solution) -> Fields | None:
 
 def _certificate_from_dict(document: Any, policy: Policy, model: MMDP) -> Bound:
     """Restore a certificate; refuse one of another policy or of other models."""
+    problem = "this is not a certificate of this version of mmdp"
     try:
-        if document["format"] != CERTIFICATE_FORMAT:
-            raise ValueError
-        bound, value = float(document["bound"]), float(document["value"])
-        if not (math.isfinite(bound) and document["bounds"] in SCOPE_NAMES):
-            raise ValueError
         certificate = Bound(
-            bound,
+            float(document["bound"]),
             str(document["method"]),
             document["bounds"],
             seconds=float(document["seconds"]),
             model_fingerprint=str(document["models"]),
             objective=as_objective(str(document["objective"])),
-            details={"value": value, "solution": dict(document["solution"])},
+            details={"value": float(document["value"]), "solution": dict(document["solution"])},
         )
-        policy_hash = document["policy"]
+        is_valid = math.isfinite(certificate.value) and certificate.scope in SCOPE_NAMES
+        if is_valid and document["format"] == CERTIFICATE_FORMAT:
+            if document["policy"] != _hash_policy(policy):
+                problem = "the policy was changed after its bound was proven"
+            elif certificate.model_fingerprint != model.fingerprint():
+                problem = "its bound was proven for other models"
+            else:
+                return certificate
     except (KeyError, TypeError, ValueError):
-        raise InputError(
-            "this is not a certificate of this version of mmdp", [PROVE_AGAIN]
-        ) from None
-    if policy_hash != _hash_policy(policy):
-        raise InputError("the policy was changed after its bound was proven", [PROVE_AGAIN])
-    if certificate.model_fingerprint != model.fingerprint():
-        raise InputError("its bound was proven for other models", [PROVE_AGAIN])
-    return certificate
+        pass
+    raise InputError(problem, [PROVE_AGAIN])
 
 
 def _hash_policy(policy: Policy) -> str:

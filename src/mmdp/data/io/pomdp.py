@@ -12,10 +12,9 @@ them.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -37,7 +36,6 @@ from mmdp.data.io.reading import check_file_type
 from mmdp.data.io.tables import LoadOptions
 from mmdp.data.schema import Fields, IntArray, TableSource
 
-T = TypeVar("T")
 Index = tuple[int | slice, ...]
 NAME_KEYS = ("states", "actions", "observations")
 HEADER_KEYS = ("discount", "values", *NAME_KEYS, "start")
@@ -97,47 +95,47 @@ class _PomdpFile:
 
     def __init__(self, path: Path, options: LoadOptions) -> None:
         self.source, self.options = TableSource(path), options
-        self.statements: dict[str, list[Statement]] = defaultdict(list)
-        for statement in _iter_statements(path):
-            self.statements[statement.key.split()[0]].append(statement)
-        for key in HEADER_KEYS:
-            lines = [statement.line for statement in self.statements[key]]
-            if len(lines) > 1:
-                raise InputError(f"{path}, line {lines[1]}: {key} is given twice; keep one")
-            if not lines and key not in ("values", "start"):
-                raise InputError(f"{path}: no {key}: is given; add it")
-        (self.discount,) = self._parse_all(
-            "discount", lambda x: parse_float(" ".join(x.words), "discount")
-        )
-        has_costs = any(self._parse_all("values", _parse_has_costs))
+        self.statements = [*_iter_statements(path)]
+        self.discount = self._parse_one("discount", _parse_discount)
+        sign = self._parse_one("values", _parse_sign, 1.0)
         self.states, self.actions, self.observations = (
-            self._parse_all(key, _parse_axis)[0] for key in NAME_KEYS
+            self._parse_one(key, _parse_axis) for key in NAME_KEYS
         )
-        n_states = len(self.states)
-        uniform = np.full(n_states, 1.0 / n_states)
-        self.belief = [*self._parse_all("start", self._parse_belief), uniform][0]
+        uniform = np.full(len(self.states), 1.0 / len(self.states))
+        self.belief = self._parse_one("start", self._parse_belief, uniform)
         self.p = self._parse_table("T", self.states)
         self.observed = self._find_observations(self._parse_table("O", self.observations))
         self.r = np.zeros(self.p.shape)
         self._parse_all("R", self._apply_reward)
-        self.r = -self.r if has_costs else self.r
+        self.r *= sign
 
-    def _parse_all(self, key: str, parse: Callable[[Statement], T]) -> list[T]:
+    def _parse_all(self, key: str, parse: Callable[[Statement], Any]) -> list[Any]:
         """Parse all statements of a keyword; errors name the line."""
-        results = []
-        for statement in self.statements[key]:
-            with self.source.prefix_errors(statement.line):
-                results.append(parse(statement))
+        results: list[Any] = []
+        for statement in self.statements:
+            if statement.key.split()[0] == key:
+                with self.source.prefix_errors(statement.line):
+                    if results and key in HEADER_KEYS:
+                        raise InputError(f"{key} is given twice; keep one")
+                    results.append(parse(statement))
         return results
+
+    def _parse_one(
+        self, key: str, parse: Callable[[Statement], Any], default: object = None
+    ) -> Any:
+        """Parse the only statement of a keyword."""
+        results = self._parse_all(key, parse) or [default]
+        if results[0] is None:
+            self.source.fail(f"no {key}: is given; add it")
+        return results[0]
 
     def _parse_belief(self, statement: Statement) -> Array:
         """Parse the initial belief (X,): probabilities, a state, ``uniform``, include, exclude."""
-        key, words, n_states = statement.key, statement.words, len(self.states)
+        key, words, belief = statement.key, statement.words, np.zeros(len(self.states))
         is_state = len(words) == 1 and (words[0] in self.states or words[0].isdecimal())
         if key == "start" and not is_state:
-            belief = parse_probabilities(words, "start:", (n_states,))
-            return check_distributions(belief, self.options.normalize, (), "start")
-        belief = np.zeros(n_states)
+            probs = parse_probabilities(words, "start:", belief.shape)
+            return check_distributions(probs, self.options.normalize, (), "start")
         for word in words:
             belief[_parse_index(word, self.states)] = 1.0
         belief = 1.0 - belief if key.endswith("exclude") else belief
@@ -150,14 +148,13 @@ class _PomdpFile:
         axes = [self.actions, self.states, last_axis]
         with self.source.prefix_errors():
             check_table_size(*map(len, axes))
-        array = np.zeros([len(x) for x in axes])
+            array = np.zeros([len(x) for x in axes])
 
         def apply_statement(statement: Statement) -> None:
             index, words = _parse_indices(statement, axes)
-            if words == ["reset"] and len(index) == 2 and key == "T":
-                array[index] = self.belief
-            else:
-                array[index] = parse_probabilities(words, f"{key}:", array.shape[len(index) :])
+            is_reset = words == ["reset"] and len(index) == 2 and key == "T"
+            shape = array.shape[len(index) :]
+            array[index] = self.belief if is_reset else parse_probabilities(words, f"{key}:", shape)
 
         self._parse_all(key, apply_statement)
         with self.source.prefix_errors():
@@ -170,16 +167,14 @@ class _PomdpFile:
         if len(index) == 1:
             raise InputError("R: has an action only; give a state too")
         values = parse_numbers(words, "R:", [len(x) for x in axes[len(index) :]])
-        next_states = np.arange(len(self.states))
-        if len(index) > 2:
-            next_states = next_states[index[2]].reshape(-1)
+        n_states = len(self.states)
+        by_next_state = np.broadcast_to(values, (n_states, len(self.observations)))
+        by_next_state = by_next_state[np.arange(n_states), self.observed]
+        is_changed = np.zeros(n_states, dtype=bool)
+        is_changed[index[2] if len(index) > 2 else slice(None)] = True
         if len(index) == 4 and index[3] != slice(None):
-            next_states = next_states[self.observed[next_states] == index[3]]
-        elif len(index) == 3:
-            values = values[self.observed[next_states]]
-        elif len(index) == 2:
-            values = values[next_states, self.observed]
-        self.r[(*index[:2], next_states)] = values
+            is_changed &= self.observed == index[3]
+        self.r[index[:2]][..., is_changed] = by_next_state[is_changed]
 
     def _find_observations(self, probs: Array) -> IntArray:
         """Find the observation (X,) of every hidden state; refuse noisy observations."""
@@ -195,11 +190,15 @@ class _PomdpFile:
         return observed
 
 
-def _parse_has_costs(statement: Statement) -> bool:
-    """Parse whether values are costs."""
+def _parse_discount(statement: Statement) -> float:
+    return parse_float(" ".join(statement.words), "discount")
+
+
+def _parse_sign(statement: Statement) -> float:
+    """Parse whether values are rewards (1) or costs (-1)."""
     if statement.words not in (["reward"], ["cost"]):
         raise InputError(f"values is {' '.join(statement.words)!r}; write reward or cost")
-    return statement.words == ["cost"]
+    return 1.0 if statement.words == ["reward"] else -1.0
 
 
 def _parse_axis(statement: Statement) -> Names:
@@ -228,8 +227,10 @@ def _parse_indices(statement: Statement, axes: Sequence[Names]) -> tuple[Index, 
         raise InputError(
             f"{statement.key}: needs one name between two colons, and at most {len(axes)} names"
         )
-    words = [*(segment[0] for segment in leading), last_segment[0]]
-    index = tuple(_parse_index(word, names) for word, names in zip(words, axes, strict=False))
+    index = tuple(
+        _parse_index(segment[0], names)
+        for segment, names in zip(statement.segments, axes, strict=False)
+    )
     return index, last_segment[1:]
 
 
@@ -242,26 +243,36 @@ def _make_fields(file: _PomdpFile) -> Fields:
     if reason and fork is not None:
         _fail_switching(reason)
     states = np.flatnonzero((members >= 0).any(axis=0))
-    members = members[:, states]
-    check_table_size(len(members), len(states) + 1, len(file.actions), len(states) + 1)
-    labels, chain = [[*file.observations][s] for s in states], None
+    members, is_member = members[:, states], members[:, states] >= 0
+    (n_models, n_states), n_actions, chain = members.shape, len(file.actions), None
+    check_table_size(n_models, n_states + 1, n_actions, n_states + 1)
+    labels = [[*file.observations][s] for s in states]
     if reason:
         p, r, chain = _factor_switching(file, members, reason)
     else:
-        p, r = (_split_by_model(table, members) for table in (file.p, file.r))
-        m, s = np.nonzero(members < 0)
+        is_pair = is_member[:, :, None, None] & is_member[:, None, None]
+        p, r = (
+            np.where(
+                is_pair, x[:, members[:, :, None], members[:, None]].transpose(1, 2, 0, 3), 0.0
+            )
+            for x in (file.p, file.r)
+        )
+        m, s = np.nonzero(~is_member)
         p[m, s, :, s] = 1.0  # a state that a model never reaches stays where it is
-    belief = np.where(members >= 0, next_belief[members], 0.0)  # (M, S)
+    belief = np.where(is_member, next_belief[members], 0.0)  # (M, S)
     weights, initial = belief.sum(axis=1), belief.sum(axis=0)
     if fork is not None or np.count_nonzero(initial) > 1:
         if fork is None:
-            start_p, start_r = _average_first_step(belief, weights, p, r)
+            rows = _average_first_step(belief, weights, p, r)
             labels.append("start" if "start" not in labels else "the start")
         else:
-            start_p, start_r = _split_fork(file, fork, members, weights)
+            rows = _split_fork(file, fork, members, weights)
             labels.append([*file.observations][file.observed[fork]])
-        p, r = _append_start_state(p, start_p), _append_start_state(r, start_r)
-        initial = np.append(np.zeros(len(states)), 1.0)
+        p, r = (  # no state leads to the first one
+            np.pad(np.append(x, row[:, None], axis=1), [(0, 0)] * 3 + [(0, 1)])
+            for x, row in zip((p, r), rows, strict=True)
+        )
+        initial = np.append(np.zeros(n_states), 1.0)
     return make_model_fields(
         p,
         r,
@@ -371,17 +382,3 @@ def _rank_members(observed: IntArray, reason: str) -> IntArray:
     for z in np.flatnonzero(counts):
         members[:, z] = np.flatnonzero(observed == z)
     return members
-
-
-def _split_by_model(table: Array, members: IntArray) -> Array:
-    """Split a table (A, X, X') by model, as (M, S, A, S')."""
-    is_member = members >= 0
-    values = table[:, members[:, :, None], members[:, None, :]]
-    values = np.where(is_member[:, :, None] & is_member[:, None, :], values, 0.0)
-    return values.transpose(1, 2, 0, 3)
-
-
-def _append_start_state(table: Array, start_rows: Array) -> Array:
-    """Append a start state, which no state leads to; returns (M, S + 1, A, S + 1)."""
-    extended = np.concatenate([table, start_rows[:, None]], axis=1)
-    return np.pad(extended, [(0, 0), (0, 0), (0, 0), (0, 1)])

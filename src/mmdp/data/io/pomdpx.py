@@ -87,9 +87,9 @@ def load_pomdpx(path: Path, options: LoadOptions) -> Fields:
     with file.prefix_errors(node):
         discount = parse_float(_get_text(node), "<Discount>")
     file.read_variables(file.get_child(root, "Variable"))
-    functions = {section: file.read_functions(root, section) for section in SECTIONS}
-    with file.prefix_errors():
-        return {**_make_fields(file, functions), "discount": discount}
+    functions = [file.read_functions(root, section) for section in SECTIONS]
+    with file.source.prefix_errors():
+        return {**_make_fields(file, *functions), "discount": discount}
 
 
 # ---------------------------------------------------------------------- the file as elements
@@ -132,7 +132,7 @@ class _PomdpxFile:
     """
 
     def __init__(self, path: Path, options: LoadOptions) -> None:
-        self.path, self.options = path, options
+        self.source, self.options = TableSource(path), options
         roles = (*VARIABLE_ROLES.values(), "next_state")
         self.names: dict[str, list[str]] = {role: [] for role in roles}
         self.values: dict[str, Names] = {}
@@ -141,12 +141,12 @@ class _PomdpxFile:
 
     def fail(self, node: XmlElement, problem: str) -> NoReturn:
         """Raise an InputError that names the line of an element."""
-        raise InputError(f"{self.path}, line {node.get(LINE_ATTRIBUTE)}: {problem}")
+        with self.prefix_errors(node):
+            raise InputError(problem)
 
-    def prefix_errors(self, node: XmlElement | None = None) -> AbstractContextManager[None]:
+    def prefix_errors(self, node: XmlElement) -> AbstractContextManager[None]:
         """Add the file and the line of an element to the messages of InputErrors."""
-        line = None if node is None else node.get(LINE_ATTRIBUTE)
-        return TableSource(self.path).prefix_errors(line)
+        return self.source.prefix_errors(node.get(LINE_ATTRIBUTE))
 
     def get_child(self, node: XmlElement, tag: str) -> XmlElement:
         """Get the only child with a tag; refuse none or several."""
@@ -176,6 +176,8 @@ class _PomdpxFile:
             attributes = {role: "vname"}
             if role == "state":
                 attributes = {role: "vnamePrev", "next_state": "vnameCurr"}
+                if node.get("fullyObs", "").strip().lower() in ("true", "1"):
+                    self.observed.add(node.get("vnamePrev", "").strip())
             for name_role, attribute in attributes.items():
                 name = node.get(attribute, "").strip()
                 if name in self.values or name in ("", "null") or len(name.split()) > 1:
@@ -186,8 +188,6 @@ class _PomdpxFile:
                     )
                 self.names[name_role].append(name)
                 self.values[name] = values
-            if role == "state" and node.get("fullyObs", "").strip().lower() in ("true", "1"):
-                self.observed.add(self.names["state"][-1])
         if not (self.observed and self.names["action"]):
             self.fail(
                 section,
@@ -242,14 +242,14 @@ class _PomdpxFile:
             known.remove(parent)
         is_reward = section == "RewardFunction"
         names = parents if is_reward else [*parents, name]
-        sizes = [len(self.values[x]) for x in names]
-        with self.prefix_errors(node):
-            check_table_size(*sizes)
-        array = np.zeros(sizes)
         parameter = self.get_child(node, "Parameter")
         if parameter.get("type", "TBL") != "TBL":
             self.fail(parameter, f"type {parameter.get('type')!r} is not read; write a table (TBL)")
         self.check_tags(parameter, ["Entry"])
+        with self.prefix_errors(node):
+            sizes = [len(self.values[x]) for x in names]
+            check_table_size(*sizes)
+            array = np.zeros(sizes)
         for entry in parameter:
             self._apply_entry(entry, array, names, is_reward)
         if not is_reward:
@@ -269,25 +269,18 @@ class _PomdpxFile:
                 entry,
                 f"<Instance> has {len(words)} words; expected {len(names)}: {' '.join(names)}",
             )
-        index: list[int | slice] = []
-        shape = []  # of the values, with length 1 for ``*``
-        for word, name in zip(words, names, strict=True):
-            values = self.values[name]
-            if word in ("*", "-"):
-                index.append(slice(None))
-                shape.append(len(values) if word == "-" else 1)
-            elif word in values:
-                index.append(values[word])
-            else:
+        axes = [(word, self.values[name], name) for word, name in zip(words, names, strict=True)]
+        for word, values, name in axes:
+            if word not in (*values, "*", "-"):
                 self.fail(entry, f"{did_you_mean(word, values)} is no value of {name!r}")
+        index = tuple(values.get(word, slice(None)) for word, values, _ in axes)
+        sizes = [len(values) for word, values, _ in axes if word == "-"]
+        shape = [len(x) if word == "-" else 1 for word, x, _ in axes if word in ("*", "-")]
         table = self.get_child(entry, "ValueTable" if is_reward else "ProbTable")
-        listed_sizes = [
-            len(self.values[x]) for x, word in zip(names, words, strict=True) if word == "-"
-        ]
         parse = parse_numbers if is_reward else parse_probabilities
         with self.prefix_errors(table):
-            entry_values = parse(_get_text(table).split(), f"<{table.tag}>", listed_sizes)
-        array[tuple(index)] = entry_values.reshape(shape)
+            numbers = parse(_get_text(table).split(), f"<{table.tag}>", sizes)
+        array[index] = numbers.reshape(shape)
 
     def combine_values(self, names: Iterable[str]) -> list[str]:
         """List all combinations of the values of variables, joined by a slash."""
@@ -305,9 +298,14 @@ class _PomdpxFile:
 
 
 # ---------------------------------------------------------------------- variables to a model
-def _make_fields(file: _PomdpxFile, functions: dict[str, Factors]) -> Fields:
+def _make_fields(
+    file: _PomdpxFile,
+    initial: Factors,
+    transitions: Factors,
+    observations: Factors,
+    rewards: Factors,
+) -> Fields:
     """Multiply the functions of a file to the arguments of MMDP."""
-    initial, transitions, observations, rewards = functions.values()
     next_names = dict(zip(file.names["state"], file.names["next_state"], strict=True))
     hidden = {x: next_name for x, next_name in next_names.items() if x not in file.observed}
     states = [x for x in next_names if x in file.observed]
@@ -317,28 +315,28 @@ def _make_fields(file: _PomdpxFile, functions: dict[str, Factors]) -> Fields:
     axes = {"models": hidden, "states": states, "actions": actions}
     M, S, A = (math.prod(len(file.values[x]) for x in axis) for axis in axes.values())
     check_table_size(M, S, A, S)
-    hidden_after = {*hidden.values()} if is_switching else set()
+    hidden_after = [*hidden.values()] if is_switching else []
     seen_names, step_names = (file.values.keys() - x for x in (hidden_names, hidden_after))
     observations = {x: factor.restrict(seen_names, x) for x, factor in observations.items()}
-    chain = [transitions[y].restrict(hidden_names, y) for y in hidden.values() if is_switching]
+    chain = [transitions[y].restrict(hidden_names, y) for y in hidden_after]
     steps = [transitions[next_names[x]].restrict(step_names, next_names[x]) for x in states]
     names = [*hidden, *states, *actions, *(next_names[x] for x in states)]
     r = np.zeros((M, S, A, S))
     for factor in rewards.values():
         factors = [factor, *(observations[x] for x in factor.names if x in observations)]
-        factors += [] if hidden_after.isdisjoint(factor.names) else chain
+        factors += [] if {*hidden_after}.isdisjoint(factor.names) else chain
         r += file.multiply(factors, names).reshape(r.shape)
     first_model = [initial[x].restrict(hidden, x) for x in hidden]
     first_state = [initial[x] for x in states]
     has_one_start = all(hidden_names.isdisjoint(factor.names) for factor in first_state)
-    start = file.multiply(first_state, [*([] if has_one_start else hidden), *states]).reshape(-1, S)
+    start = file.multiply(first_state, [*([] if has_one_start else hidden), *states])
     K = file.multiply(chain, [*hidden, *hidden.values()]).reshape(M, M) if is_switching else None
     return make_model_fields(
         file.multiply(steps, names).reshape(r.shape),
         r,
         {name: file.combine_values(variables) for name, variables in axes.items() if variables},
         weights=file.multiply(first_model, list(hidden)).reshape(-1),
-        initial=start[0] if has_one_start else start,
+        initial=start.reshape(S if has_one_start else (M, S)),
         model_transitions=K,
     )
 

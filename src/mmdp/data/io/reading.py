@@ -42,20 +42,15 @@ def check_file_type(path: Path, expected_type: str, description: str) -> None:
             first_bytes = file.read(4096)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({describe_error(error)})") from None
-    file_type = _detect_file_type(first_bytes)
+    signatures = (x for x in _FILE_SIGNATURES if first_bytes.startswith(x))
+    file_type = _FILE_SIGNATURES.get(next(signatures, b""), "")
+    if not file_type:
+        file_type = "binary data or text that is not UTF-8"
+        with suppress(UnicodeDecodeError):
+            codecs.getincrementaldecoder("utf-8")().decode(first_bytes)  # the last may be cut
+            file_type = "binary data" if b"\x00" in first_bytes else "text"
     if file_type != expected_type:
         raise InputError(f"{path}: not {description} but {file_type}; check the name")
-
-
-def _detect_file_type(first_bytes: bytes) -> str:
-    """Detect the type of a file from its first bytes."""
-    for signature, file_type in _FILE_SIGNATURES.items():
-        if first_bytes.startswith(signature):
-            return file_type
-    with suppress(UnicodeDecodeError):
-        codecs.getincrementaldecoder("utf-8")().decode(first_bytes)  # the last character may be cut
-        return "binary data" if b"\x00" in first_bytes else "text"
-    return "binary data or text that is not UTF-8"
 
 
 def read_header(path: Path) -> list[str]:
@@ -63,15 +58,14 @@ def read_header(path: Path) -> list[str]:
     check_file_type(path, "text", "a CSV file")
     for line_number, cells in iter_csv_lines(path):
         names = [cell.strip() for cell in cells]
-        duplicate = next((name for name in names if names.count(name) > 1), None)
-        if duplicate is not None:
-            hint = (
-                "; the first line must name the columns" if _NUMBER_START.match(duplicate) else ""
-            )
-            raise InputError(
-                f"{path}, line {line_number}: column {duplicate!r} is given twice; keep one of "
-                f"them{hint}"
-            )
+        for name in names:
+            if names.count(name) > 1:
+                is_number = _NUMBER_START.match(name)
+                hint = "; the first line must name the columns" if is_number else ""
+                raise InputError(
+                    f"{path}, line {line_number}: column {name!r} is given twice; keep one of "
+                    f"them{hint}"
+                )
         return names
     raise InputError(f"{path}: the file is empty; expected a header and one row per entry")
 

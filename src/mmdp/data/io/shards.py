@@ -11,9 +11,11 @@ more memory than the result and one shard.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +32,6 @@ from mmdp.data.io.writing import PathLike, write_all_atomic
 from mmdp.data.schema import AnyArray, Fields, TableSource
 
 LARGE_ARRAYS = ("p", "r", "next_rewards")  # models are their last axis
-MODEL_ARRAYS = ("weights", "models", "parameters", "terminal")  # models are their first axis
 PATTERN_ARRAYS = ("indptr", "indices")
 SHARED_FIELDS = (
     "allowed",
@@ -96,25 +97,29 @@ def load_shards(files: Sequence[Path], shard: tuple[int, int] | None) -> MMDP:
     weights = np.concatenate([header["weights"] * header["total_weight"] for header in headers])
     local_shard = None if shard is None else Shard.parse(shard, len(weights))
     local_models = slice(0, len(weights)) if local_shard is None else local_shard.local_models
-    arrays = {name: x for name, x in first_header.items() if name not in MODEL_ARRAYS}
-    arrays |= {
-        name: np.concatenate([header[name] for header in headers])
-        for name in MODEL_ARRAYS
-        if all(name in header for header in headers)
+    fields = first_header["fields"] | {
+        "parameters": {
+            name: [x for header in headers for x in header["fields"]["parameters"][name]]
+            for name in first_header["parameter_names"]
+        },
+        "models": [x for header in headers for x in header["fields"]["models"] or ()],
     }
-    arrays |= {
+    fields["models"] = fields["models"] if len(fields["models"]) == len(weights) else None
+    terminal = np.concatenate([header["terminal"] for header in headers])[local_models]
+    arrays = first_header | {
+        "fields": np.array(json.dumps(fields)),
         "weights": weights / weights.sum(),
-        "terminal": arrays["terminal"][local_models],
+        "terminal": terminal,
         "indptr": union.indptr,
         "indices": union.indices,
         "is_dense": np.array(all(pattern.is_dense for pattern in patterns)),
     }
-    if any(header.get("initial") is not first_header.get("initial") for header in headers):
+    del arrays["parameter_names"]
+    initials: list[Any] = [header.get("initial") for header in headers]
+    if any(x is not None and (x.ndim == 2 or x is not initials[0]) for x in initials):
         shapes = [(len(header["weights"]), union.shape[1]) for header in headers]
-        rows = [np.broadcast_to(x["initial"], y) for x, y in zip(headers, shapes, strict=True)]
-        arrays["initial"] = np.concatenate(rows)
-    if arrays.get("initial", weights).ndim == 2:
-        arrays["initial"] = arrays["initial"][local_models]
+        rows = [np.broadcast_to(x, y) for x, y in zip(initials, shapes, strict=True)]
+        arrays["initial"] = np.concatenate(rows)[local_models]
     first_model = 0
     for file, header, pattern in zip(files, headers, patterns, strict=True):
         n_models = len(header["weights"])
@@ -176,15 +181,18 @@ def _read_header(file: Path, header_by_file: Mapping[Path, Fields]) -> Fields:
     with open_npz(file) as file_arrays:
         header: Fields = {x: file_arrays[x] for x in file_arrays if x not in LARGE_ARRAYS}
         header["has_next_rewards"] = np.array("next_rewards" in file_arrays)
+        header["fields"] = fields = json.loads(str(header["fields"]))
     if "indptr" not in header or "model_transitions" in header:
         TableSource(file).fail(
             "exogenous events and models that switch cannot be divided into shards; use one file"
         )
+    header["parameter_names"] = [*fields["parameters"]]
     header["has_initial"] = np.array("initial" in header)
     header.setdefault("total_weight", np.array(len(header["weights"])))
     first_file, first_header = next(iter(header_by_file.items()), (file, header))
     for name in SHARED_FIELDS:
-        if not np.array_equal(*(np.asarray(x.get(name)) for x in (header, first_header))):
+        value, expected = (x.get(name, x["fields"].get(name)) for x in (header, first_header))
+        if not np.array_equal(value, expected):
             TableSource(file).fail(
                 f"{name.replace('_', ' ')} differ from those of {first_file.name}; save the "
                 "shards again from one model"

@@ -37,7 +37,6 @@ from mmdp.data.schema import (
     ColumnLabels,
     Fields,
     IntArray,
-    Mask,
     Table,
     TableSource,
     assign_roles,
@@ -51,6 +50,7 @@ from mmdp.data.schema import (
 COLUMN_ROLES = PAPER_COLUMNS | {role: role for role in PAPER_COLUMNS.values()}
 COLUMN_ORDER = ("time", "model", "state", "action", "next_state", "probability", "reward")
 VALUE_ROLES = ("probability", "reward")
+TIMES = ColumnLabels("time", 0)
 TableColumns = dict[str, AnyArray]  # columns by role
 
 Duplicates = Literal["error", "last", "sum"]
@@ -169,8 +169,8 @@ def _assign_transition_roles(
 def encode_transitions(table: Table, fields: Fields) -> EncodedTransitions:
     """Convert the columns of a table of transitions to ids.
 
-    ``fields`` may give, by ``states``, ``actions`` and ``models``, the order of the labels (or names
-    for ids), or a number if some ids do not occur.
+    ``fields`` may give, by ``states``, ``actions`` and ``models``, the order of the labels (or
+    names for ids), or a number if some ids do not occur.
     """
     source, columns, axes = table.source, TableColumns(), {}
     if not len(table):
@@ -207,17 +207,13 @@ def encode_transitions(table: Table, fields: Fields) -> EncodedTransitions:
 
 def _is_numeric(values: pd.Series) -> bool:
     """Return whether a column holds numbers."""
-    return (
-        values.dtype.kind in "iuf" or pd.api.types.infer_dtype(values, skipna=False) == "integer"
-    )
+    return values.dtype.kind in "iuf" or pd.api.types.infer_dtype(values, skipna=False) == "integer"
 
 
 def _parse_finite(table: Table, role: str) -> Array:
     """Parse a column of probabilities or rewards, and refuse values that are not finite."""
     array, source = table.parse_floats(role), table.source
-    source.fail_where(
-        ~np.isfinite(array), lambda i: f"{role} is {array[i]}; give a finite number"
-    )
+    source.fail_where(~np.isfinite(array), lambda i: f"{role} is {array[i]}; give a finite number")
     if role == "probability":
         array = clip_rounding(array)
         source.fail_where(
@@ -325,7 +321,12 @@ def _apply_options(
     columns = encoded.columns
     if options.dead_ends == "absorb":
         columns = _absorb_dead_ends(encoded)
-    sizes = {"time": encoded.horizon or 1, "state": n_states, "action": n_actions, "model": n_models}
+    sizes = {
+        "time": encoded.horizon or 1,
+        "state": n_states,
+        "action": n_actions,
+        "model": n_models,
+    }
     axes = {role: size for role, size in sizes.items() if role in columns}
     row_keys = np.ravel_multi_index([columns[role] for role in axes], [*axes.values()])
     keys = row_keys * n_states + columns["next_state"]
@@ -363,12 +364,14 @@ def _fail_duplicate(encoded: EncodedTransitions, keys: IntArray, source: TableSo
     """Raise the error of a transition that is given twice."""
     is_duplicate = pd.Series(keys).duplicated().to_numpy()
     row = int(np.argmax(is_duplicate))
-    location = []
-    for role in ("model", "state", "action", "next_state", "time"):
-        if role in encoded.columns:
-            axis = encoded.axes.get(AXIS_BY_ROLE.get(role, role), ColumnLabels(role, 0))
-            name = axis.format_id(int(encoded.columns[role][row]))
-            location.append(f"{role.replace('_', ' ')} {name}")
+    location = [
+        f"{role.replace('_', ' ')} "
+        + encoded.axes.get(AXIS_BY_ROLE.get(role, ""), TIMES).format_id(
+            int(encoded.columns[role][row])
+        )
+        for role in (*COLUMN_ORDER[1:5], "time")
+        if role in encoded.columns
+    ]
     first_row = source.describe_row(int(np.argmax(keys == keys[row])))
     source.fail(
         f"{', '.join(location)} is given again (first at {first_row}; "
@@ -382,12 +385,12 @@ def _absorb_dead_ends(encoded: EncodedTransitions) -> TableColumns:
     """Add to every state without actions an action 0 that stays there and earns 0."""
     columns, (n_models, n_states, _) = encoded.columns, encoded.shape
     dead_states = np.setdiff1d(np.arange(n_states), columns["state"])
-    grid = np.meshgrid(np.arange(encoded.horizon or 1), np.arange(n_models), dead_states)
-    time, model, state = (x.ravel() for x in grid)
-    zeros = np.zeros(len(state), dtype=np.int64)
-    cells = (time, model, state, zeros, state, zeros + 1.0, zeros * 0.0)
+    sizes = (encoded.horizon or 1, n_models, len(dead_states))
+    time, model, i = np.indices(sizes).reshape(3, -1)
+    state, zeros = dead_states[i], np.zeros_like(i)
+    cells = (time, model, state, zeros, state, zeros + 1.0, zeros + 0.0)
     new_rows = dict(zip(COLUMN_ORDER, cells, strict=True))
-    return {name: np.concatenate([values, new_rows[name]]) for name, values in columns.items()}
+    return {name: np.append(values, new_rows[name]) for name, values in columns.items()}
 
 
 # ---------------------------------------------------------------------- a model to ids
@@ -412,7 +415,7 @@ def model_to_columns(model: MMDP) -> TableColumns:
     else:
         r = np.asarray(problem.r)
         rewards = np.broadcast_to(r, (shape[0], *r.shape[1:]))[t, s, a, m]
-    cells = (t, m, s, a, problem.indices[k], p, rewards)
+    cells: tuple[AnyArray, ...] = (t, m, s, a, problem.indices[k], p, rewards)
     if model.has_missing_actions:  # allowed pairs that no model has get a row of probability 0
         unused_pairs = np.setdiff1d(np.flatnonzero(allowed), rows[is_kept.any(axis=(0, 2))])
         s, a = np.divmod(_to_int32(unused_pairs), np.int32(model.n_actions))
