@@ -287,6 +287,8 @@ def save_folder(model: MMDP, folder: Path, name: str) -> None:
     if folder.exists():
         save_csv(model, folder / name)
         return
+    if not folder.parent.is_dir():
+        raise InputError(f"{folder}: no folder {folder.parent}; make it first")
     with replace_files(folder, ()) as temp_folder:
         save_csv(model, temp_folder / name)
 
