@@ -11,7 +11,7 @@ import pytest
 import mmdp
 from mmdp.core import kernels
 from mmdp.core.methods import SolveContext
-from mmdp.core.search import inits
+from mmdp.core.search import multistart
 from mmdp.core.search.spaces import MarkovSpace
 from mmdp.core.testing import make_random_model
 
@@ -63,7 +63,7 @@ def test_two_hundred_instances():
 
 def compute_default_n_init(model: mmdp.MMDP, T: int) -> int:
     space = MarkovSpace(SolveContext(model, T, kernels.get_backend("numpy")))
-    return inits.default_n_init(space.init_names, space.estimate_ascent_seconds)
+    return multistart.default_n_init(space.init_names, space.estimate_ascent_seconds)
 
 
 def test_the_number_of_inits_falls_with_size():
@@ -110,9 +110,9 @@ def test_inits_are_made_when_they_are_needed():
     """However many are asked for: the first ones are the same, and cost the same."""
     model = make_small_model(1)
     context = SolveContext(model, 3, kernels.get_backend("numpy"))
-    few = list(inits.iter_inits(MarkovSpace(context), "wsu", 40))
+    few = list(multistart.iter_inits(MarkovSpace(context), "wsu", 40))
     tracemalloc.start()
-    many = itertools.islice(inits.iter_inits(MarkovSpace(context), "wsu", 10**6), 40)
+    many = itertools.islice(multistart.iter_inits(MarkovSpace(context), "wsu", 10**6), 40)
     for a, b in zip(few, many, strict=True):
         assert a.name == b.name
         np.testing.assert_array_equal(a.candidate, b.candidate)

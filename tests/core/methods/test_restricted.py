@@ -16,7 +16,7 @@ from mmdp.core.methods import SolveContext
 from mmdp.core.methods.base import TimeUp
 from mmdp.core.objectives import as_objective
 from mmdp.core.search import multistart
-from mmdp.core.search.inits import Init
+from mmdp.core.search.multistart import Init
 from mmdp.core.search.rows import MonotoneRows, TiedRows
 from mmdp.core.search.space import SearchSpace
 from mmdp.core.solution import describe_restriction_cost

@@ -10,7 +10,7 @@ import pytest
 
 import mmdp
 from mmdp.core.kernels.problem import AscentResult
-from mmdp.core.search import inits
+from mmdp.core.search import multistart
 from mmdp.core.testing import compute_plain_returns
 
 T, S, A, M = 4, 6, 3, 3
@@ -129,10 +129,10 @@ def test_an_init_wins_by_more_than_rounding() -> None:
         AscentResult(np.full((1, 1), i, np.int32), np.array([x]), x, [x], 1, "local_optimum")
         for i, x in enumerate((0.5, 1.0, 1.0 + 1e-15, 1.0 + 3e-15))
     ]
-    result = inits.select_best(optima, list("abcd"), "paper", 1e-14)
+    result = multistart.select_best(optima, list("abcd"), "paper", 1e-14)
     assert result.policy is optima[1].policy
     assert result.details["best_init"] == "b"
-    assert inits.select_best(optima, list("abcd"), "paper", 0.0).policy is optima[3].policy
+    assert multistart.select_best(optima, list("abcd"), "paper", 0.0).policy is optima[3].policy
 
 
 def test_an_init_wins_on_the_scale_that_counts() -> None:

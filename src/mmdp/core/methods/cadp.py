@@ -22,9 +22,8 @@ from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveConte
 from mmdp.core.methods.baselines import WSU
 from mmdp.core.policies import Memory, Planner, Stationary
 from mmdp.core.search import controllers
-from mmdp.core.search.inits import InitCount, default_n_init, pad_init_names
-from mmdp.core.search.multistart import MultiStart
-from mmdp.core.search.randomized import solve_randomized
+from mmdp.core.search.gradient import solve_randomized
+from mmdp.core.search.multistart import InitCount, MultiStart, default_n_init, pad_init_names
 from mmdp.core.search.space import AscentLimits, SearchSpace
 from mmdp.core.search.spaces import ASCENT_PASSES, MarkovSpace, choose_sweep_type, make_space
 from mmdp.core.search.trees import TreeSpace, grow_tree

@@ -28,8 +28,7 @@ from mmdp.core.kernels.problem import Array, IntArray, ModelPairs
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.core.methods.cadp import CADP
 from mmdp.core.search.context import Details, get_stop_status
-from mmdp.core.search.inits import InitCount
-from mmdp.core.search.multistart import MultiStart
+from mmdp.core.search.multistart import InitCount, MultiStart
 from mmdp.core.search.space import SearchSpace
 from mmdp.core.search.spaces import MarkovSpace, StationarySpace
 from mmdp.core.solution import Status

@@ -12,7 +12,7 @@ from mmdp.core.methods.base import Method, MethodResult, SolveContext
 from mmdp.core.policies import Planner
 from mmdp.core.search import gradient
 from mmdp.core.search.context import get_stop_status
-from mmdp.core.search.inits import make_first_init
+from mmdp.core.search.multistart import make_first_init
 from mmdp.core.search.spaces import MarkovSpace
 from mmdp.core.solution import Status
 from mmdp.core.timing import allow_stop

@@ -31,7 +31,7 @@ from mmdp.core.kernels.problem import (
 from mmdp.core.objectives import Mean, Objective
 from mmdp.core.policies import Memory
 from mmdp.core.search.context import Candidate, MethodResult, SolveContext
-from mmdp.core.search.inits import END_STATUS
+from mmdp.core.search.multistart import END_STATUS
 from mmdp.core.search.space import (
     AscentDirection,
     AscentLimits,

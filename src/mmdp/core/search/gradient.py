@@ -1,7 +1,17 @@
-"""First-order ascent on the return: natural policy gradient and mirror ascent.
+"""First-order ascents: natural policy gradient, mirror ascent, and randomized policies.
 
 Both move the randomised policy in log space, log pi <- log pi + eta * d, with a backtracking
 line search on the exact return, and end with a rounding that cannot lose return.
+
+Randomized policies are searched by ascents on the exact objective from several initial policies.
+The return of a model is linear in the probabilities at one time and state, so over a finite horizon
+the mean gains nothing by randomization. It does for stationary policies, and other objectives F may
+gain in any case. With the derivatives J_m = d rho_m / d pi of the returns:
+
+- the mean ascends along its gradient sum_m lambda_m J_m;
+- a concave F has kinks, at which a gradient ascent ends. So each step is a linear program: the best
+  F of the returns rho + J d, which weighted means bound from above, for d in a trust region;
+- any other F is smoothed: its mean over Gaussian errors of the returns, with decreasing sd sigma.
 """
 
 from __future__ import annotations
@@ -16,12 +26,14 @@ import numpy as np
 from mmdp.core.evaluate import MeanGradient
 from mmdp.core.kernels.problem import Array, PolicyTable
 from mmdp.core.policies import MarkovPolicy
-from mmdp.core.search.context import SolveContext
+from mmdp.core.search.context import MethodResult, SolveContext
+from mmdp.core.search.multistart import default_n_init
+from mmdp.core.solution import Status
 from mmdp.core.timing import TimeUp
 
-MAX_STEPS, STATIONARITY_TOL = 40, 1e-6  # of a short ascent from which a search starts
+MAX_INIT_STEPS, INIT_TOL = 40, 1e-6  # of a short ascent from which a search starts
 N_ERROR_SAMPLES = 32  # errors of the returns that a smoothed objective is the mean over
-ASCENT_PASSES = 3 * MAX_STEPS  # of that ascent, line search included
+ASCENT_PASSES = 3 * MAX_INIT_STEPS  # of that ascent, line search included
 
 
 def iter_gradient_ascent(
@@ -93,11 +105,6 @@ class GradientIterate:
         return cls(objective, logits, policy, value, gradient, advantage)
 
     @property
-    def objective_value(self) -> float:
-        """Exact value of the objective."""
-        return self.objective.context.objective_value(self.gradient.returns)
-
-    @property
     def stationarity(self) -> float:
         """sum_{t,s} gamma^t max_a advantage, which is 0 exactly at a stationary point."""
         return float((self.gradient.discounts * self.advantage.max(axis=-1)).sum())
@@ -157,10 +164,219 @@ def ascend_and_round(context: SolveContext, name: str) -> PolicyTable:
     uniform = MarkovPolicy.uniform(context.model, context.horizon).table
     logits = table_to_logits(subcontext, uniform)
     iterate = GradientIterate.from_logits(SmoothedObjective(subcontext), logits)
-    iterates = iter_gradient_ascent(subcontext, iterate, DIRECTIONS[name], STATIONARITY_TOL)
+    iterates = iter_gradient_ascent(subcontext, iterate, DIRECTIONS[name], INIT_TOL)
     with suppress(TimeUp):
-        for iterate in islice(iterates, MAX_STEPS + 1):
+        for iterate in islice(iterates, MAX_INIT_STEPS + 1):
             subcontext.record(iterate.policy, iterate.value)
     if context.best_policy is not None:
         context.check_time()
     return subcontext.maximize_weighted(subcontext.prepared.forward(iterate.policy))[0]
+
+
+MAX_STEPS, STATIONARITY_TOL = 200, 1e-9  # of an ascent at most, and the stationarity that is enough
+SMOOTHING_SHARES = (0.3, 0.03, 0.003)  # shares of the spread of the returns
+INIT_NAMES = (
+    "deterministic 0.1",
+    "models 0.1",
+    "uniform 1",
+    "deterministic 0.5",
+    *(f"random {k}" for k in range(4)),
+)
+MAX_LP_STEPS, MAX_NEW_CUTS, MAX_KEPT_CUTS = (
+    40,
+    12,
+    40,
+)  # linear steps, new cuts in one of them, cuts that are kept
+MIN_GAIN_SHARE = 0.1  # share of what a linear step promises that it must earn
+MIN_BOX_WIDTH = 1e-7  # the smallest box
+NEGLIGIBLE_SHARE = 1e-3  # share of what drawing earns, for which fewer actions are drawn
+MAX_REDUCTION_TRIES = 200  # tables that are tried for that at most
+
+
+def solve_randomized(context: SolveContext, deterministic: MethodResult) -> MethodResult:
+    """Find a randomized policy that beats the deterministic one, or return the latter.
+
+    ``details["randomization_gain"]`` is the difference of their objective values.
+    """
+    base_value = context.objective_value(deterministic.required_returns)
+    unchanged = deterministic.replace(details={**deterministic.details, "randomization_gain": 0.0})
+    if context.objective.is_mean and context.policy_class.name == "markov":
+        return unchanged
+    evaluator, best, value, trace = context.evaluator, None, base_value, [base_value]
+    for init in _iter_inits(context, deterministic.policy):
+        for policy, new_value in _iter_ascent(context, init):
+            context.details["randomization_gain"] = max(context.best_value, new_value) - base_value
+            context.record(evaluator.to_table(policy), new_value)
+            if new_value > value:
+                best, value = policy, new_value
+                trace.append(value)
+    if best is None or not value - base_value > 2 * context.estimate_rounding(
+        deterministic.required_returns
+    ):
+        return unchanged
+    best = _reduce_randomization(context, best, value - NEGLIGIBLE_SHARE * (value - base_value))
+    value = context.objective_value(evaluator.compute_returns(best))
+    for policy, new_value in _iter_ascent(context, best):  # with the actions that are left
+        if new_value > value:
+            best, value = policy, new_value
+    return MethodResult(
+        evaluator.to_table(best),
+        Status.COMPLETED,
+        len(trace),
+        returns=evaluator.compute_returns(best),
+        trace=[*trace, value],
+        details={**deterministic.details, "randomization_gain": value - base_value},
+    )
+
+
+# ---------------------------------------------------------------------- ascents
+def _iter_ascent(context: SolveContext, init: Array) -> Iterator[tuple[Array, float]]:
+    """Iterate over the policies of an ascent and their values; smoothed ever less if not by LP."""
+    F, spread = context.objective, float(np.ptp(context.evaluator.compute_returns(init)))
+    if F.is_concave and not F.is_mean:
+        yield from _ascend_by_lp(context, init)
+        return
+    with np.errstate(divide="ignore"):
+        logits = np.log(init)
+    for share in (0.0,) if F.is_mean else SMOOTHING_SHARES:
+        iterate = GradientIterate.from_logits(SmoothedObjective(context, share * spread), logits)
+        iterates = iter_gradient_ascent(context, iterate, natural_direction, STATIONARITY_TOL)
+        for iterate in islice(iterates, MAX_STEPS):
+            logits = iterate.logits
+            yield iterate.policy, context.objective_value(iterate.gradient.returns)
+
+
+def _ascend_by_lp(context: SolveContext, init: Array) -> Iterator[tuple[Array, float]]:
+    """Ascend by linear programs in a trust region that adapts to the gain of each step."""
+    policy, width, lp, evaluator = init, 1.0, TrustRegionLP(context), context.evaluator
+    rho, J, _ = evaluator.compute_jacobian(policy)
+    value = context.objective_value(rho)
+    for _ in range(MAX_LP_STEPS):
+        yield policy, value
+        step, predicted_gain = lp.solve_step(rho, J, policy, width)
+        while True:
+            if predicted_gain <= STATIONARITY_TOL * abs(value) or width < MIN_BOX_WIDTH:
+                return
+            trial = np.maximum(policy + step, 0.0)
+            trial /= trial.sum(axis=-1, keepdims=True)
+            trial_value = context.objective_value(evaluator.compute_returns(trial))
+            if trial_value - value >= MIN_GAIN_SHARE * predicted_gain:
+                break
+            context.check_time()
+            width /= 4
+            step, predicted_gain = lp.solve_step(rho, J, policy, width)
+        policy, value, width = trial, trial_value, min(2 * width, 1.0)
+        rho, J, _ = evaluator.compute_jacobian(policy)
+    yield policy, value
+
+
+class TrustRegionLP:
+    """Linear program for a step d: max z with z <= sum_m w_m (rho_m + (J d)_m) + c for all cuts."""
+
+    def __init__(self, context: SolveContext) -> None:
+        from scipy.sparse import csr_array
+
+        self.context, self.allowed = context, context.evaluator.allowed
+        self.free_columns = np.flatnonzero(self.allowed)
+        n, size = len(self.free_columns), self.allowed.shape[-1]
+        entries = np.ones(n), (self.free_columns // size, range(n))
+        self.sum_rows = csr_array(entries, (self.allowed.size // size, n + 1))
+        self.cuts: list[tuple[Array, float]] = []
+
+    def solve_step(
+        self, returns: Array, J: Array, policy: Array, width: float
+    ) -> tuple[Array, float]:
+        """Return the best step (..., S, A) in the box and its predicted gain of the objective."""
+        from scipy.optimize import linprog
+
+        F, lam = self.context.objective, self.context.problem.weights
+        rho = F.relative_returns(returns, self.context.oracle_returns)
+        J, pi = J.reshape(-1, len(lam))[self.free_columns], policy.ravel()[self.free_columns]
+        box = np.stack([np.maximum(-pi, -width), np.minimum(1 - pi, width)], axis=1)
+        column_bounds = np.vstack([box, [[-np.inf, np.inf]]])
+        current_value, return_change, step = (
+            float(F.value(rho, lam)),
+            np.zeros_like(lam),
+            np.zeros(self.allowed.size),
+        )
+        for _ in range(MAX_NEW_CUTS):
+            xi = F.dual_density(rho + return_change, lam)
+            self.cuts = [*self.cuts[-MAX_KEPT_CUTS:], (lam * xi, F.penalty(xi, lam))]
+            w, c = (np.array(column) for column in zip(*self.cuts, strict=True))
+            lp_result = linprog(  # type: ignore[call-overload]
+                np.append(np.zeros(len(pi)), -1.0),
+                np.hstack([-w @ J.T, np.ones((len(w), 1))]),
+                w @ rho + c,
+                self.sum_rows,
+                np.zeros(self.sum_rows.shape[0]),
+                column_bounds,
+            )
+            if lp_result.x is None:
+                break
+            d, z = lp_result.x[:-1], lp_result.x[-1]
+            return_change, step[self.free_columns] = d @ J, d
+            if z - current_value <= (1 + MIN_GAIN_SHARE) * (
+                float(F.value(rho + return_change, lam)) - current_value
+            ):
+                break
+        return step.reshape(policy.shape), float(F.value(rho + return_change, lam)) - current_value
+
+
+def _iter_inits(context: SolveContext, deterministic_table: PolicyTable) -> Iterator[Array]:
+    """Iterate over initial policies: the deterministic one and others, mixed with uniform one."""
+    evaluator = context.evaluator
+    T = 1 if context.policy_class.is_infinite_horizon else context.horizon
+    n_inits = min(
+        len(INIT_NAMES),
+        default_n_init(INIT_NAMES, lambda name: context.problem.estimate_seconds(T, MAX_STEPS)),
+    )
+    uniform = evaluator.allowed / evaluator.allowed.sum(axis=-1, keepdims=True)
+    rng = np.random.default_rng(context.seed)
+    for name in INIT_NAMES[:n_inits]:
+        init_type, _, uniform_share = name.partition(" ")
+        if init_type == "random":
+            samples = np.where(evaluator.allowed, rng.exponential(size=uniform.shape), 0.0)
+            yield samples / samples.sum(axis=-1, keepdims=True)
+            continue
+        base_policy = uniform
+        if init_type == "deterministic":
+            base_policy = evaluator.to_probabilities(deterministic_table)
+        elif init_type == "models":  # their optimal actions, by the weights of the models
+            model_actions = context.compute_model_actions()
+            is_taken = model_actions[..., None] == np.arange(context.problem.n_actions)
+            mixture = np.einsum("...ma,m->...a", is_taken, context.problem.weights)
+            is_infinite = context.policy_class.is_infinite_horizon
+            base_policy = evaluator.to_probabilities(mixture[0] if is_infinite else mixture)
+        yield float(uniform_share) * uniform + (1 - float(uniform_share)) * base_policy
+
+
+def _reduce_randomization(context: SolveContext, policy: Array, min_value: float) -> Array:
+    """Round probabilities to actions in as many states as keep the value at ``min_value``.
+
+    Half of the states are tried at once, then a quarter and so on, nearly deterministic ones first.
+    """
+    evaluator, n_tries = context.evaluator, 0
+
+    def is_good_enough(trial: Array) -> bool:
+        """Return whether a policy reaches ``min_value``, and count the try."""
+        nonlocal n_tries
+        n_tries += 1
+        context.check_time()
+        return context.objective_value(evaluator.compute_returns(trial)) >= min_value
+
+    pruned = np.where(policy < NEGLIGIBLE_SHARE, 0.0, policy)
+    pruned /= pruned.sum(axis=-1, keepdims=True)
+    policy = pruned if is_good_enough(pruned) else policy
+    shape, rows = policy.shape, policy.reshape(-1, policy.shape[-1])
+    randomized_rows = np.flatnonzero(rows.max(axis=1) < 1)
+    groups = [randomized_rows[np.argsort(-rows[randomized_rows].max(axis=1), kind="stable")]]
+    while groups and n_tries < MAX_REDUCTION_TRIES:
+        group = groups.pop()
+        trial = rows.copy()
+        trial[group] = np.eye(shape[-1])[rows[group].argmax(axis=1)]
+        if is_good_enough(trial.reshape(shape)):
+            rows = trial
+        elif len(group) > 1:
+            half = len(group) // 2
+            groups += [group[half:], group[:half]]
+    return rows.reshape(shape)

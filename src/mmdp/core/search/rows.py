@@ -99,20 +99,10 @@ class MonotoneRows(RowRestriction):
         return row
 
     def project(self, row: IntArray, allowed: Mask) -> IntArray:
-        """Move each action to the nearest one that keeps the row monotone and allowed."""
-        projected_row = row.astype(np.int32).copy()
-        for chain in self.chains:
-            allowed_by_rank = allowed[chain][:, self.order]
-            min_ranks, max_rank = [0], len(self.order)
-            for allowed_ranks in allowed_by_rank:
-                min_ranks.append(min_ranks[-1] + int(allowed_ranks[min_ranks[-1] :].argmax()))
-            for s, allowed_ranks, min_rank in reversed(
-                list(zip(chain, allowed_by_rank, min_ranks[1:], strict=True))
-            ):
-                ranks = min_rank + np.flatnonzero(allowed_ranks[min_rank : max_rank + 1])
-                max_rank = int(ranks[np.abs(ranks - self.rank[row[s]]).argmin()])
-                projected_row[s] = self.order[max_rank]
-        return projected_row
+        """Move the actions by as few ranks in all as keep the row monotone and allowed."""
+        distance = np.abs(self.rank - self.rank[row][:, None])
+        G = np.where(allowed, -distance, -np.inf)
+        return self.choose_row(G, G, None)
 
     def find_alternatives(self, block: int, row: IntArray, allowed: Mask) -> IntArray:
         """Return rows with another action in a state and changes that keep them monotone."""

@@ -29,8 +29,7 @@ from mmdp.core.policies import Tree
 from mmdp.core.policies.tree import DecisionNode, Leaf, Split, TreeWithTable, count_leaves
 from mmdp.core.search.context import Candidate, Details, MethodResult, SolveContext
 from mmdp.core.search.controllers import iter_risk_weights
-from mmdp.core.search.inits import END_STATUS
-from mmdp.core.search.multistart import AscentCache, MultiStart
+from mmdp.core.search.multistart import END_STATUS, AscentCache, MultiStart
 from mmdp.core.search.space import AscentDirection, ChangeGenerator, SearchSpace
 
 BranchPath = tuple[bool, ...]  # the answers that lead to a node
