@@ -13,7 +13,10 @@ MAX_GAP_SCALE = 1000  # a gap is relative to at most this many times (Oracle - v
 
 
 def compute_model_optima(prepared: PreparedProblem) -> tuple[Array, Array]:
-    """Compute q* at time 0 (S, A, M), -inf if not allowed, and lambda_m v*_m(mu) (M,)."""
+    """Compute q* at time 0 (S, A, M), -inf if not allowed, and lambda_m v*_m(mu) (M,).
+
+    The sum of the latter is the Oracle bound: every model follows its optimal policy.
+    """
     x, values = prepared.problem, prepared.backward("per_model", keep=("values",)).values
     q = np.where(x.allowed[0, :, :, None], prepared.q_step(0, values[1]), -np.inf)
     return q, x.weights * prepared.compute_returns(values[0])
@@ -65,16 +68,11 @@ def estimate_rounding(problem: Problem, horizon: float) -> float:
     return float(problem.weights @ problem.rounding_errors(horizon))
 
 
-def compute_first_bound(prepared: PreparedProblem) -> tuple[Array, float]:
-    """Compute lambda_m v*_m (M,) and the smaller of both closed forms, rounded up."""
+def compute_first_bound(prepared: PreparedProblem) -> float:
+    """Compute the smaller of both closed forms, rounded up."""
     q, weighted_optima = compute_model_optima(prepared)
-    best = min(compute_oracle_bound(weighted_optima), compute_qmdp_bound(prepared.problem, q))
-    return weighted_optima, best + estimate_rounding(prepared.problem, prepared.horizon)
-
-
-def compute_oracle_bound(weighted_optima: Array) -> float:
-    """Compute the Oracle bound sum_m lambda_m v*_m: every model follows its optimal policy."""
-    return float(weighted_optima.sum())
+    best = min(float(weighted_optima.sum()), compute_qmdp_bound(prepared.problem, q))
+    return best + estimate_rounding(prepared.problem, prepared.horizon)
 
 
 def compute_qmdp_bound(problem: Problem, q: Array) -> float:

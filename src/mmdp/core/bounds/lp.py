@@ -46,6 +46,7 @@ from mmdp.core.objectives import (
     WorstCase,
     weighted_quantile,
 )
+from mmdp.core.solution import Status
 from mmdp.core.timing import run_cancellable
 
 Int64Array = npt.NDArray[np.int64]
@@ -59,13 +60,9 @@ MipCallback = Callable[[float, int], bool]  # (bound, nodes) -> whether to conti
 # ---------------------------------------------------------------------- linear programs
 @dataclass(frozen=True)
 class LPResult:
-    """Result of HiGHS.
+    """Result of HiGHS, with TIME_LIMIT or INTERRUPTED as its status if it was stopped."""
 
-    ``status`` is "optimal", "infeasible", "stopped" (by the time limit or the callback),
-    "interrupted" (by Ctrl-C) or the text of HiGHS.
-    """
-
-    status: str
+    status: Status
     x: Array | None
     bound: float  # a lower bound on the minimum, less what HiGHS's tolerances can do
     n_nodes: int
@@ -155,14 +152,13 @@ class LinearProgram:
         solver.HandleUserInterrupt = True
         was_interrupted = run_cancellable(solver.run, solver.cancelSolve)
         info, solution, statuses = solver.getInfo(), solver.getSolution(), highspy.HighsModelStatus
-        status = {
-            statuses.kOptimal: "optimal",
-            statuses.kInfeasible: "infeasible",
-            statuses.kTimeLimit: "stopped",
-            statuses.kInterrupt: "stopped",
-        }.get(solver.getModelStatus(), solver.modelStatusToString(solver.getModelStatus()))
+        status = Status.COMPLETED
+        if was_interrupted and solver.getModelStatus() != statuses.kOptimal:
+            status = Status.INTERRUPTED
+        elif solver.getModelStatus() in (statuses.kTimeLimit, statuses.kInterrupt):
+            status = Status.TIME_LIMIT
         return LPResult(
-            "interrupted" if was_interrupted and status != "optimal" else status,
+            status,
             column_scale * np.array(solution.col_value) if solution.value_valid else None,
             cost_scale * float(info.mip_dual_bound) - tolerance_error,
             max(int(info.mip_node_count), 0),

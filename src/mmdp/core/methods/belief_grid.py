@@ -334,7 +334,7 @@ def _make_initial_plan(context: SolveContext) -> tuple[tuple[Array, Controller],
     else:
         table = context.solve_wsu()[0]
         values = context.prepared.backward("policy", policy=table, keep=("values",)).values[:-1]
-        bound = compute_first_bound(context.prepared)[1]
+        bound = compute_first_bound(context.prepared)
     return (values[:, :, None], Controller.from_tables(table)), bound
 
 

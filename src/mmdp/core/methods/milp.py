@@ -18,7 +18,6 @@ from mmdp.core.solution import Status
 
 MAX_VARIABLES = 400_000  # most variables
 MAX_SLACK_SHARE = 1e-4  # share of the stakes: a solver that is less accurate proves no optimum
-STOP_STATUSES = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}  # how HiGHS ended
 VALUE_MARGIN = 1e-3  # share of the stakes by which policies may be worse than CADP's
 
 
@@ -71,7 +70,7 @@ class MILP(Method):
             )
         rounding_error = problem.rounding_errors(context.horizon)
         if context.objective.is_mean:
-            first_bound = compute_first_bound(context.prepared)[1]
+            first_bound = compute_first_bound(context.prepared)
         else:
             first_bound = context.objective_value(context.oracle_returns() + rounding_error)
         details: Details = {"bound": first_bound, "scope": "history"}
@@ -98,7 +97,7 @@ class MILP(Method):
         returns = context.compute_returns(context.best_policy)
         details["bound"] = max(details["bound"], context.objective_value(returns + rounding_error))
         details |= {"n_nodes": result.n_nodes, "n_variables": program.n_columns}
-        status = STOP_STATUSES.get(result.status, Status.COMPLETED)
+        status = result.status
         tolerance = self._gap_tolerance(context, first_bound, result.tolerance_error)
         if details["bound"] - context.best_value <= tolerance:
             status = Status.OPTIMAL
@@ -120,11 +119,10 @@ class MILP(Method):
         """Build the program over policies that are at most slightly worse than CADP's."""
         problem, objective, prepared = context.problem, context.objective, context.prepared
         reach = compute_reach_bounds(prepared, deadline=context.stopwatch.deadline)
-        negated = prepared.replace(rewards=-problem.r, terminal=-problem.terminal)
         min_returns, max_returns = (
             objective.relative_returns(returns, context.oracle_returns)
             for returns in (
-                -negated.compute_returns(negated.backward("per_model").first_values),
+                context.evaluator.compute_worst_returns(None, problem.allowed),
                 prepared.compute_returns(prepared.backward("per_model").first_values),
             )
         )

@@ -139,27 +139,19 @@ def grow_controller(
 ) -> MethodResult:
     """Add nodes to a Markov policy one by one, each the best of a few candidates."""
     assert isinstance(context.policy_class, Memory)
-    grower, rho = (
-        _ControllerGrower(context, ControllerSpace(context), max_sweeps),
-        markov_result.required_returns,
-    )
+    grower = _ControllerGrower(context, ControllerSpace(context), max_sweeps)
+    rho = markov_result.required_returns
     value = context.objective_value(rho)
-    best = AscentResult(
-        Controller.from_tables(markov_result.policy), rho, value, [value], 0, "tolerance"
-    )
-    trace, values, max_nodes = (
-        [*(markov_result.trace or [value])],
-        [value],
-        context.policy_class.max_nodes,
-    )
-    for n_nodes in range(2, max_nodes + 1):
+    controller = Controller.from_tables(markov_result.policy)
+    best = AscentResult(controller, rho, value, [value], 0, "tolerance")
+    trace, values = [*(markov_result.trace or [value])], [value]
+    for n_nodes in range(2, context.policy_class.max_nodes + 1):
         best = grower.add_node(best, n_nodes)
         trace += [value for value in best.trace if value > trace[-1]]
         values.append(best.value)
-    if max_nodes > 1:
-        best = grower.ascend(best.policy, tol)
-        trace += [value for value in best.trace if value > trace[-1]]
-        values[-1] = best.value
+    best = grower.ascend(best.policy, tol)
+    trace += [value for value in best.trace if value > trace[-1]]
+    values[-1] = best.value
     details = {**markov_result.details, "n_nodes": best.policy.n_nodes, "value_by_nodes": values}
     return MethodResult(
         best.policy,
