@@ -231,8 +231,8 @@ def check_supported(
 
     Without a ``policy_class`` it is the default of the method.
     """
-    spec, reason = _make_spec(method, model, horizon, objective, policy_class)
-    if reason is None:
+    spec = _make_spec(method, model, horizon, objective, policy_class)
+    if (reason := method.unsupported_reason(spec)) is None:
         return spec
     other_methods = [
         name
@@ -257,7 +257,8 @@ def supports(
 ) -> bool:
     """Return whether the method can solve the problem."""
     try:
-        return _make_spec(method, model, horizon, objective, policy_class)[1] is None
+        spec = _make_spec(method, model, horizon, objective, policy_class)
+        return method.unsupported_reason(spec) is None
     except InputError:  # there is no such question
         return False
 
@@ -268,13 +269,12 @@ def _make_spec(
     horizon: float | None,
     objective: Objective,
     policy_class: PolicyClass | str | None,
-) -> tuple[ProblemSpec, str | None]:
-    """Return the problem spec and the reason why the method does not support it, or None."""
+) -> ProblemSpec:
+    """Return the problem spec; without a policy class, with the default of the method."""
     resolved_class = (
         method.default_class_for(horizon) if policy_class is None else as_policy_class(policy_class)
     )
-    spec = ProblemSpec(model, horizon, objective, resolved_class)
-    return spec, method.unsupported_reason(spec)
+    return ProblemSpec(model, horizon, objective, resolved_class)
 
 
 SAMPLE_CLASSES = (
