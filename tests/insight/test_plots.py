@@ -17,9 +17,9 @@ from mmdp.core.testing import make_random_model
 from mmdp.core.text import format_percent
 from mmdp.insight import plots
 from mmdp.insight.draw.axes import MAX_LABEL_LENGTH, MAX_TICK_LABELS
-from mmdp.insight.draw.curves import effective_size_by_time
 from mmdp.insight.draw.maps import PolicyMap
 from mmdp.insight.draw.palette import MARKERS, make_action_colors
+from mmdp.insight.plots import effective_size_by_time
 from tests.cli.calls import run
 
 SVG = "{http://www.w3.org/2000/svg}"

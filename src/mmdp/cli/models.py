@@ -111,7 +111,7 @@ def update(
     """
     import mmdp
     from mmdp.data.posterior.update import filter_weights, read_model_steps, update_model
-    from mmdp.insight.draw.curves import weights_by_step
+    from mmdp.insight.plots import weights_by_step
 
     check_output_path(out, data.path, log)
     model = data.read(quiet=as_json)

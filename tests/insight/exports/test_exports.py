@@ -23,7 +23,7 @@ from mmdp.core.policies.tree import Feature, Leaf, Split
 from mmdp.core.text import TimeLabels
 from mmdp.insight.exports import TARGETS, excel, render_policy
 from mmdp.insight.exports import html as html_of
-from mmdp.insight.exports.spec import make_spec
+from mmdp.insight.exports.spec import PolicySpec
 from tests import chromium
 from tests.cli.calls import run
 from tests.insight.exports.formulas import Workbook
@@ -390,7 +390,7 @@ def test_a_solved_tree_agrees_with_its_policy_in_every_state_and_time(
         )
         solution = mmdp.solve(model, horizon, policy_class=mmdp.policies.Tree(max_leaves=3))
         policy: Any = solution.policy
-        spec = make_spec(solution, model)
+        spec = PolicySpec(solution, model)
         program: dict[str, Any] = {}
         exec(render_policy(solution, "python", model), program)
         assert (spec.tree is None) == (mask is not None) == ("decide_by_features" not in program)

@@ -258,7 +258,7 @@ def test_a_better_policy_of_the_class_is_reported() -> None:
     poor_solution = mmdp.solve(
         model, 2, mmdp.methods.CADP(init=worst, n_init=1, max_iter=1), policy_class=policy_class
     )
-    best = findings.find_best_solution(ReportContext(model, None, poor_solution))
+    best = ReportContext(model, None, poor_solution).best_solution
     tied = (x.tables[:, :, 0] == x.tables[:, :, 1]).all(axis=1)
     assert best is not None
     assert best.provenance.policy_class.name == "tied"
@@ -603,7 +603,8 @@ def test_the_page_of_a_problem_with_an_absorbing_state(tmp_path: Path) -> None:
     table, returns = solution.policy.actions, x.evaluate(solution.policy.actions)
     visits = x.visit_probs(table)
     action_shares = [visits[:, :2][table[:, :2] == a].sum() / visits[:, :2].sum() for a in range(2)]
-    summary = findings.summarize(ReportContext(model, None, solution))
+    context = ReportContext(model, None, solution)
+    summary = findings.summarize(context)
     usual_actions = dict(summary.frequent_actions)
     for a in range(2):
         assert usual_actions.get(f"drug {a}", 0.0) == pytest.approx(action_shares[a])
@@ -632,8 +633,8 @@ def test_the_page_of_a_problem_with_an_absorbing_state(tmp_path: Path) -> None:
     words = page.text.split("What to do ")[1].split("How safe")[0]
     assert "discharged" not in words
     assert "discharged" not in page.text.split("Action by time")[1].split("What safety costs")[0]
-    share = visits[:, :2][summary.phased_policy.policy.actions[:, :2] == table[:, :2]].sum()
-    assert summary.phased_policy.agreement == pytest.approx(share / visits[:, :2].sum())
+    share = visits[:, :2][context.phased_policy.policy.actions[:, :2] == table[:, :2]].sum()
+    assert context.phased_policy.agreement == pytest.approx(share / visits[:, :2].sum())
     assert page.scripts[0].count("discharged") == 0
 
 

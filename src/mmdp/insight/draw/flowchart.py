@@ -6,7 +6,7 @@ models that are plausible there, and what is seen on the way to other nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +82,10 @@ class FlowChart:
 
     def plot(self) -> Axes:
         """Plot the chart: boxes on an ellipse, arrows bent to the right, wider if more frequent."""
-        texts = [_format_box(box) for box in self.boxes]
+        texts = [
+            "\n".join([box.title, *(format_label(x, MAX_LINE_LENGTH) for x in box.lines)])
+            for box in self.boxes
+        ]
         n, box_height = len(texts), LINE_HEIGHT * (2 + max(text.count("\n") for text in texts))
         angles = np.pi * (1 + 2 * np.arange(n) / n)
         x_radius = BOX_WIDTH * (0.44 + 0.21 * n) if n > 1 else 0.0
@@ -113,128 +116,107 @@ class FlowChart:
             axis.text(x, y, label, **CENTERED, bbox={"facecolor": "white", "linewidth": 0})
         return axis
 
-    def to_svg(self) -> str:
-        """Render the chart as SVG that can stand in a page."""
+    def to_svg(self, id_prefix: str = "chart") -> str:
+        """Render the chart as SVG that can stand in a page, with ids of its own."""
         title = f"Flow chart of {pluralize(len(self.boxes), 'node')}"
-        return to_inline_svg(self.plot(), title, "chart")
+        return to_inline_svg(self.plot(), title, id_prefix)
 
     def _repr_svg_(self) -> str:
         """Render the chart for notebooks."""
         return self.to_svg()
 
 
-def _format_box(box: Box) -> str:
-    """Format the title and the lines of a box, the latter shortened."""
-    return "\n".join([box.title, *(format_label(x, MAX_LINE_LENGTH) for x in box.lines)])
-
-
 # ---------------------------------------------------------------------- what it says
 def make_flow_chart(model: MMDP, controller: Controller, b: Array) -> FlowChart:
     """Make the flow chart of a controller from its model weights b (T, S, N, M)."""
-    describer, nodes = _ControllerDescriber(model, controller, b), range(controller.n_nodes)
-    return FlowChart(
-        tuple(describer.make_box(n) for n in nodes),
-        tuple(arrow for n in nodes for arrow in describer.make_arrows(n)),
-    )
-
-
-class _ControllerDescriber:
-    """Describes in words how a controller behaves in given models."""
-
-    def __init__(self, model: MMDP, controller: Controller, b: Array) -> None:
-        self.model, self.controller, self.b = model, controller, b
-        self.decision_counts = model.mask_visits(b.sum(axis=3))  # (T, S, N)
-        self.flow = self._compute_flow()
-
-    def _compute_flow(self) -> Array:
-        """Compute the expected number of steps by node, next node and next state: (N, N, S)."""
-        x, N = self.model.problem, self.controller.n_nodes
-        state, action = np.divmod(x.get_entry_rows(), x.n_actions)
-        flow = np.zeros((N, N, self.model.n_states))
-        for t, b in enumerate(self.b[:-1]):
-            k, n = np.nonzero(self.controller.actions[t, state] == action[:, None])
-            step_probs = (b[state[k], n] * at_time(x.p, t)[k]).sum(axis=1)
-            next_state = x.indices[k]
-            next_node = self.controller.node_transitions[t, state[k], n, next_state]
-            np.add.at(flow, (n, next_node, next_state), step_probs)
-        return flow
-
-    def make_box(self, n: int) -> Box:
-        """Make the box of a node: its share of decisions, usual actions and plausible models."""
-        is_initial = bool(self.model.problem.initial[self.controller.initial_nodes == n].any())
-        title = f"Node {n}" + (" (start)" if is_initial else "")
-        times = np.flatnonzero(self.b[:, :, n].any(axis=(1, 2)))
-        if not len(times):
-            return Box(title, ("never entered",))
-        share = float(self.decision_counts[:, :, n].sum() / self.decision_counts.sum())
-        out_flow = self.flow[n].sum()
-        stay_text = (
-            f", stays {format_percent(self.flow[n, n].sum() / out_flow)}" if out_flow else ""
-        )
-        time_text = self.model.time_labels.describe_range(int(times[0]), int(times[-1]))
-        lines = [f"{format_percent(share)} of the decisions{stay_text}", time_text]
-        return Box(title, (*lines, *self._describe_actions(n), self._describe_belief(n)))
-
-    def _describe_actions(self, n: int) -> list[str]:
-        """List the states in which a node usually takes an action, and takes it at times."""
-        model, decision_counts = self.model, self.decision_counts[:, :, n]
-        counts = np.zeros((model.n_states, model.n_actions))
-        t, s = np.nonzero(decision_counts)
-        np.add.at(counts, (s, self.controller.actions[t, s, n]), decision_counts[t, s])
-        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
-        is_usual = (shares > 0) & (np.arange(model.n_actions) == shares.argmax(axis=1)[:, None])
-        lines = []
-        for mask, prefix in (
-            (is_usual, ""),
-            ((shares >= FREQUENT_SHARE) & ~is_usual, "at times "),
-        ):
-            order = np.argsort(-(counts * mask).sum(axis=0), kind="stable")[:MAX_NAMED]
-            lines += [
-                f"{prefix}{model.action_labels[a]}: "
-                + format_ranges(np.flatnonzero(mask[:, a]), model.state_labels)
-                for a in order
-                if mask[:, a].any()
+    flow = _compute_flow(model, controller, b)
+    decision_counts = model.mask_visits(b.sum(axis=3))  # (T, S, N)
+    shares = decision_counts.sum(axis=(0, 1)) / decision_counts.sum()
+    is_initial = [
+        model.problem.initial[controller.initial_nodes == n].any() for n in range(len(flow))
+    ]
+    boxes, arrows = [], []
+    for n in range(len(flow)):
+        title = f"Node {n}" + (" (start)" if is_initial[n] else "")
+        times = np.flatnonzero(b[:, :, n].any(axis=(1, 2))).tolist()
+        lines = ["never entered"]
+        if times:
+            out_flow, stays = flow[n].sum(), flow[n, n].sum()
+            stay_text = f", stays {format_percent(stays / out_flow)}" if out_flow else ""
+            lines = [
+                f"{format_percent(shares[n])} of the decisions{stay_text}",
+                model.time_labels.describe_range(times[0], times[-1]),
+                *_describe_actions(model, controller.actions[:, :, n], decision_counts[:, :, n]),
+                _describe_belief(model, b[:, :, n].sum(axis=(0, 1))),
             ]
-        return lines
+        boxes.append(Box(title, tuple(lines)))
+        arrows += _make_arrows(model, n, flow[n])
+    return FlowChart(tuple(boxes), tuple(arrows))
 
-    def _describe_belief(self, n: int) -> str:
-        """Describe the parameter whose mean the node shifts most; otherwise the model weights."""
-        prior, posterior = self.model.weights, self.b[:, :, n].sum(axis=(0, 1))
-        posterior = posterior / posterior.sum()
-        shifts = {}
-        for name, values in self.model.parameters.items():
-            mean, new_mean = float(values @ prior), float(values @ posterior)
-            sd = float((values - mean) ** 2 @ prior) ** 0.5
-            text = f"{name} about {format_number(new_mean, 2)} (at first {format_number(mean, 2)})"
-            shifts[text] = abs(new_mean - mean) / sd if sd > 0 else 0.0
-        if max(shifts.values(), default=0.0) > MIN_SHIFT:
-            return max(shifts, key=lambda text: shifts[text])
-        order = np.argsort(-posterior, kind="stable")
-        if len(prior) <= MAX_NAMED:
-            labels = self.model.model_labels
-            return "believes " + ", ".join(
-                f"{labels[m]} ({format_percent(posterior[m])})" for m in order
-            )
-        n_half = int(np.searchsorted(np.cumsum(posterior[order]), 0.5)) + 1
-        return f"half the weight on {n_half} of {pluralize(len(prior), 'model')}"
 
-    def make_arrows(self, n: int) -> list[Arrow]:
-        """Make the arrows for the most frequent transitions out of a node."""
-        out_flow = self.flow[n].sum(axis=1)
-        out_flow[n] = 0.0
-        if not out_flow.any():
-            return []
-        shares = out_flow / out_flow.sum()
-        return [
-            Arrow(n, m, float(shares[m]), f"sees {self._describe_next_states(n, m)}")
-            for m in _find_top(shares, ARROW_SHARE)
-        ]
+def _compute_flow(model: MMDP, controller: Controller, b: Array) -> Array:
+    """Compute the expected number of steps by node, next node and next state: (N, N, S)."""
+    x, N = model.problem, controller.n_nodes
+    state, action = np.divmod(x.get_entry_rows(), x.n_actions)
+    flow = np.zeros((N, N, model.n_states))
+    for t, weights in enumerate(b[:-1]):
+        k, n = np.nonzero(controller.actions[t, state] == action[:, None])
+        step_probs = (weights[state[k], n] * at_time(x.p, t)[k]).sum(axis=1)
+        next_state = x.indices[k]
+        next_node = controller.node_transitions[t, state[k], n, next_state]
+        np.add.at(flow, (n, next_node, next_state), step_probs)
+    return flow
 
-    def _describe_next_states(self, n: int, next_node: int) -> str:
-        """Describe the next states that most steps of an arrow lead to."""
-        flow = self.flow[n, next_node]
-        top_states = _find_top(flow / flow.sum(), STATE_SHARE)
-        return format_ranges(sorted(top_states), self.model.state_labels)
+
+def _describe_actions(
+    model: MMDP, actions: npt.NDArray[np.integer], decision_counts: Array
+) -> list[str]:
+    """List the states in which a node usually takes an action, and takes it at times."""
+    counts = np.zeros((model.n_states, model.n_actions))
+    t, s = np.nonzero(decision_counts)
+    np.add.at(counts, (s, actions[t, s]), decision_counts[t, s])
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+    is_usual = (shares > 0) & (np.arange(model.n_actions) == shares.argmax(axis=1)[:, None])
+    is_frequent = (shares >= FREQUENT_SHARE) & ~is_usual
+    return [
+        f"{prefix}{model.action_labels[a]}: "
+        + format_ranges(np.flatnonzero(mask[:, a]), model.state_labels)
+        for mask, prefix in ((is_usual, ""), (is_frequent, "at times "))
+        for a in np.argsort(-(counts * mask).sum(axis=0), kind="stable")[:MAX_NAMED]
+        if mask[:, a].any()
+    ]
+
+
+def _describe_belief(model: MMDP, weights: Array) -> str:
+    """Describe the parameter whose mean the node shifts most; otherwise the model weights."""
+    prior, posterior = model.weights, weights / weights.sum()
+    shifts = {"": MIN_SHIFT}
+    for name, values in model.parameters.items():
+        mean, new_mean = float(values @ prior), float(values @ posterior)
+        sd = float((values - mean) ** 2 @ prior) ** 0.5
+        text = f"{name} about {format_number(new_mean, 2)} (at first {format_number(mean, 2)})"
+        shifts[text] = abs(new_mean - mean) / sd if sd > 0 else 0.0
+    if shift_text := max(shifts, key=lambda text: shifts[text]):
+        return shift_text
+    order = np.argsort(-posterior, kind="stable")
+    if len(prior) <= MAX_NAMED:
+        parts = (f"{model.model_labels[m]} ({format_percent(posterior[m])})" for m in order)
+        return "believes " + ", ".join(parts)
+    n_half = int(np.searchsorted(np.cumsum(posterior[order]), 0.5)) + 1
+    return f"half the weight on {n_half} of {pluralize(len(prior), 'model')}"
+
+
+def _make_arrows(model: MMDP, n: int, flow: Array) -> list[Arrow]:
+    """Make the arrows for the most frequent transitions out of a node, of flow (N, S)."""
+    out_flow = flow.sum(axis=1)
+    out_flow[n] = 0.0
+    shares = out_flow / max(out_flow.sum(), 1e-300)
+    arrows = []
+    for m in _find_top(shares, ARROW_SHARE):
+        next_states = sorted(_find_top(flow[m] / flow[m].sum(), STATE_SHARE))
+        label = f"sees {format_ranges(next_states, model.state_labels)}"
+        arrows.append(Arrow(n, m, float(shares[m]), label))
+    return arrows
 
 
 def _find_top(shares: Array, total: float) -> list[int]:
@@ -244,23 +226,20 @@ def _find_top(shares: Array, total: float) -> list[int]:
     return [int(i) for i in order[:n_top] if shares[i] > 0]
 
 
-def format_ranges(ids: Iterable[int], labels: Sequence[str]) -> str:
+def format_ranges(ids: Sequence[int] | npt.NDArray[np.integer], labels: Sequence[str]) -> str:
     """Format the labels of sorted ids, with consecutive ids as a range.
 
     >>> format_ranges([0, 1, 2, 5], "0 1 2 3 4 5".split()), format_ranges([0, 1], ["low", "high"])
     ('0–2, 5', 'low, high')
     """
-    runs: list[list[int]] = []
-    for i in ids:
-        if runs and i == runs[-1][-1] + 1:
-            runs[-1].append(i)
-        else:
-            runs.append([i])
     dash = "–" if all(label.isdigit() for label in labels) else " to "
-    parts = [
-        f"{labels[run[0]]}{dash}{labels[run[-1]]}"
-        if len(run) > 2
-        else ", ".join(labels[i] for i in run)
-        for run in runs
-    ]
+    parts: list[str] = []
+    for run in split_runs(np.asarray(ids)):
+        names = [labels[i] for i in run]
+        parts += [f"{names[0]}{dash}{names[-1]}"] if len(names) > 2 else names
     return ", ".join(parts)
+
+
+def split_runs(ids: npt.NDArray[np.integer]) -> list[npt.NDArray[np.integer]]:
+    """Split sorted ids into runs of consecutive ones."""
+    return np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)

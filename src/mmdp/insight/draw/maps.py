@@ -74,10 +74,9 @@ class PolicyMap:
     def to_html(self) -> str:
         """Render the map as a picture in HTML, for notebooks."""
         image = base64.b64encode(to_png(self.plot(), NOTEBOOK_DPI)).decode()
-        text = (
-            f"Actions by {self.time_labels.name} and state" if len(self.actions) > 1 else "Actions"
-        )
-        return f'<img alt="{escape(text)}" src="data:image/png;base64,{image}"/>'
+        times_text = f" by {self.time_labels.name} and state" if len(self.actions) > 1 else ""
+        alt = escape(f"Actions{times_text}")
+        return f'<img alt="{alt}" src="data:image/png;base64,{image}"/>'
 
     def plot(self, axis: Axes | None = None) -> Axes:
         """Plot the map on a matplotlib axis by time and state, with letters if they fit.
@@ -87,50 +86,57 @@ class PolicyMap:
         named_axes, other_labels = parse_named_axes(self.row_labels)
         if axis is None and self.x_range is None and len(named_axes) > 1 and len(other_labels) < 2:
             return self._plot_panels(named_axes)
-        n_columns, n_rows = self.actions.shape
+        (n_columns, n_rows), has_times = self.actions.shape, self.x_range is None
         axis = axis or new_axis(8.5, min(11.0, max(2.4, 1.2 + 0.2 * n_rows)))
         styles = ActionStyles(self.action_labels)
         _draw_mesh(axis, self.actions.T, styles, self.x_range)
         if n_columns == 1:
             axis.set_xticks([])
-        elif self.x_range is None:
+        elif has_times:
             axis.set_xlabel(format_time_axis(axis, self.time_labels))
         else:
             axis.set_xlabel(self.time_labels.name)
         axis.set_ylabel("state")
         tick_rows = _spaced_indices(n_rows, MAX_TICK_LABELS)
         axis.set_yticks(tick_rows, [format_label(self.row_labels[s]) for s in tick_rows])
-        if self.x_range is None and n_columns <= 50 and n_rows <= 25:
+        if has_times and n_columns <= 50 and n_rows <= 25:
             text_style = {"ha": "center", "va": "center", "fontsize": min(9.0, 380 / n_columns)}
-            runs = ((s, run) for s in range(n_rows) for run in self.find_runs(s))
-            for s, (first, last, a) in runs:
-                color = styles.text_colors[a]
-                axis.text((first + last) / 2, s, styles.marks[a], color=color, **text_style)
+            for s in range(n_rows):
+                for first, last, a in self.find_runs(s):
+                    color = styles.text_colors[a]
+                    axis.text((first + last) / 2, s, styles.marks[a], color=color, **text_style)
         self._draw_legend(axis, styles)
         return axis
 
     def _plot_panels(self, named_axes: Mapping[str, list[str]]) -> Axes:
         """Plot small maps of the two longest axes on a figure of their own; return its first axis.
 
-        Columns are some of the times, rows some values of a third axis.
+        Columns are some of the times, rows some values of a third axis; other axes have their
+        middle value.
         """
         styles, table = ActionStyles(self.action_labels), self._tabulate(named_axes)
-        held_ids = _hold_other_axes(named_axes)
-        row_axis, column_axis = (x for x in named_axes if x not in held_ids[0])
+        longest = sorted(named_axes, key=lambda name: -len(named_axes[name]))[:2]
+        middle = {name: len(x) // 2 for name, x in named_axes.items() if name not in longest}
+        held_ids = [middle]
+        if middle:
+            third = next(iter(middle))
+            ids = _spaced_indices(len(named_axes[third]), MAX_PANEL_ROWS)
+            held_ids = [middle | {third: i} for i in ids]
+        row_axis, column_axis = (x for x in named_axes if x in longest)
         varies = (table != table[0]).any()
         times = _spaced_indices(len(table), MAX_PANEL_TIMES) if varies else [0]
         axes = self._make_panel_axes(len(times), len(held_ids), named_axes[column_axis])
         for axis, (held, t) in zip(axes, itertools.product(held_ids, times), strict=True):
             index: list[Any] = [held.get(name, slice(None)) for name in named_axes]
-            cells = table[t, *index]
-            _draw_mesh(axis, cells, styles)
+            _draw_mesh(axis, table[t, *index], styles)
             title = [f"{name}={named_axes[name][i]}" for name, i in held.items()]
             title += [self.time_labels.describe_range(t)] if varies else []
             axis.set_title(format_label(", ".join(title), 40), fontsize="small")
             for matplotlib_axis, name in ((axis.yaxis, row_axis), (axis.xaxis, column_axis)):
                 values, ticks = named_axes[name], _tick_values(named_axes[name])
-                tick_labels = [format_label(x) for x in ticks]
-                matplotlib_axis.set_ticks([values.index(x) for x in ticks], tick_labels)
+                matplotlib_axis.set_ticks(
+                    [values.index(x) for x in ticks], [format_label(x) for x in ticks]
+                )
                 matplotlib_axis.set_label_text(format_label(name))
             axis.label_outer()
         self._draw_legend(axes[len(times) - 1], styles)
@@ -166,8 +172,7 @@ class PolicyMap:
             mark = f"{styles.marks[a]}  " if self.x_range is None else ""
             label = mark + format_label(self.action_labels[a], MAX_LEGEND_LENGTH)
             handles.append(Patch(color=styles.colors[a], label=label))
-        if len(self.used_actions) > MAX_LEGEND_ACTIONS:
-            n_more = len(self.used_actions) - MAX_LEGEND_ACTIONS
+        if n_more := len(self.used_actions) - len(handles):
             handles.append(Patch(color="none", label=f"and {n_more} more"))
         axis.legend(handles=handles, title="action", **LEGEND_BESIDE)
 
@@ -191,19 +196,6 @@ def _draw_mesh(
         rasterized=cells.size > 5000,
     )
     axis.invert_yaxis()
-
-
-def _hold_other_axes(named_axes: Mapping[str, list[str]]) -> list[dict[str, int]]:
-    """Choose values of all axes but the two longest, as ids by name, for each row of small maps.
-
-    These are some values of the first such axis, and the middle of the others.
-    """
-    longest = sorted(named_axes, key=lambda name: -len(named_axes[name]))[:2]
-    held_ids = {name: len(x) // 2 for name, x in named_axes.items() if name not in longest}
-    if not held_ids:
-        return [{}]
-    first = next(iter(held_ids))
-    return [held_ids | {first: i} for i in _spaced_indices(len(named_axes[first]), MAX_PANEL_ROWS)]
 
 
 def _spaced_indices(count: int, max_count: int) -> list[int]:

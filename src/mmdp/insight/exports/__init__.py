@@ -12,7 +12,7 @@ from mmdp.core.solution import Bound, Solution
 from mmdp.core.text import did_you_mean, join_or, pluralize
 from mmdp.data.io.writing import PathLike, write_atomic
 from mmdp.insight.exports import code, excel, html
-from mmdp.insight.exports.spec import make_spec
+from mmdp.insight.exports.spec import PolicySpec
 
 if TYPE_CHECKING:
     from mmdp.core.model import MMDP
@@ -68,10 +68,8 @@ def export(
     'treat'
     """
     target = Path(path)
-    if to is None:
-        to = next(
-            (name for name, suffix in TARGETS.items() if suffix == target.suffix.lower()), None
-        )
+    suffix = target.suffix.lower()
+    to = to or next((name for name, x in TARGETS.items() if x == suffix), None)
     if to is None:
         raise InputError(
             f"{target}: unknown suffix {target.suffix!r}; write {join_or(TARGETS.values())}, or "
@@ -88,7 +86,7 @@ def render_policy(
         raise InputError(
             f"no target is called {did_you_mean(to, TARGETS)}; choose {join_or(TARGETS)}"
         )
-    spec = make_spec(policy, model, bound)
+    spec = PolicySpec(policy, model, bound)
     if to in code.TEMPLATES:
         return code.render_code(spec, code.TEMPLATES[to])
     n_cells = max(spec.table.size, spec.node_rows.size)

@@ -8,10 +8,11 @@ import keyword
 import re
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from mmdp.core.policies.tree import Feature, Split
 from mmdp.insight.exports.spec import PolicySpec
+from mmdp.insight.pages import make_environment
 
 TEMPLATES = {"python": "rule.py.j2", "javascript": "rule.js.j2", "sql": "rule.sql.j2"}
 # Words of some language, and what a file of ours uses inside the rule, in small letters.
@@ -35,7 +36,7 @@ def render_code(spec: PolicySpec, template: str) -> str:
     )
     return (
         _make_environment()
-        .get_template(template)
+        .get_template(f"exports/{template}")
         .render(
             spec=spec,
             names=make_feature_names(spec),
@@ -52,15 +53,8 @@ def render_code(spec: PolicySpec, template: str) -> str:
 @functools.cache
 def _make_environment() -> Environment:
     """Make the Jinja2 environment of code, in which nothing is escaped but by these filters."""
-    environment = Environment(
-        loader=PackageLoader("mmdp.insight", "exports"),
-        autoescape=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {
+    environment = make_environment().overlay(autoescape=False, keep_trailing_newline=True)
+    environment.filters = environment.filters | {
         "comment": format_comment,
         "json": as_json,
         "python": repr,
@@ -76,10 +70,9 @@ def make_feature_names(spec: PolicySpec) -> dict[int, str]:
 
     >>> from mmdp import policies
     >>> from mmdp.core.policies.tree import Feature, Leaf, Split
-    >>> from mmdp.insight.exports.spec import make_spec
     >>> two = Feature.from_values("blood pressure", [1, 2]), Feature.from_values("class", [1, 2])
     >>> tree = Split(0, 0, Leaf(0), Split(1, 0, Leaf(0), Leaf(1)))
-    >>> make_feature_names(make_spec(
+    >>> make_feature_names(PolicySpec(
     ...     policies.TreePolicy(policies.MarkovPolicy([[0, 1]]), tree, two)))
     {0: 'blood_pressure', 1: 'class_'}
     """

@@ -67,12 +67,12 @@ def _add_validation(sheet: Sheet, spec: PolicySpec) -> None:
     """Add dropdown lists and limits to the input cells of the front sheet."""
     from openpyxl.worksheet.datavalidation import DataValidation
 
+    sizes = {"time": len(spec.table), "node": spec.n_nodes}
     for name, row in _input_rows(spec).items():
-        if name.endswith("state"):
-            validation = DataValidation("list", f"={_format_range('States', 0, len(spec.states))}")
+        if name in sizes:
+            validation = DataValidation("whole", "0", str(sizes[name] - 1), operator="between")
         else:
-            n_values = len(spec.table) if name == "time" else spec.n_nodes
-            validation = DataValidation("whole", "0", str(n_values - 1), operator="between")
+            validation = DataValidation("list", f"={_format_range('States', 0, len(spec.states))}")
         validation.add(f"B{row}")
         sheet.data_validations.append(validation)
 
@@ -88,29 +88,24 @@ def _iter_front_rows(spec: PolicySpec) -> Iterator[Sequence[object]]:
     """Yield the rows of the front sheet: inputs, decision, next node, provenance."""
     inputs, S = _input_rows(spec), len(spec.states)
     n_arguments, n_cells = len(spec.argument_names), spec.table.size
-    yield [spec.provenance_lines[0]]
+    yield spec.provenance_lines[:1]
     for name, row in inputs.items():
         if name.endswith("state"):  # its place, from 1; 0 if there is none
             state_cells = _format_range("States", 0, S)
             formula = f"=SUMPRODUCT(EXACT({state_cells},$B${row})*(ROW({state_cells})-1))"
-            yield [name, spec.states[0], CellFormula(formula)]
+            yield name, spec.states[0], CellFormula(formula)
         else:
-            yield [name, 0]
+            yield name, 0
     state_cell, row_cell = f"$C${inputs['state']}", f"$B${len(inputs) + 2}"
-    yield ["row", CellFormula(f"={_format_row_formula(spec, inputs, state_cell)}")]
+    yield "row", CellFormula(f"={_format_row_formula(spec, inputs, state_cell)}")
     for i, name in enumerate(spec.actions if spec.is_randomized else ["action"]):
-        cells = _format_range("Rule", n_arguments + i, n_cells)
-        yield [name, _format_lookup(f"INDEX({cells},{row_cell})")]
+        yield _look_up(name, "Rule", n_arguments + i, n_cells, row_cell)
     if spec.has_nodes:
         next_state_cell = f"$C${inputs['next state']}"
         rule_cells = _format_range("Rule", n_arguments + 1, n_cells)
-        move_cells = _format_range("Moves", 2, spec.node_rows.size)
-        position = f"INDEX({rule_cells},{row_cell})*{S}+{next_state_cell}"
-        next_node = f"IF({next_state_cell}<1,NA(),INDEX({move_cells},{position}))"
-        yield ["next node", _format_lookup(next_node)]
-        node_cells = _format_range("States", 1, S)
-        initial_node = f"IF({state_cell}<1,NA(),INDEX({node_cells},{state_cell}))"
-        yield ["an episode begins in node", _format_lookup(initial_node)]
+        index = f"INDEX({rule_cells},{row_cell})*{S}+{next_state_cell}"
+        yield _look_up("next node", "Moves", 2, spec.node_rows.size, index, next_state_cell)
+        yield _look_up("an episode begins in node", "States", 1, S, state_cell, state_cell)
     for line in spec.provenance_lines[1:]:
         yield [line]
 
@@ -119,7 +114,7 @@ def _format_row_formula(spec: PolicySpec, inputs: dict[str, int], state_cell: st
     """Format the formula of the table row, from 1; an error for bad inputs."""
     error_tests, row = [f"{state_cell}<1"], f"{state_cell}-1"
     for name, size in (("time", len(spec.table)), ("node", spec.n_nodes)):
-        if name in spec.argument_names:
+        if name in inputs:
             cell = f"$B${inputs[name]}"
             error_tests += [f"{cell}<0", f"{cell}>{size - 1}", f"{cell}<>INT({cell})"]
             row_with_time = f"{cell}*{len(spec.states)}+{row}"
@@ -127,16 +122,20 @@ def _format_row_formula(spec: PolicySpec, inputs: dict[str, int], state_cell: st
     return f"IF(OR({','.join(error_tests)}),NA(),{row}+1)"
 
 
-def _format_lookup(formula: str) -> CellFormula:
-    """Format a formula that says what to do if it is an error."""
-    return CellFormula(f"=IFERROR({formula},{ERROR_TEXT})")
+def _look_up(
+    name: str, sheet: str, column: int, n_rows: int, index: str, state_cell: str = ""
+) -> tuple[str, CellFormula]:
+    """Make a name and the formula of a cell of a column, which says what to do if it fails."""
+    formula = f"INDEX({_format_range(sheet, column, n_rows)},{index})"
+    formula = f"IF({state_cell}<1,NA(),{formula})" if state_cell else formula
+    return name, CellFormula(f"=IFERROR({formula},{ERROR_TEXT})")
 
 
-def _format_range(sheet: str, j: int, n_rows: int) -> str:
+def _format_range(sheet: str, column: int, n_rows: int) -> str:
     """Format the address of a column's cells below its heading."""
     from openpyxl.utils import get_column_letter
 
-    letter = get_column_letter(j + 1)
+    letter = get_column_letter(column + 1)
     return f"{sheet}!${letter}$2:${letter}${n_rows + 1}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from markupsafe import Markup
 
 from mmdp.core.model import MMDP
@@ -29,11 +30,12 @@ def render(spec: PolicySpec) -> str:
     """Render a policy as an HTML page."""
     model, policy, title, initial_state = spec.model, spec.policy, "What to do", 0
     axes, other_labels = parse_named_axes(spec.states)
-    used_axes, action_costs = _find_used_axes(spec, axes), None
+    used_axes, action_costs, picture = _find_used_axes(spec, axes), None, ""
     if model is not None:
         title = strip_bidi(f"{model.name}: what to do") if model.name else title
         initial_state = int(model.problem.initial_joint().sum(axis=1).argmax())
         action_costs = None if spec.is_randomized else _make_action_costs(spec, model)
+        picture = strip_bidi(policy.to_flow_chart(model).to_svg()) if spec.has_nodes else ""
     first_state = spec.states[initial_state]
     constants = {
         "ARGUMENTS": spec.argument_names,
@@ -45,7 +47,7 @@ def render(spec: PolicySpec) -> str:
         "USED_AXES": [x in used_axes for x in axes],
     }
     declarations = "\n".join(f"const {name} = {as_json(x)};" for name, x in constants.items())
-    is_tree, has_chart = isinstance(policy, TreePolicy), spec.has_nodes and model is not None
+    is_tree = isinstance(policy, TreePolicy)
     return render_page(
         "exports/card.html.j2",
         spec=spec,
@@ -61,7 +63,7 @@ def render(spec: PolicySpec) -> str:
         action_costs=action_costs,
         card=[] if is_tree else _make_card(spec),
         tree_text=strip_bidi(policy.describe()) if is_tree else "",
-        picture=Markup(strip_bidi(policy.to_flow_chart(model).to_svg()) if has_chart else ""),
+        picture=Markup(picture),
         functions=Markup(
             f'"use strict";\n{render_code(spec, "functions.js.j2")}\n{declarations}\n'
         ),
@@ -73,15 +75,13 @@ def _find_used_axes(spec: PolicySpec, axes: Mapping[str, list[str]]) -> list[str
     used_axes = [*axes]
     if spec.has_nodes:
         return used_axes
-    rows = [(s, x) for s, label in enumerate(spec.states) if (x := parse_named_values(label))]
-    codes = {x: np.unique([row[x] for _, row in rows], return_inverse=True)[1] for x in axes}
-    choices = spec.table[:, [s for s, _ in rows], 0].T
+    values = {s: x for s, label in enumerate(spec.states) if (x := parse_named_values(label))}
+    table = pd.DataFrame(values.values(), columns=used_axes)
+    choices = pd.Series([spec.table[:, s].tobytes() for s in values])
     tree_features = {spec.features[i].name for i in spec.features_used}
     for axis in sorted(axes, key=tree_features.__contains__):  # what the tree does not ask first
-        columns = [np.zeros(len(rows)), *(codes[x] for x in used_axes if x != axis)]
-        groups = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)
-        representatives = np.unique(groups, return_index=True)[1]  # a state of each group
-        if (choices == choices[representatives][groups]).all():
+        others = [table[x] for x in used_axes if x != axis]
+        if choices.groupby(others or np.zeros(len(table))).nunique().max() == 1:
             used_axes.remove(axis)
     return used_axes
 
@@ -109,28 +109,25 @@ def _make_action_costs(spec: PolicySpec, model: MMDP) -> dict[str, object]:
     near_optimal = near_optimal_actions(
         model, spec.source, NEAR_OPTIMAL_TOLERANCE, objective=spec.objective
     )
-    shape = *spec.table.shape, len(spec.actions)  # a model may have actions that are not used
+    # a model may have actions that are not used
     loss, is_interchangeable = (
-        x[..., : shape[3]].reshape(shape)
+        x.reshape(*spec.table.shape, -1)[..., : len(spec.actions)]
         for x in (near_optimal.loss, near_optimal.is_interchangeable)
     )
     other_losses = np.where(np.isnan(loss), np.inf, loss)
     np.put_along_axis(other_losses, spec.table[..., None], np.inf, axis=3)
-    visit_probs = near_optimal.visit_probs.reshape(spec.table.shape)
-    min_loss = other_losses.min(axis=3)
+    visit_probs, min_loss = near_optimal.visit_probs.reshape(spec.table.shape), other_losses.min(3)
     has_choice = _find_choices(spec, model)[:, :, None] & np.isfinite(min_loss)
     is_known = has_choice & (visit_probs > MIN_VISIT_PROB)
-    cost = np.where(is_known, min_loss, 0.0)
-    if spec.uses_time:
-        cost /= np.where(is_known, visit_probs, 1.0)
+    divisor = np.where(is_known, visit_probs, 1.0) if spec.uses_time else 1.0
+    cost = np.where(is_known, min_loss, 0.0) / divisor
     cost[np.abs(cost) < 1e-9 * abs(near_optimal.value)] = 0.0
     next_actions = np.where(is_known, other_losses.argmin(axis=3), np.where(has_choice, -1, -2))
     action_sets, set_ids = find_unique_rows(is_interchangeable)
+    round_cost = np.vectorize(lambda x: float(f"{x:.3g}"), otypes=[float])
     return {
         "next": spec.to_nested_lists(next_actions),
-        "cost": spec.to_nested_lists(
-            np.vectorize(lambda x: float(f"{x:.3g}"), otypes=[float])(cost)
-        ),
+        "cost": spec.to_nested_lists(round_cost(cost)),
         "action_sets": [np.flatnonzero(row).tolist() for row in action_sets],
         "set_ids": spec.to_nested_lists(set_ids),
         "stake": near_optimal.at_stake.amount,
@@ -142,11 +139,11 @@ def _make_action_costs(spec: PolicySpec, model: MMDP) -> dict[str, object]:
 
 def _make_card(spec: PolicySpec) -> list[list[str]]:
     """Make the heading and rows of the whole policy; empty if there are too many."""
-    time_labels = spec.policy.time_labels
+    times = spec.policy.time_labels
     columns = {
         "State": True,
         "Node": spec.has_nodes,
-        time_labels.name.capitalize() if time_labels.labels else "Times": spec.uses_time,
+        times.name.capitalize() if times.labels else "Times": spec.uses_time,
         "What to do": True,
         "Next node": spec.has_nodes,
     }
@@ -166,13 +163,13 @@ def _iter_card_lines(spec: PolicySpec) -> Iterator[list[str]]:
         cells = enumerate(zip(spec.table[:, s, n], node_row_ids[:, s, n], strict=True))
         for (choice, node_row), run in itertools.groupby(cells, lambda cell: cell[1]):
             times = [t for t, _ in run]
-            yield [
-                spec.states[s],
-                f"{n}",
-                spec.policy.time_labels.format_range(times[0], times[-1]),
-                _describe_choice(spec, choice),
-                _describe_next_nodes(spec, node_row) if spec.has_nodes else "",
-            ]
+            times_text = spec.policy.time_labels.format_range(times[0], times[-1])
+            action_text = ", ".join(
+                spec.actions[a] + (f" {format_percent(share)}" if share < 1 else "")
+                for a, share in spec.choices[choice]
+            )
+            node_text = _describe_next_nodes(spec, node_row) if spec.has_nodes else ""
+            yield [spec.states[s], f"{n}", times_text, action_text, node_text]
 
 
 def _describe_next_nodes(spec: PolicySpec, node_row: int) -> str:
@@ -183,11 +180,3 @@ def _describe_next_nodes(spec: PolicySpec, node_row: int) -> str:
         for x in np.unique(next_nodes)
     ]
     return f"{next_nodes[0]}" if len(clauses) == 1 else "; ".join(clauses)
-
-
-def _describe_choice(spec: PolicySpec, choice_id: int) -> str:
-    """Describe an action, or the actions of a randomized choice with their shares."""
-    shares = spec.choices[choice_id]
-    if len(shares) == 1:
-        return spec.actions[shares[0][0]]
-    return ", ".join(f"{spec.actions[a]} {format_percent(share)}" for a, share in shares)

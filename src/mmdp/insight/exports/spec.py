@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from mmdp._version import __version__
 from mmdp.core.errors import InputError
 from mmdp.core.objectives import Mean, Objective
 from mmdp.core.policies import MemoryPolicy, Policy, TreePolicy, require_markov
-from mmdp.core.policies.tree import DecisionNode, Feature, Leaf
+from mmdp.core.policies.tree import DecisionNode, Split
 from mmdp.core.solution import SCOPE_NAMES, Bound, Solution
 from mmdp.core.solve import evaluate
 from mmdp.core.text import format_bound, format_number, format_with_unit, pluralize, shorten
@@ -27,77 +25,63 @@ Ints = npt.NDArray[np.int64]
 ActionShares = tuple[tuple[int, float], ...]  # action ids, each with its probability
 
 
-def make_empty() -> Ints:
-    """Make a table of nodes without entries."""
-    return np.zeros((0, 0), np.int64)
-
-
-@dataclass(frozen=True, eq=False)
 class PolicySpec:
     """Actions by (time, state, node) with labels and provenance, ready to export.
 
     ``table`` (T, S, N) has indices into ``choices``; T is 1 if the horizon is infinite, N is 1
     without memory. ``node_row_ids`` (T, S, N) has indices into ``node_rows`` (W, S'): the node
-    after the transition to s'. ``initial_nodes`` (S,) is the node that an episode begins in.
-    ``tree`` is that of a decision tree whose leaves have the actions of the table in every state.
+    after the transition to s'. ``initial_nodes`` (S,) is the node that an episode begins in; the
+    three are empty without memory. ``tree`` is that of a decision tree whose leaves have the
+    actions of the table in every state, and ``features_used`` the features that it splits on.
+    ``argument_names``: ``time`` if used, ``state``, ``node`` if there is memory.
     """
 
-    source: Policy | Solution
-    policy: Any
-    model: MMDP | None
-    objective: Objective
-    provenance_lines: list[str]
-    choices: list[ActionShares]
-    table: Ints
-    node_row_ids: Ints = field(default_factory=make_empty)
-    node_rows: Ints = field(default_factory=make_empty)
-    initial_nodes: Ints = field(default_factory=make_empty)
+    node_row_ids = node_rows = np.zeros((0, 0), np.int64)
+    initial_nodes: Ints = np.zeros(0, np.int64)
     tree: DecisionNode | None = None
 
-    @property
-    def states(self) -> list[str]:
-        """Labels of the states."""
-        return self.policy.state_names  # type: ignore[no-any-return]
-
-    @property
-    def actions(self) -> list[str]:
-        """Labels of the actions."""
-        return self.policy.action_names  # type: ignore[no-any-return]
-
-    @property
-    def uses_time(self) -> bool:
-        """Whether a decision is asked by the time too."""
-        return self.policy.horizon < math.inf  # type: ignore[no-any-return]
-
-    @property
-    def is_randomized(self) -> bool:
-        """Whether decisions are shares of actions."""
-        return not (self.has_nodes or self.policy.is_deterministic)
-
-    @property
-    def has_nodes(self) -> bool:
-        """Whether the policy has nodes of memory."""
-        return self.node_rows.size > 0
-
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes of memory."""
-        return self.table.shape[2]
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """Features of the tree."""
-        return () if self.tree is None else self.policy.features
-
-    @property
-    def argument_names(self) -> list[str]:
-        """Arguments of a decision: ``time`` if used, ``state``, ``node`` if there is memory."""
-        return ["time"] * self.uses_time + ["state"] + ["node"] * self.has_nodes
-
-    @functools.cached_property
-    def features_used(self) -> list[int]:
-        """Indices of the features that the tree splits on."""
-        return sorted(find_used_features(self.tree))
+    def __init__(
+        self, source: Policy | Solution, model: MMDP | None = None, bound: Bound | None = None
+    ) -> None:
+        policy: Any = source.policy if isinstance(source, Solution) else source
+        # refuse what has no table, with the reason
+        if not getattr(policy, "has_exact_returns", False) or policy.policy_class.uses_belief:
+            require_markov(source, "an exported file holds", requirement="a table of actions")
+        if model is not None:
+            policy.check(model)
+        self.source, self.policy, self.model = source, policy, model
+        self.states: list[str] = policy.state_names
+        self.actions: list[str] = policy.action_names
+        _check_labels("state", self.states)
+        _check_labels("action", self.actions)
+        self.objective: Objective = source.objective or (
+            Mean() if bound is None else bound.objective
+        )
+        self.provenance_lines = _describe_provenance(source, policy, model, bound, self.objective)
+        self.uses_time: bool = policy.horizon < math.inf
+        self.has_nodes = isinstance(policy, MemoryPolicy)
+        self.is_randomized = not (self.has_nodes or policy.is_deterministic)
+        self.choices: list[ActionShares] = [((a, 1.0),) for a in range(policy.n_actions)]
+        if self.has_nodes:
+            self.table: Ints = policy.actions.astype(np.int64)
+            self.node_rows, self.node_row_ids = find_unique_rows(
+                policy.node_transitions.astype(np.int64)
+            )
+            self.initial_nodes = policy.initial_nodes.astype(np.int64)
+        else:
+            table = policy.table if self.uses_time else policy.table[None]
+            if self.is_randomized:
+                rows, table = find_unique_rows(table)
+                self.choices = [
+                    tuple((int(a), float(row[a])) for a in np.flatnonzero(row)) for row in rows
+                ]
+            self.table = table.astype(np.int64)[:, :, None]
+        if isinstance(policy, TreePolicy) and policy.is_deterministic and _is_exact(policy):
+            self.tree = policy.tree
+        self.features = policy.features if self.tree is not None else ()
+        self.features_used = sorted(find_used_features(self.tree))
+        self.n_nodes = self.table.shape[2]
+        self.argument_names = ["time"] * self.uses_time + ["state"] + ["node"] * self.has_nodes
 
     def to_nested_lists(self, table: npt.NDArray[np.generic]) -> list[object]:
         """Convert a table (T, S, N) to nested lists without the unused axes."""
@@ -108,45 +92,16 @@ class PolicySpec:
     def iter_cells(self) -> Iterator[tuple[list[int | str], ActionShares, list[int]]]:
         """Yield each cell: arguments, action shares, node row id if there is memory."""
         for (t, s, n), choice_id in np.ndenumerate(self.table):
-            position: dict[str, int | str] = {"time": t, "state": self.states[s], "node": n}
+            arguments = [*[t] * self.uses_time, self.states[s], *[n] * self.has_nodes]
             node_row = [int(self.node_row_ids[t, s, n])] if self.has_nodes else []
-            yield [position[x] for x in self.argument_names], self.choices[choice_id], node_row
+            yield arguments, self.choices[choice_id], node_row
 
 
 def find_used_features(tree: DecisionNode | None) -> set[int]:
     """Find the indices of the features that a subtree splits on."""
-    if tree is None or isinstance(tree, Leaf):
+    if not isinstance(tree, Split):
         return set()
     return {tree.feature} | find_used_features(tree.if_true) | find_used_features(tree.if_false)
-
-
-def make_spec(
-    source: Policy | Solution, model: MMDP | None = None, bound: Bound | None = None
-) -> PolicySpec:
-    """Make the specification of a policy, or of the policy of a solution."""
-    policy: Any = source.policy if isinstance(source, Solution) else source
-    # refuse what has no table, with the reason
-    if not getattr(policy, "has_exact_returns", False) or policy.policy_class.uses_belief:
-        require_markov(source, "an exported file holds", requirement="a table of actions")
-    if model is not None:
-        policy.check(model)
-    _check_labels("state", policy.state_names)
-    _check_labels("action", policy.action_names)
-    objective = source.objective or (Mean() if bound is None else bound.objective)
-    lines = _describe_provenance(source, policy, model, bound, objective)
-    make = functools.partial(PolicySpec, source, policy, model, objective, lines)
-    choices: list[ActionShares] = [((a, 1.0),) for a in range(policy.n_actions)]
-    if isinstance(policy, MemoryPolicy):
-        node_rows, node_row_ids = find_unique_rows(policy.node_transitions.astype(np.int64))
-        table, initial_nodes = policy.actions.astype(np.int64), policy.initial_nodes
-        return make(choices, table, node_row_ids, node_rows, initial_nodes.astype(np.int64))
-    table = policy.table if policy.horizon < math.inf else policy.table[None]
-    if policy.is_deterministic:
-        tree = policy.tree if isinstance(policy, TreePolicy) and _is_exact(policy) else None
-        return make(choices, table.astype(np.int64)[:, :, None], tree=tree)
-    rows, choice_ids = find_unique_rows(table)
-    shares = [tuple((int(a), float(row[a])) for a in np.flatnonzero(row)) for row in rows]
-    return make(shares, choice_ids[:, :, None])
 
 
 def find_unique_rows(table: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
@@ -160,10 +115,9 @@ def _is_exact(policy: TreePolicy) -> bool:
 
     If a state does not allow the action of its leaf, its table has another.
     """
-    levels = [policy.features[i].levels for i in find_used_features(policy.tree)]
-    numbers = [float(x) for row in levels for x in row if not isinstance(x, str)]
-    leaf_actions = np.broadcast_to(policy.leaf_actions, np.atleast_2d(policy.table).shape)
-    return all(map(math.isfinite, numbers)) and bool((leaf_actions == policy.table).all())
+    levels = [x for i in find_used_features(policy.tree) for x in policy.features[i].levels]
+    has_finite_levels = all(isinstance(x, str) or math.isfinite(x) for x in levels)
+    return has_finite_levels and bool((policy.leaf_actions == policy.table).all())
 
 
 def _check_labels(axis: str, labels: Sequence[str]) -> None:
@@ -183,9 +137,8 @@ def _describe_provenance(
     """Describe policy, models, value and bound in sentences of one line each."""
     times_text = ", at all times"
     if policy.horizon < math.inf:
-        last = int(policy.horizon) - 1
-        has_labels = bool(policy.time_labels.labels)
-        labels_text = f" ({policy.time_labels.describe_range(0, last)})" * has_labels
+        last, times = int(policy.horizon) - 1, policy.time_labels
+        labels_text = f" ({times.describe_range(0, last)})" if times.labels else ""
         times_text = f"; times count from 0 to {last}{labels_text}"
     size_text = f"{pluralize(policy.n_states, 'state')} and {pluralize(policy.n_actions, 'action')}"
     lines = [f"Decisions depend on {policy.policy_class.decision_inputs}: {size_text}{times_text}."]

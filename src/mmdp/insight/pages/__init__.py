@@ -44,11 +44,11 @@ def render_page(template: str, **variables: object) -> str:
     >>> "<title>&lt;script&gt;</title>" in page, "default-src 'none'" in page
     (True, True)
     """
-    return _make_environment().get_template(template).render(variables)
+    return make_environment().get_template(template).render(variables)
 
 
 @functools.cache
-def _make_environment() -> Environment:
+def make_environment() -> Environment:
     """Make the Jinja2 environment with filters, assets and strict variables."""
     environment = Environment(
         loader=PackageLoader("mmdp.insight", ""),
@@ -66,9 +66,9 @@ def _make_environment() -> Environment:
 @functools.cache
 def _read_asset(name: str) -> Markup:
     """Read a style sheet or script of the package, to be embedded unchanged."""
-    loader = _make_environment().loader
+    loader = make_environment().loader
     assert loader is not None
-    return Markup(loader.get_source(_make_environment(), name)[0])
+    return Markup(loader.get_source(make_environment(), name)[0])
 
 
 def _hash_script(script: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -128,8 +127,7 @@ def write(
         raise InputError(f"{target}: choose a name that ends in .html")
     _check_output_path(target)
     check_option_names(options, PageOptions)
-    is_number = isinstance(time_limit, (int, float)) and not isinstance(time_limit, bool)
-    if not is_number or math.isnan(time_limit) or time_limit < 0:
+    if time_limit < 0:
         raise InputError(
             f"time_limit={time_limit!r} is not a number >= 0 (seconds); pass 0 to compute only "
             "what is asked for"
@@ -176,25 +174,36 @@ def draw(
     plots.check_figure_suffix(target)
     _check_output_path(target)
     if figure == "chart":
-        return plots.save_figure(_draw_flow_chart(model, horizon, policy, options), target)
-    if figure == "belief":
-        shown_policy = solve(model, horizon, "grid").policy if policy is None else policy
-        belief_policy = shown_policy.policy if isinstance(shown_policy, Solution) else shown_policy
-        if not (belief_policy.has_exact_returns and belief_policy.policy_class.uses_belief):
-            raise InputError(
-                "a belief map shows a plan by state and belief",
-                ["write one with mmdp solve --method grid --out policy.json"],
-            )
-        return plots.save_figure(plots.policy_heatmap(shown_policy), target)
-    drawn_options: ReportOptions = {"max_nodes": 4, **options}
-    context = ReportContext(model, horizon, policy, callback=callback, **drawn_options)
+        ax = _draw_flow_chart(model, horizon, policy, options)
+    elif figure == "belief":
+        ax = _draw_belief_map(solve(model, horizon, "grid") if policy is None else policy)
+    else:
+        drawn_options: ReportOptions = {"max_nodes": 4, **options}
+        context = ReportContext(model, horizon, policy, callback=callback, **drawn_options)
+        ax = _draw_page_figure(context, figure)
+    return plots.save_figure(ax, target)
+
+
+def _draw_page_figure(context: ReportContext, figure: str) -> Axes:
+    """Draw a figure of the page."""
     report_figure = PAGE_FIGURES[figure]
     section = next(x for x in SECTIONS if x.key == report_figure.section)
-    section_result = section.compute(context) if section.is_applicable(context) else None
-    ax = None if section_result is None else report_figure.draw(context, section_result)
+    result = section.compute(context) if section.is_applicable(context) else None
+    ax = None if result is None else report_figure.draw(context, result)
     if ax is None:
         raise InputError(f"there is nothing to draw for {figure!r}: {report_figure.requirement}")
-    return plots.save_figure(ax, target)
+    return ax
+
+
+def _draw_belief_map(policy: Policy | Solution) -> Axes:
+    """Draw the map of a belief policy on a grid."""
+    plan = policy.policy if isinstance(policy, Solution) else policy
+    if not (plan.has_exact_returns and plan.policy_class.uses_belief):
+        raise InputError(
+            "a belief map shows a plan by state and belief",
+            ["write one with mmdp solve --method grid --out policy.json"],
+        )
+    return plots.policy_heatmap(plan)
 
 
 def _draw_flow_chart(

@@ -6,14 +6,15 @@ it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypedDict, TypeVar, Unpack, cast
+from typing import NamedTuple, TypedDict, TypeGuard, TypeVar, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.arguments import FiniteFloat
+from mmdp.core.arguments import FiniteFloat, NonNegativeInt
 from mmdp.core.bounds import Bound
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.identity import compute_digest, describe_object
@@ -31,8 +32,8 @@ from mmdp.core.policies import (
 )
 from mmdp.core.solution import Evaluation, Solution
 from mmdp.core.solve import as_method, evaluate, solve
-from mmdp.core.text import did_you_mean
-from mmdp.core.validate import check_horizon, check_int
+from mmdp.core.text import ROUNDING_RTOL, did_you_mean
+from mmdp.core.validate import check_horizon
 from mmdp.data.posterior import find_unseen_pairs
 from mmdp.insight.economics import OutcomeDiscounting
 from mmdp.insight.economics.comparators import make_named_policies
@@ -64,9 +65,9 @@ class ReportOptions(TypedDict, total=False):
     small_tree: bool | None
     frontier: bool | None
     voi: bool | None
-    max_nodes: int | None
+    max_nodes: NonNegativeInt | None
     sample_size: bool | None
-    n_resamples: int | None
+    n_resamples: NonNegativeInt | None
     effects: npt.ArrayLike | None
     costs: npt.ArrayLike | None
     wtp_grid: Sequence[float]
@@ -100,9 +101,6 @@ class ReportContext:
     the page is then about the Markov policy that the first method computes.
     """
 
-    evaluation: Evaluation
-    solution: Solution | None
-
     def __init__(
         self,
         model: MMDP,
@@ -125,51 +123,50 @@ class ReportContext:
             raise InputError(
                 "a report needs a policy or a method that computes one; pass policy= or methods="
             )
-        self.objective = _find_objective(options.get("objective"), policy, options.get("bound"))
+        bound = options.get("bound")
+        self.objective = _find_objective(options.get("objective"), policy, bound)
         self.has_risk_objective = not self.objective.is_mean
         given_policy = policy.policy if isinstance(policy, Solution) else policy
         self.controller = given_policy if isinstance(given_policy, MemoryPolicy) else None
         if self.controller is not None:
             self.controller.check(model, horizon)
-            policy, horizon = None, self.controller.horizon
+            given_policy, policy, horizon = None, None, self.controller.horizon
         self.is_given, self.policy_class = policy is not None, _find_policy_class(policy)
-        self.policy_text = ""
+        self.policy_text = "" if given_policy is None else given_policy.describe()
         if policy is not None:
-            self.policy = _to_markov(
-                policy, horizon if self.policy_class.is_infinite_horizon else None
-            )
-            self.policy_text = "" if given_policy is None else given_policy.describe()
+            self.policy = _to_markov(policy, horizon if self.is_stationary else None)
             horizon = self.policy.horizon if horizon is None else horizon
         self.horizon = check_horizon(model.horizon, horizon)
         if policy is not None:
             self.policy.check(model, self.horizon)
-        self._check_options()
+        self._check_test_model()
         self.comparators = make_named_policies(
             options.get("comparators") or {}, model, self.horizon
         )
         self.economic_inputs = self._read_economic_inputs()
         self._cache: dict[object, object] = {}
-        self._set_policy(policy)
-        self.name = self._format_name()
+        if policy is None:
+            solution = self.solve_for_objective(self.objective)
+            self.policy, self.evaluation = _to_markov(solution), solution.evaluation
+            self.solution: Solution | None = solution
+        else:
+            self.evaluation = self.evaluate(self.policy)
+            self.solution = policy if self._has_these_returns(policy) else None
+        self.name = "the given policy" if self.solution is None else format_title(self.solution)
         self.value = self.evaluation.value(self.objective)
         self.test_evaluation = self.evaluate_test(self.policy)
-        self.bound = self._read_bound(options.get("bound"))
+        self.bound = self._read_bound(bound)
         if self.solution is not None and self.solution.certificate is None:
             self.solution = replace(self.solution, certificate=self.bound)
 
-    def _check_options(self) -> None:
-        """Refuse counts that are not whole numbers, and test models of another size."""
-        check_int(self.request.get("max_nodes") or 0, "max_nodes", minimum=0)
-        check_int(self.request.get("n_resamples") or 0, "n_resamples", minimum=0)
-        sizes = (self.model.n_states, self.model.n_actions)
-        if (
-            self.test_model is not None
-            and (self.test_model.n_states, self.test_model.n_actions) != sizes
-        ):
+    def _check_test_model(self) -> None:
+        """Refuse test models of another size."""
+        test_model = self.model if self.test_model is None else self.test_model
+        test_sizes, sizes = ((x.n_states, x.n_actions) for x in (test_model, self.model))
+        if test_sizes != sizes:
             raise InputError(
-                f"the test models have {self.test_model.n_states} states and "
-                f"{self.test_model.n_actions} actions, the models {sizes[0]} and {sizes[1]}; give "
-                "test models of the same problem"
+                f"the test models have {test_sizes[0]} states and {test_sizes[1]} actions, the "
+                f"models {sizes[0]} and {sizes[1]}; give test models of the same problem"
             )
 
     def _read_economic_inputs(self) -> EconomicInputs | None:
@@ -201,38 +198,23 @@ class ReportContext:
         return EconomicInputs(effects, costs, wtp_grid, discounting)
 
     # -------------------------------------------------------------- the policy
-    def _set_policy(self, policy: Policy | Solution | None) -> None:
-        """Set the policy, its evaluation, and the solution that it comes from if known."""
-        if policy is None:
-            self.solution = self.solve_for_objective(self.objective)
-            self.policy, self.evaluation = _to_markov(self.solution), self.solution.evaluation
-            return
-        self.evaluation, self.solution = self.evaluate(self.policy), None
-        if isinstance(policy, Solution) and not self.policy_class.is_infinite_horizon:
-            solution_returns, returns = policy.returns, self.evaluation.returns
-            tolerance = 1e-9 * np.abs(returns).max()
-            if len(solution_returns) == len(returns) and np.allclose(
-                solution_returns, returns, 1e-6, tolerance
-            ):
-                self.solution = policy
+    def _has_these_returns(self, policy: Policy | Solution) -> TypeGuard[Solution]:
+        """Return whether it is a solution for these models, over a finite horizon."""
+        if not isinstance(policy, Solution) or self.is_stationary:
+            return False
+        x, y = policy.returns, self.evaluation.returns
+        return len(x) == len(y) and np.allclose(x, y, 1e-6, 1e-9 * np.abs(y).max())
 
-    def _format_name(self) -> str:
-        """Format the name of the policy: ``CADP``, ``CADP (tied)`` or ``the given policy``."""
-        return "the given policy" if self.solution is None else format_title(self.solution)
-
-    def _read_bound(self, bound_or_value: Bound | float | None) -> Bound | None:
+    def _read_bound(self, bound: Bound | float | None) -> Bound | None:
         """Check the given bound, or that of the solution, against the model and the value."""
-        if bound_or_value is None and self.solution is not None:
-            bound_or_value = self.solution.certificate
-        if bound_or_value is None or (
-            isinstance(bound_or_value, Bound) and bound_or_value.objective != self.objective
-        ):
+        if bound is None and self.solution is not None:
+            bound = self.solution.certificate
+        if bound is None:
             return None
-        bound = (
-            bound_or_value
-            if isinstance(bound_or_value, Bound)
-            else Bound(float(bound_or_value), "given", "markov")
-        )
+        if not isinstance(bound, Bound):
+            bound = Bound(float(bound), "given", "markov")
+        elif bound.objective != self.objective:
+            return None
         if bound.model_fingerprint and bound.model_fingerprint != self.model.fingerprint():
             raise InputError(
                 "the bound was proven for other models; compute it for these, or give the policy "
@@ -263,99 +245,88 @@ class ReportContext:
             self._cache[key] = compute()
         return cast("T", self._cache[key])
 
-    def solve_method(self, index: int) -> Solution:
-        """Solve by the method at an index of ``methods`` for the mean over the models."""
-        return self._memoize(
-            index,
-            lambda: solve(
-                self.model,
-                self.horizon,
-                self.get_method(index),
-                policy_class=self.find_policy_class(index),
-                seed=self.seed,
-            ),
-        )
-
     def get_method(self, index: int = 0) -> Method:
         """Get the method at an index of ``methods``; CADP if there are none."""
         return as_method(self.methods[index] if self.methods else "cadp")
 
     def find_policy_class(self, index: int = 0) -> PolicyClass | None:
         """Get the policy class if the method supports it with a finite horizon, else None."""
-        is_supported = supports(
-            self.get_method(index), self.model, self.horizon, Mean(), self.policy_class
+        method = self.get_method(index)
+        is_supported = not self.is_stationary and supports(
+            method, self.model, self.horizon, Mean(), self.policy_class
         )
-        return (
-            self.policy_class
-            if is_supported and not self.policy_class.is_infinite_horizon
-            else None
-        )
+        return self.policy_class if is_supported else None
 
-    def solve_for_objective(self, objective: Objective) -> Solution:
-        """Solve by the first method for an objective."""
-        if objective.is_mean:
-            return self.solve_method(0)
+    def solve_for_objective(self, objective: Objective, index: int = 0) -> Solution:
+        """Solve by the method at an index of ``methods``; for the mean in the policy class."""
         return self._memoize(
-            str(objective),
+            (index, str(objective)),
             lambda: solve(
-                self.model, self.horizon, self.methods[0], objective=objective, seed=self.seed
+                self.model,
+                self.horizon,
+                self.get_method(index),
+                objective=objective,
+                policy_class=self.find_policy_class(index) if objective.is_mean else None,
+                seed=self.seed,
             ),
         )
 
-    def solve_all(self) -> list[Solution]:
-        """Solve by every method for the mean over the models."""
-        return [self.solve_method(index) for index in range(len(self.methods))]
+    @property
+    def solutions(self) -> list[Solution]:
+        """Solution of every method for the mean over the models."""
+        return [self.solve_for_objective(Mean(), index) for index in range(len(self.methods))]
 
-    def evaluate(self, policy: Policy) -> Evaluation:
-        """Evaluate a policy on the model."""
-        return self._memoize(("own", _policy_key(policy)), lambda: evaluate(self.model, policy))
+    @functools.cached_property
+    def best_solution(self) -> Solution | None:
+        """The solution of the page's policy class with the highest mean; None if there is none."""
+        own = [self.solution] if self.solution is not None and self.is_given else []
+        same_class = [
+            x
+            for x in [*self.solutions, *own]
+            if x.markov_policy is not None
+            and x.provenance.policy_class.name == self.policy_class.name
+        ]
+        best_mean = max((x.evaluation.mean for x in same_class), default=-np.inf)
+        min_mean = best_mean - ROUNDING_RTOL * abs(best_mean)
+        # the first of those that differ by rounding
+        return next((x for x in same_class if x.evaluation.mean >= min_mean), None)
+
+    def evaluate(self, policy: Policy, model: MMDP | None = None) -> Evaluation:
+        """Evaluate a policy, on the models of the page unless others are given."""
+        key = compute_digest(describe_object([policy.name, policy.defining_values]))
+        model = self.model if model is None else model
+        return self._memoize((id(model), key), lambda: evaluate(model, policy, seed=self.seed))
 
     def evaluate_test(self, policy: Policy) -> Evaluation | None:
         """Evaluate a policy on the test models; None if there are none."""
-        test_model = self.test_model
-        if test_model is None:
-            return None
-        return self._memoize(
-            ("test", _policy_key(policy)), lambda: evaluate(test_model, policy, seed=self.seed)
-        )
+        return None if self.test_model is None else self.evaluate(policy, self.test_model)
 
-    def compute_cells(self) -> PolicyCells:
-        """Compute margin, runner-up, agreement and visits for each time and state."""
-        return self._memoize("cells", lambda: compute_policy_cells(self.policy, self.model))
+    @functools.cached_property
+    def cells(self) -> PolicyCells:
+        """Margin, runner-up, agreement and visits for each time and state."""
+        return compute_policy_cells(self.policy, self.model)
 
-    def compute_model_weights(self) -> Array:
-        """Compute the model weights b_{t,m}(s) under the policy: (T, M, S)."""
-        return self._memoize("weights", lambda: model_weights(self.model, self.policy))
+    @functools.cached_property
+    def visit_probs(self) -> Array:
+        """The probability of a decision at each time and state: (T, S)."""
+        return self.model.mask_visits(self.cells.visit_probs)
 
-    def compute_visit_probs(self, policy: MarkovPolicy | None = None) -> Array:
-        """Compute the probability of a decision at each time and state: (T, S)."""
-        if policy is None or policy == self.policy:
-            return self._memoize(
-                "visit_probs", lambda: self.model.mask_visits(self.compute_cells().visit_probs)
-            )
-        return self._memoize(
-            ("visit_probs", _policy_key(policy)),
-            lambda: self.model.mask_visits(model_weights(self.model, policy).sum(axis=1)),
-        )
+    def compute_visit_probs(self, policy: MarkovPolicy) -> Array:
+        """Compute the probability of a decision at each time and state under a policy: (T, S)."""
+        if policy == self.policy:
+            return self.visit_probs
+        return self.model.mask_visits(model_weights(self.model, policy).sum(axis=1))
 
-    @property
+    @functools.cached_property
     def stake(self) -> ValueAtStake:
         """The value at stake, of which the page takes shares."""
-        return self._memoize(
-            "stake",
-            lambda: value_at_stake(
-                self.model,
-                self.solution or self.policy,
-                objective=self.objective,
-                comparators=self.baselines,
-                value=self.best_value,
-            ),
+        return value_at_stake(
+            self.model,
+            self.solution or self.policy,
+            objective=self.objective,
+            comparators=self.baselines,
+            value=max(self.value, -np.inf if self.free_value is None else self.free_value),
         )
-
-    @property
-    def best_value(self) -> float:
-        """Objective value of the best policy known: this one, or one without the restriction."""
-        return max(self.value, -np.inf if self.free_value is None else self.free_value)
 
     @property
     def free_value(self) -> float | None:
@@ -374,25 +345,17 @@ class ReportContext:
     @property
     def baselines(self) -> dict[str, Policy]:
         """Policies to compare with, by name: the comparators and the constant policies."""
-        return {**self.comparators, **{x.name: x.policy for x in self.find_constant_policies()}}
+        return {**self.comparators, **{x.name: x.policy for x in self.constant_policies}}
 
-    def find_constant_policies(self) -> list[ConstantPolicy]:
-        """Find the policies of the class that always take one action, the best first."""
-        return self._memoize(
-            "constant",
-            lambda: make_constant_policies(
-                self.policy, self.model, self.policy_class, self.objective
-            ),
-        )
+    @functools.cached_property
+    def constant_policies(self) -> list[ConstantPolicy]:
+        """The policies of the class that always take one action, the best first."""
+        return make_constant_policies(self.policy, self.model, self.policy_class, self.objective)
 
-    def fit_phases(self) -> PhasedPolicy:
-        """Fit the policy by a few phases with one stationary policy each."""
-        return self._memoize(
-            "phases",
-            lambda: fit_phases(
-                self.policy, self.model, self.compute_visit_probs(), policy_class=self.policy_class
-            ),
-        )
+    @functools.cached_property
+    def phased_policy(self) -> PhasedPolicy:
+        """The policy in a few phases with one stationary policy each."""
+        return fit_phases(self.policy, self.model, self.visit_probs, policy_class=self.policy_class)
 
     def estimate_seconds(self, passes: float) -> float:
         """Estimate the seconds of a number of passes over the models, from sizes alone."""
@@ -416,11 +379,6 @@ def check_option_names(options: Mapping[str, object], options_type: type) -> Non
     for name in options:
         if name not in names:
             raise InputError(f"there is no argument {did_you_mean(name, names)}")
-
-
-def _policy_key(policy: Policy) -> str:
-    """Compute a digest of a policy's name and arrays, as a key of the cache."""
-    return compute_digest(describe_object([policy.name, policy.defining_values]))
 
 
 def _find_objective(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
-from mmdp.core.policies import MemoryPolicy
 from mmdp.insight import plots
-from mmdp.insight.draw import curves
 from mmdp.insight.draw.axes import (
     format_label,
     format_time_axis,
@@ -21,14 +18,11 @@ from mmdp.insight.draw.axes import (
 )
 from mmdp.insight.draw.maps import PolicyMap
 from mmdp.insight.draw.palette import LINE_COLORS
-from mmdp.insight.measures.risk import RiskFrontier
 from mmdp.insight.measures.simplicity import leaf_table
 from mmdp.insight.report.context import ReportContext
 from mmdp.insight.report.findings import (
     InformationValue,
-    MemoryValue,
     MethodComparison,
-    NearOptimalShare,
     SampleSizeCurve,
     SmallTree,
     WeightSummary,
@@ -39,13 +33,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from mmdp.insight.economics import WillingnessToPay
-
 MAX_CURVES = 7  # in one picture
 
 
-@dataclass(frozen=True)
-class ReportFigure:
+class ReportFigure(NamedTuple):
     """A figure of the page: its title, the section whose result it draws, and how.
 
     ``draw_axes`` returns None if there is nothing to draw; ``requirement`` then says why.
@@ -70,36 +61,28 @@ class ReportFigure:
 def _draw_policy(context: ReportContext, result: object) -> Axes:
     """Draw the action by time and state as a heat map."""
     model, states = context.model, np.flatnonzero(context.model.has_choice)
-    state_labels = [model.state_labels[s] for s in states]
     actions = context.policy.actions[: 1 if context.is_stationary else None, states]
-    return PolicyMap(actions, state_labels, context.action_names, model.time_labels).plot()
+    labels = [model.state_labels[s] for s in states]
+    return PolicyMap(actions, labels, context.action_names, model.time_labels).plot()
 
 
 def _draw_tree(context: ReportContext, result: SmallTree) -> Axes:
     """Draw the small decision tree with the leaf table."""
-    return plots.tree(
-        result.policy, leaf_table(context.model, result.policy, objective=context.objective)
-    )
+    table = leaf_table(context.model, result.policy, objective=context.objective)
+    return plots.tree(result.policy, table)
 
 
-def _draw_returns(context: ReportContext, result: NearOptimalShare) -> Axes:
+def _draw_returns(context: ReportContext, result: object) -> Axes:
     """Draw the distributions of returns of the policy, Oracle and the comparators."""
     returns = {context.name: context.evaluation.returns, "Oracle": context.evaluation.oracle}
-    returns |= {
-        name: context.evaluate(policy).returns for name, policy in context.comparators.items()
-    }
-    return curves.returns_distribution(returns, context.model.weights)
-
-
-def _draw_regret(context: ReportContext, result: NearOptimalShare) -> Axes:
-    """Draw the distribution of the policy's regret over the models."""
-    return curves.regret_distribution(context.evaluation.regret, context.model.weights)
+    returns |= {name: context.evaluate(x).returns for name, x in context.comparators.items()}
+    return plots.returns_distribution(returns, context.model.weights)
 
 
 def _draw_methods(context: ReportContext, result: MethodComparison) -> Axes:
     """Draw mean and quantiles of the returns of every method."""
     evaluations = {row.name: row.evaluation for row in result.rows}
-    return curves.methods_comparison(
+    return plots.methods_comparison(
         {name: x.mean for name, x in evaluations.items()},
         {name: x.stderr for name, x in evaluations.items()},
         ranges={name: (x.quantile(0.1), x.quantile(0.9)) for name, x in evaluations.items()},
@@ -111,100 +94,61 @@ def _draw_trace(context: ReportContext, result: MethodComparison) -> Axes | None
     """Draw the value by iteration of every CADP run; None if there is none."""
     if not result.traces:
         return None
-    ax = curves.value_traces(result.traces)
-    legend = ax.get_legend()
-    if len(result.traces) == 1 and legend is not None:
+    ax, init, *others = plots.value_traces(result.traces), *result.traces
+    if not others and (legend := ax.get_legend()) is not None:
         legend.remove()
-        init_text = (
-            ""
-            if context.policy_text
-            else f", started from {format_label(next(iter(result.traces)))}"
-        )
+        init_text = "" if context.policy_text else f", started from {format_label(init)}"
         ax.set_xlabel(f"iteration of CADP{init_text}")
     return ax
 
 
 def _draw_weights(context: ReportContext, result: WeightSummary) -> Axes:
     """Draw the effective number of models over time, and the weights in one state."""
-    left_ax, right_ax = new_axes(2, 9.5, 3.6)
-    curves.weights_over_time(result.weights, left_ax, time_labels=context.model.time_labels)
-    weights, state = result.weights[:, :, result.state], context.model.state_labels[result.state]
-    times = np.arange(len(weights))
-    curves.weights_by_step(weights, times, context.model.model_labels, right_ax, max_models=5)
-    right_ax.set_xlabel(format_time_axis(right_ax, context.model.time_labels))
-    right_ax.set_ylabel(f"weight in state {format_label(state)}")
+    (left_ax, right_ax), model = new_axes(2, 9.5, 3.6), context.model
+    plots.weights_over_time(result.weights, left_ax, time_labels=model.time_labels)
+    weights, times = result.weights[:, :, result.state], np.arange(context.horizon)
+    plots.weights_by_step(weights, times, model.model_labels, right_ax, max_models=5)
+    right_ax.set_xlabel(format_time_axis(right_ax, model.time_labels))
+    right_ax.set_ylabel(f"weight in state {format_label(model.state_labels[result.state])}")
     return left_ax
 
 
 def _draw_information(context: ReportContext, result: InformationValue) -> Axes | None:
     """Draw the EVPPI of each parameter as bars; None for fewer than two parameters."""
-    table = result.table
-    if len(table) < 3:  # a single parameter needs no picture
+    if len(result.table) < 3:  # a single parameter needs no picture
         return None
-    rows = table.iloc[1:16]
+    evpi, rows = result.table["value"].iloc[0], result.table.iloc[1:16]
     ax = new_axis(6.0, 1.3 + 0.32 * len(rows))
     ax.barh(range(len(rows)), rows["value"], color=LINE_COLORS[0], height=0.6)
-    ax.axvline(
-        table["value"].iloc[0], color=LINE_COLORS[1], linestyle="--", label="knowing everything"
-    )
+    ax.axvline(evpi, color=LINE_COLORS[1], linestyle="--", label="knowing everything")
     ax.set_yticks(range(len(rows)), [format_label(str(name)) for name in rows["parameter"]])
     ax.invert_yaxis()
     legend_options = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
     xlabel = "return gained by knowing it before acting"
-    return curves.format_axes(ax, xlabel, "", grid="x", legend=legend_options)
-
-
-def _draw_memory(context: ReportContext, result: MemoryValue) -> Axes:
-    return curves.value_by_nodes(result.table)
-
-
-def _draw_frontier(context: ReportContext, result: RiskFrontier) -> Axes:
-    return result.plot()
+    return plots.format_axes(ax, xlabel, "", grid="x", legend=legend_options)
 
 
 def _draw_sample_size(context: ReportContext, result: SampleSizeCurve) -> Axes:
     """Draw the return on test models by the number of models solved with."""
-    table, ax = result.table, new_axis(6.0, 3.4)
-    ax.errorbar(
-        table["models"],
-        table["test"],
-        yerr=table["test_sd"],
-        **curves.make_line_style(0, capsize=4),
-    )
-    ax.set_xscale("log")
-    max_models = table["models"].max()
-    ticks = [
-        x for x in table["models"] if x == max_models or 1.5 * x <= max_models
-    ]  # 200 and 250 would touch
-    ax.set_xticks(ticks, [f"{x:,}" for x in ticks])
-    ax.minorticks_off()
+    ax, counts, test = new_axis(6.0, 3.4), result.table["models"], result.table["test"]
+    style = plots.make_line_style(0, capsize=4)
+    ax.errorbar(counts, test, yerr=result.table["test_sd"], **style)
+    # 200 and 250 would touch
+    plots.set_log_ticks(ax, [x for x in counts if x == counts.max() or 1.5 * x <= counts.max()])
     xlabel = "models the policy is computed from (bar: one standard deviation)"
-    return curves.format_axes(ax, xlabel, "return on held-out models")
+    return plots.format_axes(ax, xlabel, "return on held-out models")
 
 
-def _draw_acceptability(context: ReportContext, result: WtpSweep) -> Axes:
-    x = result.table
-    return _note_hidden_policies(curves.acceptability_curves(_select_curves(x), x.frontier), x)
-
-
-def _draw_expected_loss(context: ReportContext, result: WtpSweep) -> Axes:
-    x = result.table
-    return _note_hidden_policies(curves.expected_loss(_select_curves(x), x.frontier), x)
-
-
-def _select_curves(result: WillingnessToPay) -> pd.DataFrame:
-    """Select the acceptability curves of the comparators and of policies on the frontier."""
-    comparator_names = [name for name in result.policies if name not in result.found_names]
-    max_curves = max(MAX_CURVES, len(comparator_names))
-    shown_names = list(dict.fromkeys([*comparator_names, *result.frontier["policy"]]))[:max_curves]
-    return result.acceptability[result.acceptability["policy"].isin(shown_names)]
-
-
-def _note_hidden_policies(ax: Axes, result: WillingnessToPay) -> Axes:
-    """Add the number of policies shown to the legend if some are hidden."""
-    legend, n_shown = ax.get_legend(), _select_curves(result)["policy"].nunique()
-    if legend is not None and n_shown < len(result.policies):
-        legend.set_title(f"{n_shown} of {len(result.policies)} policies")
+def _draw_by_wtp(draw: Callable[[pd.DataFrame, pd.DataFrame], Axes], result: WtpSweep) -> Axes:
+    """Draw a curve by willingness to pay of the comparators and of policies on the frontier."""
+    sweep = result.table
+    comparator_names = [name for name in sweep.policies if name not in sweep.found_names]
+    names = list(dict.fromkeys([*comparator_names, *sweep.frontier["policy"]]))
+    names = names[: max(MAX_CURVES, len(comparator_names))]
+    is_shown = sweep.acceptability["policy"].isin(names)
+    ax = draw(sweep.acceptability[is_shown], sweep.frontier)
+    if len(names) < len(sweep.policies) and (legend := ax.get_legend()) is not None:
+        legend.set_title(f"{len(names)} of {len(sweep.policies)} policies")
     return ax
 
 
@@ -224,7 +168,13 @@ PAGE_FIGURES = {
     "returns": ReportFigure(
         "Share of models by return: the policy and Oracle", "returns", _draw_returns
     ),
-    "regret": ReportFigure("Share of models by regret", "returns", _draw_regret),
+    "regret": ReportFigure(
+        "Share of models by regret",
+        "returns",
+        lambda context, _: plots.regret_distribution(
+            context.evaluation.regret, context.model.weights
+        ),
+    ),
     "weights": ReportFigure(
         "How the weight moves between models over time",
         "weights",
@@ -243,9 +193,13 @@ PAGE_FIGURES = {
         _draw_information,
         "the models carry fewer than two parameters; see MMDP(parameters=...)",
     ),
-    "memory": ReportFigure("Value by nodes of memory", "memory", _draw_memory),
+    "memory": ReportFigure(
+        "Value by nodes of memory", "memory", lambda _, result: plots.value_by_nodes(result.table)
+    ),
     "frontier": ReportFigure(
-        "Mean return against the mean of the worst tenth", "frontier", _draw_frontier
+        "Mean return against the mean of the worst tenth",
+        "frontier",
+        lambda _, result: result.plot(),
     ),
     "sample_size": ReportFigure(
         "Return on held-out models by the number of models",
@@ -256,27 +210,20 @@ PAGE_FIGURES = {
     "willingness": ReportFigure(
         "Acceptability of the policies by willingness to pay",
         "willingness",
-        _draw_acceptability,
+        lambda _, result: _draw_by_wtp(plots.acceptability_curves, result),
         ECONOMIC_REQUIREMENT,
     ),
     "loss": ReportFigure(
         "Expected loss of the policies by willingness to pay",
         "willingness",
-        _draw_expected_loss,
+        lambda _, result: _draw_by_wtp(plots.expected_loss, result),
         ECONOMIC_REQUIREMENT,
     ),
 }
 
 
-# ---------------------------------------------------------------------- as part of the page
 def render_figure(context: ReportContext, figure: str, result: object) -> Markup | None:
     """Render a figure of the page as SVG; None if its section has no result."""
     report_figure = PAGE_FIGURES[figure]
     ax = None if result is None else report_figure.draw(context, result)
     return None if ax is None else Markup(to_inline_svg(ax, report_figure.title, figure))
-
-
-def render_flow_chart(policy: MemoryPolicy, id_prefix: str = "chart") -> Markup:
-    """Render the flow chart of a finite-state controller as SVG for the page."""
-    axis = policy.to_flow_chart().plot()
-    return Markup(to_inline_svg(axis, "Flow chart of the policy", id_prefix))

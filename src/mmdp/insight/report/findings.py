@@ -1,4 +1,4 @@
-"""Results of the sections of a page: one function and one plain result type for each."""
+"""Facts of the sections of a page: one function and one plain result type for each."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError
-from mmdp.core.methods import CADP
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import Objective
-from mmdp.core.policies import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
+from mmdp.core.policies import (
+    Markov,
+    MarkovPolicy,
+    MemoryPolicy,
+    Policy,
+    Stationary,
+    Tree,
+    TreePolicy,
+)
 from mmdp.core.simulate import simulate
 from mmdp.core.solution import (
     OPTIMALITY_GAP,
@@ -25,50 +32,52 @@ from mmdp.core.solution import (
 )
 from mmdp.core.solve import as_method, solve
 from mmdp.core.text import ROUNDING_RTOL, format_number, format_with_unit, pluralize
-from mmdp.data.posterior.check import Coverage, coverage
-from mmdp.insight.draw.curves import effective_size_by_time
+from mmdp.data.schema import encode_column
 from mmdp.insight.economics import WillingnessToPay, willingness_to_pay
 from mmdp.insight.economics.comparators import find_duplicate
 from mmdp.insight.measures import (
+    NearOptimalActions,
     RiskFrontier,
     Stability,
     evpi,
-    risk_frontier,
+    model_weights,
     sample_size_curve,
     voi_table,
 )
-from mmdp.insight.measures.information import MAX_GROUPS
 from mmdp.insight.measures.memory import solve_by_nodes
-from mmdp.insight.measures.near_optimal import NearOptimalActions, near_optimal_actions
-from mmdp.insight.measures.robustness import stability_from_solution, with_single_init
-from mmdp.insight.measures.simplicity import PhasedPolicy, compute_stationary_oracle, fit_stationary
+from mmdp.insight.measures.robustness import stability_from_solution
+from mmdp.insight.measures.simplicity import compute_stationary_oracle, fit_stationary
 from mmdp.insight.measures.stakes import ValueAtStake
 from mmdp.insight.measures.tables import PolicyCells
+from mmdp.insight.plots import effective_size_by_time
 from mmdp.insight.report.context import ReportContext, format_title
 from mmdp.insight.report.rule_text import PhaseSentence, describe_rule, find_frequent_actions
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from mmdp.data.posterior.check import Coverage
+
 Array = npt.NDArray[np.float64]
 
 N_RESAMPLES = 20
-N_LOGS, N_REFITTED_MODELS = 20, 100  # simulated logs, and the models fitted to each
 BOUND_TIME_LIMIT = 5  # seconds at most for the bound on policies with memory
 DEFAULT_MAX_NODES = 3  # of a finite-state controller
 LEAF_LIMITS = (8, 4, 2)  # of the small tree: the first whose search is estimated to be short
 MAX_TREE_SECONDS = 10.0
 STAKE_TOLERANCE = 0.01  # that it may give up, as a share of the value at stake
 MIN_SUBSET_SIZE = 5  # models in a subset
-FAST_PASS_SECONDS = (
-    0.005  # seconds of a pass up to which subsets of the models are drawn ten times, not three
-)
-EXTRA_PASSES = 3  # passes for what goes with an ascent: returns here and on test models, visits
+# seconds of a pass up to which subsets of the models are drawn ten times, not three
+FAST_PASS_SECONDS = 0.005
+MIN_MODELS = 30
+MIN_TAIL_MODELS = 5  # in the worst tenth
+MIN_VISIT_PROB = 0.05  # a decision met with this probability is worth naming
+MIN_CHANGED_SHARE = 0.01  # a share of decisions that change from which it is worth a warning
 
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
-    """Another Markov policy, its evaluations, and its loss in the objective."""
+    """Another Markov policy, its evaluations, and its loss in the objective (below 0: a gain)."""
 
     name: str
     policy: MarkovPolicy
@@ -80,15 +89,19 @@ class Alternative:
 def make_alternative(context: ReportContext, name: str, policy: MarkovPolicy) -> Alternative:
     """Evaluate a policy on models and test models as an alternative to this one."""
     evaluation = context.evaluate(policy)
-    loss = max(compute_difference(context.objective, context.evaluation, evaluation), 0.0)
+    loss = compute_difference(context.objective, context.evaluation, evaluation)
     return Alternative(name, policy, evaluation, context.evaluate_test(policy), loss)
 
 
 def compute_difference(objective: Objective, evaluation: Evaluation, other: Evaluation) -> float:
     """Compute the difference of two objective values; 0 if it is a rounding error."""
     scale = max(np.abs(x.returns).max() for x in (evaluation, other))
-    difference = evaluation.value(objective) - other.value(objective)
-    return 0.0 if abs(difference) <= ROUNDING_RTOL * scale else difference
+    return drop_rounding(evaluation.value(objective) - other.value(objective), scale)
+
+
+def drop_rounding(difference: float, scale: float) -> float:
+    """Return a difference of values of this size, or 0 if it is a rounding error."""
+    return 0.0 if abs(difference) <= ROUNDING_RTOL * abs(scale) else difference
 
 
 # ---------------------------------------------------------------------- the answer
@@ -108,29 +121,20 @@ def compare(
     context: ReportContext, name: str, evaluation: Evaluation, other: Evaluation
 ) -> PairComparison:
     """Compare two evaluations: gain in the objective, number and weight of better models."""
-    is_better = evaluation.returns > other.returns + ROUNDING_RTOL * np.abs(other.returns)
+    is_better = find_better_models(evaluation, other)
     gain = compute_difference(context.objective, evaluation, other)
-    return PairComparison(
-        name, gain, int(is_better.sum()), float(evaluation.weights[is_better].sum())
-    )
+    return PairComparison(name, gain, int(is_better.sum()), evaluation.weights[is_better].sum())
 
 
-def _compare_with_comparators(
-    context: ReportContext,
-) -> list[tuple[PairComparison, PairComparison | None]]:
-    """Compare this policy with each comparator, on models and test models."""
-    comparisons: list[tuple[PairComparison, PairComparison | None]] = []
-    for name, policy in context.comparators.items():
-        comparison = compare(context, name, context.evaluation, context.evaluate(policy))
-        own_test, other_test, test_comparison = (
-            context.test_evaluation,
-            context.evaluate_test(policy),
-            None,
-        )
-        if own_test is not None and other_test is not None:
-            test_comparison = compare(context, name, own_test, other_test)
-        comparisons.append((comparison, test_comparison))
-    return comparisons
+def find_better_models(evaluation: Evaluation, other: Evaluation) -> npt.NDArray[np.bool_]:
+    """Find the models (M,) in which a policy returns clearly more than another."""
+    return evaluation.returns > other.returns + ROUNDING_RTOL * np.abs(other.returns)
+
+
+def _compare_test(context: ReportContext, name: str, policy: Policy) -> PairComparison | None:
+    """Compare this policy with another on the test models; None if there are none."""
+    own, other = context.test_evaluation, context.evaluate_test(policy)
+    return None if own is None or other is None else compare(context, name, own, other)
 
 
 class ReturnRange(NamedTuple):
@@ -146,8 +150,7 @@ class ReturnRange(NamedTuple):
 class Summary:
     """Results shown in the first section of the page."""
 
-    phased_policy: PhasedPolicy  # the policy in a few phases
-    phased_alternative: Alternative  # that rule as a policy
+    phased_alternative: Alternative  # the policy in a few phases
     sentences: list[PhaseSentence]  # the rule in words; empty if it takes too many
     frequent_actions: list[tuple[str, float]]  # the most frequent actions and their shares
     share_randomized: float  # share of the decisions that are drawn by lot
@@ -157,9 +160,8 @@ class Summary:
     oracle_gap: float | None  # of what counts, compared with them; None if that may be negative
     history_bound: float  # on the mean return of any policy, history-dependent ones included
     rounding: float  # a difference between returns that is not more than this is none
-    comparisons: list[
-        tuple[PairComparison, PairComparison | None]
-    ]  # the named policies, here and held out
+    # the named policies, here and held out
+    comparisons: list[tuple[PairComparison, PairComparison | None]]
     is_closed: bool  # whether the policy is proven to be the best
     restriction_cost_text: str  # what the restriction of the policy class costs; empty if none
     status_text: str  # how the solve ended; empty for a given policy
@@ -167,40 +169,34 @@ class Summary:
 
 def summarize(context: ReportContext) -> Summary:
     """Summarize the policy: short rule, return range, oracle gap, comparisons."""
-    evaluation = context.evaluation
-    phased_policy = context.fit_phases()
-    worst_index = np.where(evaluation.weights > 0, evaluation.returns, np.inf).argmin()
-    oracle_mean, objective, oracle_gap = (
-        float(evaluation.oracle @ evaluation.weights),
-        context.objective,
-        None,
-    )
+    evaluation, objective, bound = context.evaluation, context.objective, context.bound
+    returns, weights, oracle = evaluation.returns, evaluation.weights, evaluation.oracle
+    oracle_mean, oracle_scale = float(oracle @ weights), float(np.abs(oracle).max())
+    oracle_gap = None
     if objective.is_monotone:
-        oracle_returns = objective.relative_returns(evaluation.oracle, lambda: evaluation.oracle)
-        oracle_gap = float(objective.value(oracle_returns, evaluation.weights)) - context.value
-        oracle_gap = (
-            oracle_gap if oracle_gap > ROUNDING_RTOL * np.abs(evaluation.oracle).max() else 0.0
-        )
-    history_bound = oracle_mean
-    if (
-        context.bound is not None
-        and context.bound.scope == "history"
-        and not context.has_risk_objective
-    ):
-        history_bound = min(oracle_mean, context.bound.value)
+        oracle_value = objective.value(objective.relative_returns(oracle, lambda: oracle), weights)
+        oracle_gap = max(drop_rounding(float(oracle_value) - context.value, oracle_scale), 0.0)
+    is_history_bound = bound is not None and bound.scope == "history" and objective.is_mean
+    low, high = evaluation.quantile(0.1), evaluation.quantile(0.9)
+    is_inside = (returns >= low) & (returns <= high) & (weights > 0)
     return Summary(
-        phased_policy,
-        make_alternative(context, "the short rule", phased_policy.policy),
-        describe_rule(context, phased_policy),
+        make_alternative(context, "the short rule", context.phased_policy.policy),
+        describe_rule(context),
         find_frequent_actions(context, context.policy),
         _compute_share_randomized(context),
-        _compute_return_range(evaluation),
-        context.model.model_labels[int(worst_index)],
+        ReturnRange(low, high, int(is_inside.sum()), float(weights[is_inside].sum())),
+        context.model.model_labels[int(np.where(weights > 0, returns, np.inf).argmin())],
         oracle_mean,
         oracle_gap,
-        history_bound,
-        ROUNDING_RTOL * float(np.abs(evaluation.oracle).max()),
-        _compare_with_comparators(context),
+        min(oracle_mean, bound.value) if bound and is_history_bound else oracle_mean,
+        ROUNDING_RTOL * oracle_scale,
+        [
+            (
+                compare(context, name, evaluation, context.evaluate(policy)),
+                _compare_test(context, name, policy),
+            )
+            for name, policy in context.comparators.items()
+        ],
         _is_closed(context),
         _describe_restriction_cost(context),
         "" if context.solution is None else describe_status(context.solution),
@@ -209,9 +205,8 @@ def summarize(context: ReportContext) -> Summary:
 
 def _describe_restriction_cost(context: ReportContext) -> str:
     """Describe what the restriction of the policy class costs; empty if that is not known."""
-    if not context.policy_class.is_restricted or (
-        context.solution is None and context.free_value is None
-    ):
+    is_known = context.solution is not None or context.free_value is not None
+    if not (context.policy_class.is_restricted and is_known):
         return ""
     return describe_restriction_cost(
         context.policy_class,
@@ -229,23 +224,12 @@ def describe_status(solution: Solution) -> str:
     return solution.status.value if is_completed else solution.status_text
 
 
-def _compute_return_range(evaluation: Evaluation) -> ReturnRange:
-    """Compute the range between the 10% and 90% quantile of the returns."""
-    low, high = evaluation.quantile(0.1), evaluation.quantile(0.9)
-    is_inside = (
-        (evaluation.returns >= low) & (evaluation.returns <= high) & (evaluation.weights > 0)
-    )
-    return ReturnRange(low, high, int(is_inside.sum()), float(evaluation.weights[is_inside].sum()))
-
-
 def _compute_share_randomized(context: ReportContext) -> float:
     """Compute the share of decisions in which the policy randomizes."""
     if context.policy.is_deterministic:
         return 0.0
-    visit_probs = context.compute_visit_probs()
-    return float(
-        visit_probs[context.policy.probabilities.max(axis=2) < 1].sum() / visit_probs.sum()
-    )
+    is_random = context.policy.probabilities.max(axis=2) < 1
+    return float(context.visit_probs[is_random].sum() / context.visit_probs.sum())
 
 
 def _is_closed(context: ReportContext) -> bool:
@@ -253,53 +237,38 @@ def _is_closed(context: ReportContext) -> bool:
     bound, solution = context.bound, context.solution
     if bound is None:
         return False
-    is_proven = (
-        solution is not None and solution.certificate is bound and solution.status is Status.OPTIMAL
-    )
+    is_own = solution is not None and solution.certificate is bound
+    is_proven = is_own and solution is not None and solution.status is Status.OPTIMAL
     return is_proven or bound.gap(context.value) <= OPTIMALITY_GAP
 
 
 def may_gain_by_randomizing(context: ReportContext) -> bool:
     """Return whether randomization may gain something or was tried."""
-    text = "" if context.solution is None else context.solution.randomization_text
-    is_randomized = not context.policy.is_deterministic and (
-        context.has_risk_objective or context.policy_class.name == "stationary"
-    )
-    return bool(text) or is_randomized
+    is_of_interest = context.has_risk_objective or context.policy_class.name == "stationary"
+    is_randomized = not context.policy.is_deterministic and is_of_interest
+    return is_randomized or bool(context.solution and context.solution.randomization_text)
 
 
 def describe_randomization_gain(context: ReportContext) -> str:
     """Describe the gain over the best deterministic policy found of the class."""
     if context.solution is not None and context.solution.randomization_text:
         return context.solution.describe_randomization(context.stake.format_share)
-    is_infinite = context.policy_class.is_infinite_horizon
-    deterministic_policy = solve(
+    policy: Policy = solve(
         context.model,
-        math.inf if is_infinite else context.horizon,
+        math.inf if context.is_stationary else context.horizon,
         objective=context.objective,
         seed=context.seed,
         policy_class=Stationary() if context.policy_class.name == "stationary" else None,
     ).policy
     evaluation = context.evaluate(
-        deterministic_policy.to_markov(context.horizon) if is_infinite else deterministic_policy
+        policy.to_markov(context.horizon) if context.is_stationary else policy
     )
-    comparison = compare(context, "", context.evaluation, evaluation)
-    if comparison.gain < 0:
-        loss_text = format_with_unit(format_number(-comparison.gain, 3), context.model.unit)
+    gain = compute_difference(context.objective, context.evaluation, evaluation)
+    if gain < 0:
+        loss_text = format_with_unit(format_number(-gain, 3), context.model.unit)
         return f"this one has {loss_text} less"
     return describe_randomization(
-        context.policy,
-        context.policy_class,
-        comparison.gain,
-        context.model.unit,
-        context.stake.format_share,
-    )
-
-
-def estimate_randomization_passes(context: ReportContext) -> float:
-    """Estimate the passes of solving for a deterministic policy of the class."""
-    return context.policy_class.estimate_passes(
-        CADP().estimate_passes(context.model.problem, context.horizon)
+        context.policy, context.policy_class, gain, context.model.unit, context.stake.format_share
     )
 
 
@@ -309,42 +278,32 @@ def find_simpler_policies(context: ReportContext) -> tuple[Alternative, ...]:
     The first is a table of all states, which is no simpler than a tree, and is left out if the
     second is as good. So is a policy that is that simple itself, or that has a name already.
     """
-    name, constant_policy = context.find_constant_policies()[0]
+    policy, (name, constant_policy) = context.policy, context.constant_policies[0]
     assert isinstance(constant_policy, MarkovPolicy)  # as the policy is one
-    single, known = (
-        make_alternative(context, name, constant_policy),
-        [context.policy, *context.comparators.values()],
-    )
-    alternatives = (
-        [] if any(have_same_decisions(context, constant_policy, x) for x in known) else [single]
-    )
-    is_constant_in_time = (context.policy.table == context.policy.table[:1]).all()
-    if not context.policy_text and not is_constant_in_time:
+    single = make_alternative(context, name, constant_policy)
+    alternatives = [single]
+    if any(
+        x.is_deterministic
+        and (x.actions == constant_policy.actions)[:, context.model.has_choice].all()
+        for x in (policy, *context.comparators.values())
+    ):
+        alternatives = []
+    if not context.policy_text and (policy.table != policy.table[:1]).any():
         stationary_policy = fit_stationary(
-            context.policy, context.model, context.compute_visit_probs(), context.policy_class
+            policy, context.model, context.visit_probs, context.policy_class
         )
         same = make_alternative(context, "one rule for all steps", stationary_policy)
-        if (
-            stationary_policy not in (context.policy, context.fit_phases().policy)
-            and same.loss < single.loss
-        ):
+        is_new = stationary_policy not in (policy, context.phased_policy.policy)
+        if is_new and same.loss < single.loss > 0:
             alternatives = [same, *alternatives]
     return tuple(alternatives)
 
 
-def have_same_decisions(context: ReportContext, policy: MarkovPolicy, other: MarkovPolicy) -> bool:
-    """Return whether two deterministic policies agree in all states with a choice."""
-    if not (policy.is_deterministic and other.is_deterministic):
-        return False
-    return bool((policy.actions == other.actions)[:, context.model.has_choice].all())
-
-
 class SmallTree(NamedTuple):
-    """The smallest tree that gives up at most 1% of the value at stake, and its gain."""
+    """The smallest tree that gives up at most 1% of the value at stake."""
 
     policy: TreePolicy
     alternative: Alternative
-    gain: float
 
 
 def can_fit_tree(context: ReportContext) -> bool:
@@ -360,66 +319,35 @@ def can_fit_tree(context: ReportContext) -> bool:
 
 def find_small_tree(context: ReportContext) -> SmallTree | None:
     """Find the smallest tree within 1% of the value at stake; None if none is."""
-    policy_class = Tree(
-        choose_max_leaves(context), use_time=not context.policy_class.is_infinite_horizon
-    )
     solution = solve(
         context.model,
         context.horizon,
-        policy_class=policy_class,
+        policy_class=Tree(choose_max_leaves(context), use_time=not context.is_stationary),
         objective=context.objective,
         seed=context.seed,
     )
-    min_value = context.value - max(
-        STAKE_TOLERANCE * context.stake.amount, 1e-9 * abs(context.value)
-    )
-    candidates = zip(
-        solution.details["trees_by_leaves"], solution.details["value_by_leaves"], strict=True
-    )
-    tree = next((tree for tree, value in candidates if value >= min_value), None)
-    if tree is None:
-        return None
-    alternative = make_alternative(
-        context,
-        f"the rule of {pluralize(tree.n_leaves, 'leaf', 'leaves')}",
-        tree.to_markov(context.horizon),
-    )
-    gain = compute_difference(context.objective, alternative.evaluation, context.evaluation)
-    return SmallTree(tree, alternative, max(gain, 0.0))
+    tolerance = max(STAKE_TOLERANCE * context.stake.amount, 1e-9 * abs(context.value))
+    trees, values = (solution.details[f"{x}_by_leaves"] for x in ("trees", "value"))
+    for tree, value in zip(trees, values, strict=True):
+        if value >= context.value - tolerance:
+            name = f"the rule of {pluralize(tree.n_leaves, 'leaf', 'leaves')}"
+            policy = tree.to_markov(context.horizon)
+            return SmallTree(tree, make_alternative(context, name, policy))
+    return None
 
 
 def choose_max_leaves(context: ReportContext) -> int:
     """Choose the largest limit of leaves whose search is estimated to be short."""
-    return next(
-        (
-            k
-            for k in LEAF_LIMITS
-            if context.estimate_seconds(estimate_tree_passes(context, k)) <= MAX_TREE_SECONDS
-        ),
-        1,
-    )
+    for max_leaves in LEAF_LIMITS:
+        passes = estimate_tree_passes(context, max_leaves)
+        if context.estimate_seconds(passes) <= MAX_TREE_SECONDS:
+            return max_leaves
+    return 1
 
 
-def estimate_tree_passes(context: ReportContext, max_leaves: int | None = None) -> float:
+def estimate_tree_passes(context: ReportContext, max_leaves: int) -> float:
     """Estimate an upper limit of the passes of the search for trees."""
-    return (
-        600 * (max_leaves or choose_max_leaves(context)) * (5 if context.has_risk_objective else 1)
-    )
-
-
-def can_find_near_optimal(context: ReportContext) -> bool:
-    return context.policy.is_deterministic and bool(context.objective.is_monotone)
-
-
-def find_near_optimal_sets(context: ReportContext) -> NearOptimalActions:
-    """Find the actions that may be interchanged for 1% of the value at stake."""
-    return near_optimal_actions(
-        context.model,
-        context.policy,
-        STAKE_TOLERANCE,
-        objective=context.objective,
-        at_stake=context.stake,
-    )
+    return 600 * max_leaves * (5 if context.has_risk_objective else 1)
 
 
 class OffGridCheck(NamedTuple):
@@ -442,32 +370,22 @@ def has_grid(model: MMDP | None) -> bool:
 
 def check_off_grid(context: ReportContext) -> tuple[OffGridCheck, OffGridCheck | None]:
     """Simulate the policy without the grid, on models and on test models."""
-    train_check = _check_model_off_grid(context, context.model, context.evaluation)
-    test_check = None
-    if (
-        context.test_model is not None
-        and context.test_evaluation is not None
-        and has_grid(context.test_model)
-    ):
-        test_check = _check_model_off_grid(context, context.test_model, context.test_evaluation)
-    return train_check, test_check
+    bound, bound_gap = context.bound, 0.0
+    if bound is not None and not context.has_risk_objective:
+        bound_gap = bound.value - context.value
+    check, test_model = _check_off_grid(context, context.model, bound_gap), context.test_model
+    if test_model is None or not has_grid(test_model):
+        return check, None
+    return check, _check_off_grid(context, test_model, 0.0)
 
 
-def _check_model_off_grid(
-    context: ReportContext, model: MMDP, evaluation: Evaluation
-) -> OffGridCheck:
+def _check_off_grid(context: ReportContext, model: MMDP, bound_gap: float) -> OffGridCheck:
     """Simulate the policy without the grid and compare the mean return."""
     simulation = simulate(model, context.policy, seed=context.seed, off_grid=True)
-    bound = None if context.has_risk_objective or model is not context.model else context.bound
-    bound_gap = 0.0 if bound is None else bound.value - context.value
-    error = (
-        2 * simulation.stderr if simulation.stderr > 1e-12 * abs(simulation.mean) else 0.0
-    )  # rounding
-    rounding = ROUNDING_RTOL * abs(evaluation.mean)
-    is_coarse = abs(evaluation.mean - simulation.mean) > max(bound_gap, error, rounding)
-    return OffGridCheck(
-        evaluation.mean, simulation.mean, error, simulation.details["n_episodes"], is_coarse
-    )
+    mean, grid_mean = simulation.mean, context.evaluate(context.policy, model).mean
+    error = 2 * simulation.stderr if simulation.stderr > 1e-12 * abs(mean) else 0.0  # rounding
+    is_coarse = abs(grid_mean - mean) > max(bound_gap, error, ROUNDING_RTOL * abs(grid_mean))
+    return OffGridCheck(grid_mean, mean, error, simulation.details["n_episodes"], is_coarse)
 
 
 class ControllerReport(NamedTuple):
@@ -487,9 +405,8 @@ def evaluate_controller(context: ReportContext) -> ControllerReport:
 
 
 class ProblemFacts(NamedTuple):
-    """Facts about the problem: quantity, weights and initial states."""
+    """Facts about the problem: weights and initial states."""
 
-    quantity: str  # what a return is, in words
     has_equal_weights: bool
     effective_sample_size: float  # models of equal weight that these are as good as
     initial_states: list[int]  # states that an episode may start in
@@ -498,54 +415,22 @@ class ProblemFacts(NamedTuple):
 def collect_problem_facts(context: ReportContext) -> ProblemFacts:
     """Collect the facts about the problem that the page shows."""
     weights = context.model.weights
-    initial_states = np.flatnonzero(context.model.problem.initial.any(axis=1)).tolist()
     return ProblemFacts(
-        _describe_quantity(context),
-        bool(np.allclose(weights, 1 / len(weights))),
+        np.allclose(weights, 1 / len(weights)),
         1 / float((weights**2).sum()),
-        initial_states,
+        np.flatnonzero(context.model.problem.initial.any(axis=1)).tolist(),
     )
-
-
-def _describe_quantity(context: ReportContext) -> str:
-    """Describe the return: the model's quantity, net benefit, or "return"."""
-    model, inputs = context.model, context.economic_inputs
-    if model.quantity or inputs is None:
-        return model.quantity or "return"
-    outcome_models = inputs.discounting.make_outcome_models(
-        model, inputs.effects, inputs.costs, context.horizon
-    )
-    r, e, c = np.broadcast_arrays(
-        *(np.where(model.allowed, y.rewards, 0.0) for y in (model, *outcome_models))
-    )
-    wtp = float(f"{((r + c) * e).sum() / max((e * e).sum(), 1e-300):.9g}")  # 15, not 15.00
-    if not np.allclose(r, wtp * e - c, rtol=0.0, atol=ROUNDING_RTOL * np.abs(r).max()):
-        return "return"
-    return f"net benefit at {format_with_unit(format_number(wtp), model.unit)} per unit of effect"
-
-
-# ---------------------------------------------------------------------- safer
-def compute_risk_frontier(context: ReportContext) -> RiskFrontier:
-    """Compute the risk frontier, from the best on average to the safest policy."""
-    result = risk_frontier(context.model, context.horizon, seed=context.seed)
-    test_evaluations = [
-        x
-        for x in (context.evaluate_test(point.policy) for point in result.solutions)
-        if x is not None
-    ]
-    return replace(result, test_evaluations=tuple(test_evaluations))
 
 
 # ---------------------------------------------------------------------- methods
-@dataclass(frozen=True)
-class MethodRow:
-    """Row of the table of methods: evaluations on models and test models, seconds, status."""
+class MethodRow(NamedTuple):
+    """Row of the table of methods: evaluations on models and test models, status, seconds."""
 
     name: str
     evaluation: Evaluation
     test_evaluation: Evaluation | None
-    seconds: float | None = None
     status: str = ""
+    seconds: float | None = None
     policy: MarkovPolicy | None = None
 
 
@@ -553,17 +438,15 @@ class MethodRow:
 class MethodComparison:
     """Table of methods with this policy first and Oracle last, and what follows from it.
 
-    ``best_solution``: the solution of the page's policy class with the highest mean; ``reference``:
-    name and mean of the best policy on average, maybe this one; ``free_mean``: mean of the best
-    policy found of any class without memory; ``oracle_gain``: how much more
-    Oracle returns on average, which is the EVPI if that policy is optimal and its class is not
-    restricted. ``test_leader``: name, lead and standard error of the method that is best on the
-    test models, if it is ahead of this policy. ``traces``: value by iteration of every CADP run;
-    ``ascent_gain``: the largest gain of a run over its init, None if no run improved.
+    ``reference``: name and mean of the best policy on average, maybe this one; ``free_mean``: mean
+    of the best policy found of any class without memory; ``oracle_gain``: how much more Oracle
+    returns on average, which is the EVPI if that policy is optimal and its class is not restricted.
+    ``test_leader``: name, lead and standard error of the method that is best on the test models, if
+    it is ahead of this policy. ``traces``: value by iteration of every CADP run; ``ascent_gain``:
+    the largest gain of a run over its init, None if no run improved.
     """
 
-    rows: tuple[MethodRow, ...]
-    best_solution: Solution | None
+    rows: list[MethodRow]
     reference: tuple[str, float]
     free_mean: float
     oracle_gain: float
@@ -575,159 +458,93 @@ class MethodComparison:
 
 def compare_methods(context: ReportContext) -> MethodComparison:
     """Solve by every method and compare the results with this policy and Oracle."""
-    rows, best_solution, traces = (
-        _make_rows(context),
-        find_best_solution(context),
-        _collect_traces(context),
-    )
-    ascent_gains = [float(trace[-1] - trace[0]) for trace in traces.values() if len(trace) > 1]
-    mean = find_best_mean(context, best_solution)
-    is_own_best = best_solution is None or mean <= context.evaluation.mean + ROUNDING_RTOL * abs(
-        mean
-    )
-    name = "this policy" if is_own_best or best_solution is None else format_title(best_solution)
-    return MethodComparison(
-        rows,
-        best_solution,
-        (name, mean),
-        _find_free_mean(context, mean),
-        max(rows[-1].evaluation.mean - mean, 0.0),
-        _find_test_leader(context, rows),
-        any(row.evaluation.standard_errors is not None for row in rows),
-        traces,
-        max(ascent_gains, default=None),
-    )
-
-
-def find_best_solution(context: ReportContext) -> Solution | None:
-    """Find the solution of the page's policy class with the highest mean; None if none."""
-    solutions = context.solve_all() + (
-        [context.solution] if context.solution is not None and context.is_given else []
-    )
-    same_class = [
-        x
-        for x in solutions
-        if x.markov_policy is not None
-        and x.provenance.policy_class.name == context.policy_class.name
-    ]
-    best_mean = max((x.evaluation.mean for x in same_class), default=-math.inf)
-    tolerance = ROUNDING_RTOL * abs(best_mean)  # the first of those that differ by rounding
-    return next((x for x in same_class if x.evaluation.mean >= best_mean - tolerance), None)
-
-
-def find_best_mean(context: ReportContext, best_solution: Solution | None) -> float:
-    own_mean = context.evaluation.mean
-    return own_mean if best_solution is None else max(own_mean, best_solution.evaluation.mean)
-
-
-def _find_free_mean(context: ReportContext, best_mean: float) -> float:
-    """Find the mean of the best policy without memory that is known, restricted or not."""
-    means = [x.best_value for x in context.solve_all() if x.markov_policy is not None]
+    rows, best, traces = _make_rows(context), context.best_solution, _collect_traces(context)
+    reference = "this policy", context.evaluation.mean
+    if best is not None and drop_rounding(best.evaluation.mean - reference[1], reference[1]) > 0:
+        reference = format_title(best), best.evaluation.mean
+    means = [x.best_value for x in context.solutions if x.markov_policy is not None]
     if context.free_value is not None and not context.has_risk_objective:
         means.append(context.free_value)
-    return max([best_mean, *means])
-
-
-def _make_rows(context: ReportContext) -> tuple[MethodRow, ...]:
-    """Make the rows of the table of methods: policies, comparators, Oracle last."""
-    solutions, own_solution, has_own_row = (
-        context.solve_all(),
-        context.solution,
-        context.is_given or context.has_risk_objective,
+    return MethodComparison(
+        rows,
+        reference,
+        max([reference[1], *means]),
+        max(rows[-1].evaluation.mean - reference[1], 0.0),
+        _find_test_leader(context, rows[:-1]),
+        any(row.evaluation.standard_errors is not None for row in rows),
+        traces,
+        max((float(x[-1] - x[0]) for x in traces.values() if len(x) > 1), default=None),
     )
-    duplicates = [
-        x
-        for x in solutions
-        if has_own_row
-        and own_solution is not None
-        and own_solution.method == x.method
-        and x.policy == context.policy
-    ]
-    rows = []
-    if has_own_row:
-        is_name_taken = any(
-            format_title(x) == context.name for x in solutions if x not in duplicates
-        )
+
+
+def _make_rows(context: ReportContext) -> list[MethodRow]:
+    """Make the rows of the table of methods: policies, comparators, Oracle last."""
+    own, solutions, rows = context.solution, context.solutions, list[MethodRow]()
+    if (controller := context.controller) is not None:
+        name = f"the given policy, {pluralize(controller.n_nodes, 'node')}"
+        test_evaluation = context.evaluate_test(controller)
+        rows.append(MethodRow(name, context.evaluate(controller), test_evaluation, "given"))
+    if context.is_given or context.has_risk_objective:
+        if own is not None:  # its duplicates are left out
+            policy = context.policy
+            solutions = [x for x in solutions if x.method != own.method or x.policy != policy]
+        is_name_taken = context.name in map(format_title, solutions)
         rows.append(
-            _make_own_row("this policy" if is_name_taken else context.name, context, own_solution)
-        )
-    for solution in solutions:
-        if solution.policy is not None and solution not in duplicates:
-            test_evaluation = context.evaluate_test(solution.policy)
-            rows.append(
-                MethodRow(
-                    format_title(solution),
-                    solution.evaluation,
-                    test_evaluation,
-                    *_solution_columns(solution),
-                )
+            MethodRow(
+                "this policy" if is_name_taken else context.name,
+                context.evaluation,
+                context.test_evaluation,
+                *_solution_columns(own),
             )
-    if (x := context.controller) is not None:
-        name = f"the given policy, {pluralize(x.n_nodes, 'node')}"
-        rows.insert(
-            0, MethodRow(name, context.evaluate(x), context.evaluate_test(x), status="given")
         )
     rows += [
-        MethodRow(name, context.evaluate(x), context.evaluate_test(x), status="given", policy=x)
+        MethodRow(
+            format_title(x), x.evaluation, context.evaluate_test(x.policy), *_solution_columns(x)
+        )
+        for x in solutions
+    ]
+    rows += [
+        MethodRow(name, context.evaluate(x), context.evaluate_test(x), "given", policy=x)
         for name, x in context.comparators.items()
     ]
-    oracle_returns, own_test = context.evaluation.oracle, context.test_evaluation
-    oracle_evaluation = Evaluation(
-        oracle_returns, context.model.weights, _compute_oracle=lambda: oracle_returns
+    oracle, test_oracle = (
+        None if x is None else replace(x, returns=x.oracle, standard_errors=None)
+        for x in (context.evaluation, context.test_evaluation)
     )
-    test_evaluation = None
-    if own_test is not None:
-        test_oracle_returns = own_test.oracle
-        test_evaluation = Evaluation(
-            test_oracle_returns, own_test.weights, _compute_oracle=lambda: test_oracle_returns
-        )
-    oracle_row = MethodRow(
-        "Oracle (knows the model)",
-        oracle_evaluation,
-        test_evaluation,
-        status="a bound: no policy does better",
-    )
-    return (*rows, oracle_row)
+    assert oracle is not None
+    status = "a bound: no policy does better"
+    return [*rows, MethodRow("Oracle (knows the model)", oracle, test_oracle, status)]
 
 
-def _make_own_row(name: str, context: ReportContext, solution: Solution | None) -> MethodRow:
-    """Make the row of this policy."""
-    return MethodRow(
-        name,
-        context.evaluation,
-        context.test_evaluation,
-        *(() if solution is None else _solution_columns(solution)),
-    )
-
-
-def _solution_columns(solution: Solution) -> tuple[float, str, MarkovPolicy | None]:
-    return solution.seconds, describe_status(solution), solution.markov_policy
+def _solution_columns(
+    solution: Solution | None,
+) -> tuple[str, float | None, MarkovPolicy | None]:
+    """Collect status, seconds and Markov policy of a solution."""
+    if solution is None:
+        return "", None, None
+    return describe_status(solution), solution.seconds, solution.markov_policy
 
 
 def _find_test_leader(
-    context: ReportContext, rows: tuple[MethodRow, ...]
+    context: ReportContext, rows: list[MethodRow]
 ) -> tuple[str, float, float] | None:
     """Find the method ahead of this policy on test models: name, lead, standard error."""
-    test_evaluations = {
-        row.name: row.test_evaluation for row in rows[:-1] if row.test_evaluation is not None
-    }
-    if context.test_evaluation is None or not test_evaluations or context.has_risk_objective:
+    own, others = context.test_evaluation, {x.name: x.test_evaluation for x in rows}
+    tested = {name: x for name, x in others.items() if x is not None}
+    if own is None or not tested or context.has_risk_objective:
         return None
-    name = max(test_evaluations, key=lambda name: test_evaluations[name].mean)
-    lead, stderr = test_evaluations[name].compare_mean(context.test_evaluation)
-    is_ahead = lead > ROUNDING_RTOL * abs(context.test_evaluation.mean)
-    return (name, lead, stderr) if is_ahead else None
+    name = max(tested, key=lambda name: tested[name].mean)
+    lead, stderr = tested[name].compare_mean(own)
+    return (name, lead, stderr) if drop_rounding(lead, own.mean) > 0 else None
 
 
 def _collect_traces(context: ReportContext) -> dict[str, Array]:
     """Collect the values by iteration of every CADP run, by the name of its init."""
-    own_runs = (
-        [context.solution]
-        if context.solution is not None and not context.has_risk_objective
-        else []
-    )
+    solutions = context.solutions
+    if context.solution is not None and not context.has_risk_objective:
+        solutions = [context.solution, *solutions]
     traces: dict[str, Array] = {}
-    for solution in [*own_runs, *context.solve_all()]:
+    for solution in solutions:
         if solution.method == "cadp":
             init = solution.provenance.options.get("init", "wsu")
             init = "one leaf" if solution.provenance.policy_class.uses_growth else init
@@ -747,24 +564,8 @@ class NearOptimalShare(NamedTuple):
 def compute_near_optimal_share(context: ReportContext) -> NearOptimalShare:
     """Compute the weight of the models with a regret of at most 1% of the stake."""
     evaluation, tolerance = context.evaluation, STAKE_TOLERANCE * context.stake.amount
-    thresholds = np.maximum(tolerance, 1e-9 * np.abs(evaluation.oracle))
-    return NearOptimalShare(
-        float(evaluation.weights[evaluation.regret <= thresholds].sum()), tolerance
-    )
-
-
-def simulate_coverage(context: ReportContext) -> Coverage:
-    """Compute how often intervals of the policy's return cover, on simulated logs."""
-    return coverage(
-        context.model, context.policy, n_logs=N_LOGS, n_models=N_REFITTED_MODELS, seed=context.seed
-    )
-
-
-def estimate_coverage_passes(context: ReportContext) -> float:
-    """Estimate the passes of sampling and evaluating models for the simulated logs."""
-    return (
-        3 * N_LOGS * N_REFITTED_MODELS / context.model.n_models
-    )  # models are drawn, laid out and evaluated
+    is_near = evaluation.regret <= np.maximum(tolerance, 1e-9 * np.abs(evaluation.oracle))
+    return NearOptimalShare(float(evaluation.weights[is_near].sum()), tolerance)
 
 
 class WeightSummary(NamedTuple):
@@ -780,7 +581,7 @@ class WeightSummary(NamedTuple):
 
 def summarize_weights(context: ReportContext) -> WeightSummary:
     """Summarize the model weights under the policy."""
-    weights = context.compute_model_weights()
+    weights = model_weights(context.model, context.policy)
     # |b_{t,m}(s) - lambda_m P(s at t)|, summed over times and models
     expected = weights.sum(axis=1, keepdims=True) * context.model.weights[None, :, None]
     state = int(np.abs(weights - expected).sum(axis=(0, 1)).argmax())
@@ -788,8 +589,7 @@ def summarize_weights(context: ReportContext) -> WeightSummary:
 
 
 # ---------------------------------------------------------------------- knowing more
-@dataclass(frozen=True, eq=False)
-class InformationValue:
+class InformationValue(NamedTuple):
     """Expected value of perfect information (EVPI), and of each parameter (EVPPI).
 
     ``identifying_parameters``: parameters with another value in every model, so that knowing one
@@ -804,37 +604,25 @@ class InformationValue:
 
 def compute_information_value(context: ReportContext) -> InformationValue | None:
     """Compute EVPI and EVPPI; None without parameters or a solution."""
-    best_solution = find_best_solution(context)
-    if best_solution is None or not context.model.parameters:
+    model, best_solution = context.model, context.best_solution
+    if best_solution is None or not model.parameters:
         return None
-    table = voi_table(context.model, context.horizon, method=best_solution)
-    parameters, single_rows = context.model.parameters, table.iloc[1:]
-    exact_parameters = single_rows.loc[single_rows["estimator"] == "exact", "parameter"]
+    table = voi_table(model, context.horizon, method=best_solution)
+    rows = table.iloc[1:]
     identifying_parameters = [
-        x for x in exact_parameters if len(np.unique(parameters[x])) == context.model.n_models
+        name
+        for name in rows.loc[rows["estimator"] == "exact", "parameter"]
+        if len(np.unique(model.parameters[name])) == model.n_models
     ]
-    top_row = single_rows.sort_values("value", kind="stable").iloc[-1]
-    best_parameter = (
-        None
-        if top_row["parameter"] in identifying_parameters
-        else (str(top_row["parameter"]), float(top_row["value"]))
-    )
+    name, value = rows.sort_values("value", kind="stable").iloc[-1][["parameter", "value"]]
+    best_parameter = None if name in identifying_parameters else (str(name), float(value))
     return InformationValue(table, identifying_parameters, best_parameter)
-
-
-def estimate_information_passes(context: ReportContext) -> float:
-    """Estimate the passes of the solves by groups of models."""
-    n_parameters, policy_class = len(context.model.parameters), context.policy_class
-    if not n_parameters or not isinstance(policy_class, Tree):
-        return 200.0 * MAX_GROUPS * n_parameters
-    return 125.0 * policy_class.max_leaves * (context.model.n_models + MAX_GROUPS * n_parameters)
 
 
 def estimate_restricted_evpi(context: ReportContext) -> float:
     """Estimate the EVPI within the restricted policy class."""
-    best_solution = find_best_solution(context)
-    if best_solution is not None:
-        return evpi(context.model, method=best_solution)
+    if context.best_solution is not None:
+        return evpi(context.model, method=context.best_solution)
     model_optima = compute_stationary_oracle(context.policy, context.model)
     return max(float(model_optima @ context.model.weights) - context.evaluation.mean, 0.0)
 
@@ -846,27 +634,25 @@ class MemoryValue(NamedTuple):
     policy: MemoryPolicy
 
 
-def estimate_memory_passes(context: ReportContext) -> float:
-    """Estimate the passes of solving for finite-state controllers and simulating."""
-    return 5_000.0 * max((context.request.get("max_nodes") or DEFAULT_MAX_NODES) - 1, 1)
+def choose_max_nodes(context: ReportContext) -> int:
+    """Choose the largest number of nodes of memory."""
+    return context.request.get("max_nodes") or DEFAULT_MAX_NODES
 
 
 def compute_memory_value(context: ReportContext) -> MemoryValue:
     """Compute the value by number of nodes of a finite-state controller."""
-    node_counts = range(1, (context.request.get("max_nodes") or DEFAULT_MAX_NODES) + 1)
-    stake = (
-        ValueAtStake(0.0, "", context.model.unit) if context.has_risk_objective else context.stake
-    )  # gains are averages
-    return MemoryValue(
-        *solve_by_nodes(
-            context.model,
-            context.horizon,
-            node_counts,
-            seed=context.seed,
-            time_limit=BOUND_TIME_LIMIT,
-            at_stake=stake,
-        )
+    stake = context.stake
+    if context.has_risk_objective:  # gains are averages
+        stake = ValueAtStake(0.0, "", context.model.unit)
+    table, policy = solve_by_nodes(
+        context.model,
+        context.horizon,
+        range(1, choose_max_nodes(context) + 1),
+        seed=context.seed,
+        time_limit=BOUND_TIME_LIMIT,
+        at_stake=stake,
     )
+    return MemoryValue(table, policy)
 
 
 # ---------------------------------------------------------------------- enough models
@@ -876,15 +662,14 @@ class SampleSizeCurve(NamedTuple):
     table: pd.DataFrame
     n_models: int
     n_fewer: int
-    value: float
     gain: float
 
 
 def compute_sample_size_curve(context: ReportContext) -> SampleSizeCurve | None:
     """Compute the return on test models by number of models; None if too few."""
-    if not can_solve_subsets(context):
+    subset_sizes, n_repeats = choose_subset_sizes(context)
+    if not subset_sizes:
         return None
-    subset_sizes, n_repeats = _choose_subset_sizes(context)
     table = sample_size_curve(
         context.model,
         context.horizon,
@@ -894,76 +679,43 @@ def compute_sample_size_curve(context: ReportContext) -> SampleSizeCurve | None:
         seed=context.seed,
         method=context.methods[0],
     )
-    last_row = table.iloc[-1]
-    half_row = table.iloc[int((table["models"] - last_row["models"] / 2).abs().argmin())]
-    value, gain = float(last_row["test"]), float(last_row["test"] - half_row["test"])
-    gain = gain if abs(gain) > ROUNDING_RTOL * abs(value) else 0.0
-    return SampleSizeCurve(table, int(last_row["models"]), int(half_row["models"]), value, gain)
+    counts, values = table["models"], table["test"]
+    half = int((counts - counts.iloc[-1] / 2).abs().argmin())
+    gain = drop_rounding(float(values.iloc[-1] - values.iloc[half]), values.iloc[-1])
+    return SampleSizeCurve(table, int(counts.iloc[-1]), int(counts.iloc[half]), gain)
 
 
-def _choose_subset_sizes(context: ReportContext) -> tuple[list[int], int]:
-    """Choose numbers of models to solve with, and the repeats of each."""
-    n_available = _count_available_models(context)
-    round_numbers = [a * 10**b for b in range(7) for a in (1, 2, 5)]
+def choose_subset_sizes(context: ReportContext) -> tuple[list[int], int]:
+    """Choose numbers of models to solve with, and the repeats of each; none if too few.
+
+    Half of the models are held out if there are no test models.
+    """
+    n_models = context.model.n_models
+    n_available = n_models if context.test_model is not None else -(-n_models // 2)
+    is_markov = bool(context.methods) and isinstance(
+        as_method(context.methods[0]).default_class, Markov
+    )
+    if not is_markov or n_available <= MIN_SUBSET_SIZE:
+        return [], 0
+    round_numbers = (a * 10**b for b in range(7) for a in (1, 2, 5))
     subset_sizes = [*(x for x in round_numbers if MIN_SUBSET_SIZE <= x < n_available), n_available]
     return subset_sizes, 10 if context.estimate_seconds(1) <= FAST_PASS_SECONDS else 3
 
 
-def estimate_sample_size_passes(context: ReportContext) -> float:
-    """Estimate the passes of the ascents with fewer models."""
-    subset_sizes, n_repeats = _choose_subset_sizes(context)
-    return (
-        _estimate_ascent_passes(context, (len(subset_sizes) - 1) * n_repeats + 1)
-        if can_solve_subsets(context)
-        else 0.0
-    )
-
-
-def estimate_resample_passes(context: ReportContext) -> float:
-    """Estimate the passes of the ascents on resampled models."""
-    n_resamples = context.request.get("n_resamples") or N_RESAMPLES
-    return (
-        _estimate_ascent_passes(context, 2 * n_resamples) if can_resample(context) else 0.0
-    )  # from two starts
-
-
-def _estimate_ascent_passes(context: ReportContext, n_ascents: int) -> float:
-    """Estimate the passes of a number of ascents of the first method."""
-    passes_per_ascent = with_single_init(context.methods[0]).estimate_passes(
-        context.model.problem, context.horizon
-    )
-    return n_ascents * (passes_per_ascent + EXTRA_PASSES)
-
-
-def can_solve_subsets(context: ReportContext) -> bool:
-    """Return whether there are enough models and a Markov method to solve subsets."""
-    is_markov_method = bool(context.methods) and isinstance(
-        as_method(context.methods[0]).default_class, Markov
-    )
-    return is_markov_method and _count_available_models(context) > MIN_SUBSET_SIZE
-
-
-def _count_available_models(context: ReportContext) -> int:
-    """Count the models to solve with; half are held out if there are no test models."""
-    return (
-        context.model.n_models
-        if context.test_model is not None
-        else -(-context.model.n_models // 2)
-    )
-
-
-def can_resample(context: ReportContext) -> bool:
-    """Return whether the policy is the one that the first method computes for the mean."""
-    return not (context.is_given or context.has_risk_objective)
+def choose_n_resamples(context: ReportContext) -> int:
+    """Choose the number of resamples; 0 unless the first method made the policy for the mean."""
+    if context.is_given or context.has_risk_objective:
+        return 0
+    return context.request.get("n_resamples") or N_RESAMPLES
 
 
 def compute_stability(context: ReportContext) -> Stability | None:
     """Compute which decisions change on resampled models; None for a given policy."""
-    if not can_resample(context):
+    n_resamples = choose_n_resamples(context)
+    if not n_resamples:
         return None
-    n_resamples = context.request.get("n_resamples") or N_RESAMPLES
     return stability_from_solution(
-        context.solve_method(0), context.model, n_resamples, context.seed, context.methods[0]
+        context.solutions[0], context.model, n_resamples, context.seed, context.methods[0]
     )
 
 
@@ -981,35 +733,19 @@ class WtpSweep(NamedTuple):
 
 
 def compute_willingness_to_pay(context: ReportContext) -> WtpSweep:
-    """Compute the willingness-to-pay sweep and describe its policies."""
-    table = _compute_wtp_table(context)
-    texts = {name: table.policies[name].describe() for name in table.found_names}
-    frequent_actions = {
-        name: find_frequent_actions(context, table.policies[name].to_markov(context.horizon))
-        for name in table.found_names
-        if not texts[name]
-    }
-    return WtpSweep(table, {name: x for name, x in texts.items() if x}, frequent_actions)
-
-
-def _compute_wtp_table(context: ReportContext) -> WillingnessToPay:
-    """Compute the willingness-to-pay table of this policy, comparators and best ones."""
-    inputs = context.economic_inputs
+    """Compute the willingness-to-pay sweep of this policy, comparators and best ones."""
+    inputs, policies = context.economic_inputs, dict(context.comparators)
     assert inputs is not None
-    policies = dict(context.comparators)
-    duplicate = find_duplicate(
-        context.policy,
-        policies,
-        inputs.discounting.make_outcome_models(
-            context.model, inputs.effects, inputs.costs, context.horizon
-        ),
+    outcome_models = inputs.discounting.make_outcome_models(
+        context.model, inputs.effects, inputs.costs, context.horizon
     )
+    duplicate = find_duplicate(context.policy, policies, outcome_models)
     if duplicate is None:
         policies = {"this policy": context.policy, **policies}
     else:
         new_names = {duplicate: f"{duplicate} (this policy)"}
         policies = {new_names.get(name, name): policy for name, policy in policies.items()}
-    return willingness_to_pay(
+    table = willingness_to_pay(
         context.model,
         inputs.effects,
         inputs.costs,
@@ -1020,6 +756,26 @@ def _compute_wtp_table(context: ReportContext) -> WillingnessToPay:
         policies=policies,
         discounting=inputs.discounting,
     )
+    found = {name: table.policies[name] for name in table.found_names}
+    texts = {name: text for name, x in found.items() if (text := x.describe())}
+    frequent_actions = {
+        name: find_frequent_actions(context, x.to_markov(context.horizon))
+        for name, x in found.items()
+        if name not in texts
+    }
+    return WtpSweep(table, texts, frequent_actions)
+
+
+# ---------------------------------------------------------------------- the source
+def format_method_options(context: ReportContext) -> str:
+    """Format the options of the method that found the policy, in parentheses."""
+    options = {} if context.solution is None else context.solution.provenance.options
+    text = ", ".join(
+        f"{key} {value}"
+        for key, value in options.items()
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    )
+    return f" ({text})" if text else ""
 
 
 # ---------------------------------------------------------------------- all sections
@@ -1049,13 +805,87 @@ class SectionResults(TypedDict):
     source: str
 
 
-# ---------------------------------------------------------------------- the source
-def format_method_options(context: ReportContext) -> str:
-    """Format the options of the method that found the policy, in parentheses."""
-    options = {} if context.solution is None else context.solution.provenance.options
-    text = ", ".join(
-        f"{key} {value}"
-        for key, value in options.items()
-        if isinstance(value, (str, int, float)) and not isinstance(value, bool)
+# ---------------------------------------------------------------------- warnings
+class ReportWarnings(NamedTuple):
+    """Findings to warn about; false, empty or None if there is nothing to warn about."""
+
+    lacks_initial: bool
+    unseen_pairs_used: list[tuple[str | int, str | int]]  # pairs never seen that the policy takes
+    has_few_models: bool
+    has_rough_tail: bool
+    test_drop: float | None  # what the policy loses on test models, if that is more than chance
+    # what changes most, if some decisions change: time, state, share of the resamples
+    unstable_decisions: list[tuple[int, str, float]] | None
+    missed_gain: float | None  # how much more a method of the table returns than the given policy
+    n_weightless: int
+    lacks_actions: bool
+
+
+def collect_warnings(context: ReportContext, results: SectionResults) -> ReportWarnings:
+    """Collect the warnings from the context and the results of the sections."""
+    model, effective_sample_size = context.model, results["problem"].effective_sample_size
+    n_counted = len(model.problem.reachable_models(np.flatnonzero(model.weights)))
+    return ReportWarnings(
+        not model.has_initial and model.n_states > 1,
+        _find_unseen_pairs_used(context),
+        effective_sample_size < MIN_MODELS,
+        effective_sample_size * 0.1 < MIN_TAIL_MODELS,
+        _compute_test_drop(context),
+        _find_unstable_decisions(results["stability"], model.state_labels),
+        _compute_missed_gain(context),
+        model.n_models - n_counted,
+        _has_missing_rows(model),
     )
-    return f" ({text})" if text else ""
+
+
+def _find_unseen_pairs_used(context: ReportContext) -> list[tuple[str | int, str | int]]:
+    """Find the unseen (state, action) pairs that the policy takes, most frequent first."""
+    labels = context.model.state_labels, context.model.action_labels
+    states, actions = (
+        encode_column(pair[axis] for pair in context.unseen_pairs).find_ids(labels[axis])
+        for axis in (0, 1)
+    )
+    is_taken = context.policy.actions[:, states] == actions
+    probs = (context.visit_probs[:, states] * is_taken).sum(axis=0)
+    used_ids = np.flatnonzero((states >= 0) & (actions >= 0) & (probs > 0))
+    return [context.unseen_pairs[i] for i in used_ids[np.argsort(-probs[used_ids], kind="stable")]]
+
+
+def _compute_test_drop(context: ReportContext) -> float | None:
+    """Compute the loss on test models if it exceeds two standard errors, else None."""
+    evaluation, test_evaluation = context.evaluation, context.test_evaluation
+    if test_evaluation is None:
+        return None
+    stderrs = (x.sd * np.linalg.norm(x.weights) for x in (evaluation, test_evaluation))
+    drop = drop_rounding(evaluation.mean - test_evaluation.mean, evaluation.mean)
+    return drop if drop > 2 * math.hypot(*stderrs) else None
+
+
+def _find_unstable_decisions(
+    stability: Stability | None, state_labels: tuple[str, ...]
+) -> list[tuple[int, str, float]] | None:
+    """Find the visited decisions that change most on resampled models."""
+    if stability is None or stability.share_changed < MIN_CHANGED_SHARE:
+        return None
+    frequency, probs = stability.change_frequency, stability.visit_probs
+    scores = np.where(probs >= MIN_VISIT_PROB, frequency * probs, 0.0)
+    top = np.transpose(np.unravel_index(np.argsort(-scores, axis=None)[:3], scores.shape))
+    return [(t, state_labels[s], float(frequency[t, s])) for t, s in top.tolist() if scores[t, s]]
+
+
+def _compute_missed_gain(context: ReportContext) -> float | None:
+    """Compute the gain of the best method over a given policy; None if there is none."""
+    best_solution = context.best_solution
+    if not context.is_given or best_solution is None or context.has_risk_objective:
+        return None
+    gain = best_solution.value - context.evaluation.mean
+    return gain if gain > ROUNDING_RTOL * abs(best_solution.value) else None
+
+
+def _has_missing_rows(model: MMDP) -> bool:
+    """Return whether some models lack actions that others have."""
+    if not model.to_kwargs()["allow_missing"]:
+        return False
+    rows = np.flatnonzero(np.diff(model.problem.indptr))
+    sums = np.add.reduceat(model.problem.p[0], model.problem.indptr[rows], axis=0)
+    return bool((sums < 0.5).any())

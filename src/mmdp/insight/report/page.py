@@ -6,32 +6,29 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from markupsafe import Markup
 
-from mmdp.core.text import ROUNDING_RTOL, format_bound, format_number, format_with_unit
+from mmdp.core.text import format_bound, format_number, format_with_unit
 from mmdp.insight.pages import render_page
-from mmdp.insight.report.compare import compare_policies
 from mmdp.insight.report.context import ReportContext
-from mmdp.insight.report.figures import render_figure, render_flow_chart
-from mmdp.insight.report.heatmap import HeatMap
+from mmdp.insight.report.figures import render_figure
+from mmdp.insight.report.findings import collect_warnings, drop_rounding
+from mmdp.insight.report.interactive import HeatMap, compare_policies
 from mmdp.insight.report.sections import SECTIONS, choose_sections, compute_sections
-from mmdp.insight.report.warnings import collect_warnings
 
 
-class AmountFormatter:
-    """Formatter of amounts with the unit of returns; rounding errors become 0."""
+def make_formatter(
+    context: ReportContext, format_value: Callable[[float, int], str], default_digits: int
+) -> Callable[..., str]:
+    """Make a formatter of amounts with the unit of returns, in which rounding errors are 0."""
+    scale = np.abs([context.evaluation.returns, context.evaluation.oracle]).max()
 
-    def __init__(
-        self, context: ReportContext, formatter: Callable[[float, int], str], digits: int
-    ) -> None:
-        evaluation = context.evaluation
-        self.formatter, self.digits, self.unit = formatter, digits, context.model.unit
-        self.rounding_limit = ROUNDING_RTOL * max(
-            np.abs(evaluation.returns).max(), np.abs(evaluation.oracle).max()
+    def format_amount(value: float, digits: int = default_digits) -> str:
+        return format_with_unit(
+            format_value(drop_rounding(value, scale), digits), context.model.unit
         )
 
-    def __call__(self, value: float, digits: int | None = None) -> str:
-        rounded = value if abs(value) > self.rounding_limit else 0.0
-        return format_with_unit(self.formatter(rounded, digits or self.digits), self.unit)
+    return format_amount
 
 
 def render_report(
@@ -43,13 +40,7 @@ def render_report(
     values: dict[str, object] = {**results}
     comparison, name = compare_policies(context, results), context.model.name
     heat_map = HeatMap(context, comparison.used_actions, results["stability"])
-    shown_sections = [
-        x
-        for x in SECTIONS
-        if x.has_template
-        and x.is_applicable(context)
-        and (x.shows_when_skipped or values[x.key] is not None)
-    ]
+    applicable = [x for x in SECTIONS if x.is_applicable(context)]
     context.callback("drawing")
     figures = {
         figure: render_figure(context, figure, values[x.key])
@@ -58,25 +49,26 @@ def render_report(
     }
     if len(heat_map.axis_values) > 1:
         figures["policy"] = render_figure(context, "policy", True)
-    if results["memory"] is not None:
-        figures["chart"] = render_flow_chart(results["memory"].policy)
-    if results["controller"] is not None:
-        figures["controller"] = render_flow_chart(results["controller"].policy, "controller")
-    section_seconds = (
-        x.estimate_seconds(context)
-        for x in SECTIONS
-        if x.is_applicable(context) and x.is_requested(context) is not False
+    for figure, result in (("chart", results["memory"]), ("controller", results["controller"])):
+        if result is not None:
+            figures[figure] = Markup(result.policy.to_flow_chart().to_svg(figure))
+    needed_seconds = sum(
+        x.estimate_seconds(context) for x in applicable if x.is_requested(context) is not False
     )
     return render_page(
         "report/templates/page.html.j2",
-        amount=AmountFormatter(context, format_number, 4),
-        difference=AmountFormatter(context, format_number, 3),
-        at_most=AmountFormatter(context, format_bound, 3),
+        amount=make_formatter(context, format_number, 4),
+        difference=make_formatter(context, format_number, 3),
+        at_most=make_formatter(context, format_bound, 3),
         title=title or (f"Decision report: {name}" if name else "Decision report"),
         notes=notes,
         time_limit=time_limit,
-        needed_seconds=math.ceil(sum(section_seconds)),
-        sections=shown_sections,
+        needed_seconds=math.ceil(needed_seconds),
+        sections=[
+            x
+            for x in applicable
+            if x.heading and (x.shows_when_skipped or values[x.key] is not None)
+        ],
         skipped=skipped,
         context=context,
         model=context.model,

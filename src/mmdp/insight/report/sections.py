@@ -10,9 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from mmdp.core.solve import as_method
+from mmdp.core.methods import CADP
+from mmdp.core.policies import Tree
 from mmdp.core.text import format_duration
-from mmdp.data.posterior.check import can_simulate_logs
+from mmdp.data.posterior.check import can_simulate_logs, coverage
+from mmdp.insight.measures import near_optimal_actions, risk_frontier
+from mmdp.insight.measures.information import MAX_GROUPS
+from mmdp.insight.measures.robustness import with_single_init
 from mmdp.insight.report import findings
 from mmdp.insight.report.context import ReportContext
 from mmdp.insight.report.findings import SectionResults
@@ -21,10 +25,11 @@ MAX_WEIGHT_ENTRIES = 50_000_000  # numbers in (T, M, S) model weights that are s
 MAX_MODEL_SOLVES = 2_000  # models times horizon up to which each model is solved apart
 MIN_BUDGET_SHARE = 0.1  # of the time limit, for sections that were not requested
 SECONDS_PER_FIGURE = 0.2
+N_LOGS, N_REFITTED_MODELS = 20, 100  # simulated logs, and the models fitted to each
+EXTRA_PASSES = 3  # passes for what goes with an ascent: returns here and on test models, visits
 
-ContextFunction = Callable[
-    [ReportContext], float
-]  # a figure or a truth about the problem, by its sizes alone
+# a figure or a truth about the problem, by its sizes alone
+ContextFunction = Callable[[ReportContext], float]
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,9 @@ class Section:
     ``compute`` makes the result that the template named ``key`` and the ``figures`` show, in about
     ``estimate_passes`` passes over the problem. ``is_applicable``: whether the problem has such a
     result at all. ``request_hint``: how to request it, in Python and on the command line; without
-    one it is always computed. ``is_automatic``: whether it may be computed without a request.
-    ``shows_when_skipped``: whether the template has something to say without a result. A section
-    without a heading belongs to the one above it.
+    one, a section with a heading is always computed. ``is_automatic``: whether it may be computed
+    without a request. ``shows_when_skipped``: whether the template has something to say without a
+    result. A section without a heading is part of the template above it.
     """
 
     key: str
@@ -47,9 +52,7 @@ class Section:
     figures: tuple[str, ...] = ()
     is_applicable: ContextFunction = lambda context: True
     is_automatic: ContextFunction = lambda context: True
-    request_hint: tuple[str, ...] | None = None
-    option: str = ""  # of report.write that asks for it, if not named as the key
-    has_template: bool = True
+    request_hint: tuple[str, ...] = ()
     shows_when_skipped: bool = True
     search_seconds: float = 0.0  # seconds of a search with a time limit, on average
 
@@ -63,8 +66,9 @@ class Section:
 
     def is_requested(self, context: ReportContext) -> bool | None:
         """Return whether the section was requested; None if the time limit decides."""
-        name = self.option or self.key
-        option: object = True if self.request_hint is None else context.request.get(name)
+        if self.heading and not self.request_hint:
+            return True
+        option = context.request.get("".join(self.request_hint[:1]).partition("=")[0])
         if option is None:
             return None if self.is_automatic(context) else False
         return bool(option)
@@ -78,73 +82,91 @@ def _is_not_switching(context: ReportContext) -> bool:
     return not context.model.problem.reason_if_switching("models are redrawn")
 
 
-def _estimate_solve_passes(context: ReportContext) -> float:
-    """Estimate the passes of solving by every method."""
-    passes = [
-        as_method(method).estimate_passes(context.model.problem, context.horizon)
-        for method in context.methods
-    ]
-    return 10 + sum(passes)
-
-
 def _can_store_weights(context: ReportContext) -> bool:
     """Return whether (T, M, S) model weights fit into memory."""
     size = context.horizon * context.model.n_models * context.model.n_states
-    return _has_several_models(context) and size <= MAX_WEIGHT_ENTRIES
+    return context.model.n_models > 1 and size <= MAX_WEIGHT_ENTRIES
 
 
 def _can_solve_each_model(context: ReportContext) -> bool:
     """Return whether solving each model within the restricted class is fast."""
-    n_solves = context.model.n_models * context.horizon
     return (
-        _has_several_models(context)
+        1 < context.model.n_models <= MAX_MODEL_SOLVES / context.horizon
         and context.policy_class.is_restricted
         and not context.policy_text
-        and n_solves <= MAX_MODEL_SOLVES
     )
+
+
+def _estimate_solve_passes(context: ReportContext) -> float:
+    """Estimate the passes of solving by every method."""
+    return 10 + sum(
+        context.get_method(i).estimate_passes(context.model.problem, context.horizon)
+        for i in range(len(context.methods))
+    )
+
+
+def _estimate_ascent_passes(context: ReportContext, n_ascents: int) -> float:
+    """Estimate the passes of a number of ascents of the first method."""
+    if not n_ascents:
+        return 0.0
+    method = with_single_init(context.methods[0])
+    passes = method.estimate_passes(context.model.problem, context.horizon)
+    return n_ascents * (passes + EXTRA_PASSES)
+
+
+def _estimate_sample_size_passes(context: ReportContext) -> float:
+    """Estimate the passes of the ascents with fewer models."""
+    subset_sizes, n_repeats = findings.choose_subset_sizes(context)
+    n_ascents = (len(subset_sizes) - 1) * n_repeats + 1 if subset_sizes else 0
+    return _estimate_ascent_passes(context, n_ascents)
+
+
+def _estimate_information_passes(context: ReportContext) -> float:
+    """Estimate the passes of the solves by groups of models."""
+    n_groups, policy_class = MAX_GROUPS * len(context.model.parameters), context.policy_class
+    if not n_groups or not isinstance(policy_class, Tree):
+        return 200.0 * n_groups
+    return 125.0 * policy_class.max_leaves * (context.model.n_models + n_groups)
 
 
 SECTIONS = (
     Section("summary", "The answer", "the policy in words", findings.summarize),
-    Section(
-        "simpler",
-        "",
-        "simpler policies",
-        findings.find_simpler_policies,
-        lambda context: 130,
-        request_hint=(),
-        has_template=False,
-    ),
+    Section("simpler", "", "simpler policies", findings.find_simpler_policies, lambda context: 130),
     Section(
         "small_tree",
         "",
         "the smallest rule that will do",
         findings.find_small_tree,
-        findings.estimate_tree_passes,
+        lambda context: findings.estimate_tree_passes(context, findings.choose_max_leaves(context)),
         ("tree",),
-        is_applicable=findings.can_fit_tree,
+        findings.can_fit_tree,
         request_hint=("small_tree=True",),
-        has_template=False,
     ),
     Section(
         "near_optimal",
         "",
         "where people may choose",
-        findings.find_near_optimal_sets,
+        lambda context: near_optimal_actions(
+            context.model,
+            context.policy,
+            findings.STAKE_TOLERANCE,
+            objective=context.objective,
+            at_stake=context.stake,
+        ),
         lambda context: 60,
-        is_applicable=findings.can_find_near_optimal,
-        request_hint=(),
-        has_template=False,
+        is_applicable=lambda context: (
+            context.policy.is_deterministic and bool(context.objective.is_monotone)
+        ),
     ),
     Section(
         "randomization",
         "",
         "what random actions gain",
         findings.describe_randomization_gain,
-        findings.estimate_randomization_passes,
+        lambda context: context.policy_class.estimate_passes(
+            CADP().estimate_passes(context.model.problem, context.horizon)
+        ),
         is_applicable=findings.may_gain_by_randomizing,
-        request_hint=(),
-        has_template=False,
     ),
     Section(
         "off_grid",
@@ -153,8 +175,6 @@ SECTIONS = (
         findings.check_off_grid,
         lambda context: 100,
         is_applicable=lambda context: findings.has_grid(context.model),
-        request_hint=(),
-        has_template=False,
     ),
     Section(
         "controller",
@@ -164,12 +184,14 @@ SECTIONS = (
         is_applicable=lambda context: context.controller is not None,
     ),
     Section("problem", "What was asked", "the problem", findings.collect_problem_facts),
-    Section("policy", "The policy", "each time and state", ReportContext.compute_cells),
+    Section("policy", "The policy", "each time and state", lambda context: context.cells),
     Section(
         "frontier",
         "What safety costs: policies side by side",
         "safer policies",
-        findings.compute_risk_frontier,
+        lambda context: risk_frontier(
+            context.model, context.horizon, test_model=context.test_model, seed=context.seed
+        ),
         lambda context: 8_000,
         is_applicable=_has_several_models,
         is_automatic=_is_not_switching,
@@ -194,11 +216,16 @@ SECTIONS = (
         "coverage",
         "",
         "ranges from simulated logs",
-        findings.simulate_coverage,
-        findings.estimate_coverage_passes,
+        lambda context: coverage(
+            context.model,
+            context.policy,
+            n_logs=N_LOGS,
+            n_models=N_REFITTED_MODELS,
+            seed=context.seed,
+        ),
+        # models are drawn, laid out and evaluated
+        lambda context: 3 * N_LOGS * N_REFITTED_MODELS / context.model.n_models,
         is_applicable=lambda context: can_simulate_logs(context.model),
-        request_hint=(),
-        has_template=False,
     ),
     Section(
         "weights",
@@ -213,7 +240,7 @@ SECTIONS = (
         "What knowing more is worth",
         "the value of each parameter",
         findings.compute_information_value,
-        findings.estimate_information_passes,
+        _estimate_information_passes,
         ("voi",),
         _has_several_models,
         request_hint=("voi=True", "--voi"),
@@ -225,20 +252,17 @@ SECTIONS = (
         findings.estimate_restricted_evpi,
         lambda context: 1_000,
         is_applicable=_can_solve_each_model,
-        request_hint=(),
-        has_template=False,
     ),
     Section(
         "memory",
         "What would memory gain?",
         "policies with memory",
         findings.compute_memory_value,
-        findings.estimate_memory_passes,
+        lambda context: 5_000.0 * max(findings.choose_max_nodes(context) - 1, 1),
         ("memory",),
         _has_several_models,
         lambda context: not context.policy_class.is_restricted,
         ("max_nodes=3", "--max-nodes 3"),
-        option="max_nodes",
         shows_when_skipped=False,
         search_seconds=findings.BOUND_TIME_LIMIT / 2,
     ),
@@ -247,7 +271,7 @@ SECTIONS = (
         "Were there enough models?",
         "solving with fewer models",
         findings.compute_sample_size_curve,
-        findings.estimate_sample_size_passes,
+        _estimate_sample_size_passes,
         ("sample_size",),
         _has_several_models,
         _is_not_switching,
@@ -258,11 +282,11 @@ SECTIONS = (
         "",
         "solving on resampled models",
         findings.compute_stability,
-        findings.estimate_resample_passes,
+        # from two starts
+        lambda context: _estimate_ascent_passes(context, 2 * findings.choose_n_resamples(context)),
         is_applicable=_has_several_models,
         is_automatic=_is_not_switching,
         request_hint=("n_resamples=20", "--sample-size"),
-        option="n_resamples",
     ),
     Section(
         "willingness",
