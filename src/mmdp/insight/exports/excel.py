@@ -39,7 +39,10 @@ def render(spec: PolicySpec) -> bytes:
     front_sheet.column_dimensions["A"].width = front_sheet.column_dimensions["B"].width = 30
     _append_rows(front_sheet, _iter_front_rows(spec))
     _add_validation(front_sheet, spec)
-    _append_rows(workbook.create_sheet("States"), _iter_state_rows(spec))
+    state_columns: list[list[object]] = [["state", *spec.states]]
+    if spec.has_nodes:
+        state_columns.append(["begins in node", *spec.initial_nodes.tolist()])
+    _append_rows(workbook.create_sheet("States"), zip(*state_columns, strict=True))
     _append_rows(workbook.create_sheet("Rule"), _iter_rule_rows(spec))
     if spec.has_nodes:
         _append_rows(workbook.create_sheet("Moves"), _iter_node_rows(spec))
@@ -140,13 +143,6 @@ def _format_range(sheet: str, column: int, n_rows: int) -> str:
 
 
 # ---------------------------------------------------------------------- what is looked up
-def _iter_state_rows(spec: PolicySpec) -> Iterator[Sequence[object]]:
-    """Yield the rows of the sheet of states, with the node that an episode begins in."""
-    yield ["state", *["begins in node"] * spec.has_nodes]
-    for s, state in enumerate(spec.states):
-        yield [state, *spec.initial_nodes[s : s + 1].tolist()]
-
-
 def _iter_rule_rows(spec: PolicySpec) -> Iterator[Sequence[object]]:
     """Yield the rows of the policy table."""
     values = spec.actions if spec.is_randomized else ["action"]

@@ -132,10 +132,10 @@ class ReportContext:
             self.controller.check(model, horizon)
             given_policy, policy, horizon = None, None, self.controller.horizon
         self.is_given, self.policy_class = policy is not None, _find_policy_class(policy)
-        self.policy_text = "" if given_policy is None else given_policy.describe()
         if policy is not None:
             self.policy = _to_markov(policy, horizon if self.is_stationary else None)
             horizon = self.policy.horizon if horizon is None else horizon
+        self.policy_text = "" if given_policy is None else given_policy.describe()
         self.horizon = check_horizon(model.horizon, horizon)
         if policy is not None:
             self.policy.check(model, self.horizon)

@@ -111,19 +111,16 @@ class PairComparison(NamedTuple):
     ``n_better``: number of models in which it returns more; ``weight_better``: their weight.
     """
 
-    name: str
     gain: float
     n_better: int
     weight_better: float
 
 
-def compare(
-    context: ReportContext, name: str, evaluation: Evaluation, other: Evaluation
-) -> PairComparison:
+def compare(context: ReportContext, evaluation: Evaluation, other: Evaluation) -> PairComparison:
     """Compare two evaluations: gain in the objective, number and weight of better models."""
     is_better = find_better_models(evaluation, other)
     gain = compute_difference(context.objective, evaluation, other)
-    return PairComparison(name, gain, int(is_better.sum()), evaluation.weights[is_better].sum())
+    return PairComparison(gain, int(is_better.sum()), evaluation.weights[is_better].sum())
 
 
 def find_better_models(evaluation: Evaluation, other: Evaluation) -> npt.NDArray[np.bool_]:
@@ -131,10 +128,13 @@ def find_better_models(evaluation: Evaluation, other: Evaluation) -> npt.NDArray
     return evaluation.returns > other.returns + ROUNDING_RTOL * np.abs(other.returns)
 
 
-def _compare_test(context: ReportContext, name: str, policy: Policy) -> PairComparison | None:
-    """Compare this policy with another on the test models; None if there are none."""
+def _compare_both(
+    context: ReportContext, policy: Policy
+) -> tuple[PairComparison, PairComparison | None]:
+    """Compare this policy with another on the models, and on the test models if there are any."""
     own, other = context.test_evaluation, context.evaluate_test(policy)
-    return None if own is None or other is None else compare(context, name, own, other)
+    comparison = compare(context, context.evaluation, context.evaluate(policy))
+    return comparison, None if own is None or other is None else compare(context, own, other)
 
 
 class ReturnRange(NamedTuple):
@@ -161,7 +161,7 @@ class Summary:
     history_bound: float  # on the mean return of any policy, history-dependent ones included
     rounding: float  # a difference between returns that is not more than this is none
     # the named policies, here and held out
-    comparisons: list[tuple[PairComparison, PairComparison | None]]
+    comparisons: dict[str, tuple[PairComparison, PairComparison | None]]
     is_closed: bool  # whether the policy is proven to be the best
     restriction_cost_text: str  # what the restriction of the policy class costs; empty if none
     status_text: str  # how the solve ended; empty for a given policy
@@ -190,13 +190,7 @@ def summarize(context: ReportContext) -> Summary:
         oracle_gap,
         min(oracle_mean, bound.value) if bound and is_history_bound else oracle_mean,
         ROUNDING_RTOL * oracle_scale,
-        [
-            (
-                compare(context, name, evaluation, context.evaluate(policy)),
-                _compare_test(context, name, policy),
-            )
-            for name, policy in context.comparators.items()
-        ],
+        {name: _compare_both(context, policy) for name, policy in context.comparators.items()},
         _is_closed(context),
         _describe_restriction_cost(context),
         "" if context.solution is None else describe_status(context.solution),
@@ -400,7 +394,7 @@ def evaluate_controller(context: ReportContext) -> ControllerReport:
     """Evaluate the given finite-state controller and compare it with this policy."""
     assert context.controller is not None
     evaluation = context.evaluate(context.controller)
-    comparison = compare(context, context.name, evaluation, context.evaluation)
+    comparison = compare(context, evaluation, context.evaluation)
     return ControllerReport(context.controller.merge_nodes(context.model), evaluation, comparison)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ class HeatMap:
     def __init__(
         self,
         context: ReportContext,
-        used_actions: npt.NDArray[np.int64],
+        used_actions: npt.NDArray[np.integer],
         stability: Stability | None,
     ) -> None:
         model, self.context, self.used_actions = context.model, context, used_actions
@@ -121,20 +121,49 @@ def encode_array(array: npt.NDArray[np.generic], dtype: str) -> str:
 
 
 # ---------------------------------------------------------------------- any two policies
-@dataclass(frozen=True, eq=False)
 class PolicyComparison:
     """The policies of a page in order: risk frontier, this policy, simpler and other ones.
 
     The first ``n_frontier`` of ``alternatives`` are points of the frontier, then this policy if it
-    is none of them. ``used_actions``: actions that some policy takes; ``initial_pair``: indices of
-    the two policies that are compared first.
+    is none of them. ``used_actions``: actions that some policy takes.
     """
 
-    context: ReportContext
-    alternatives: list[Alternative]
-    n_frontier: int
-    used_actions: npt.NDArray[np.int64]
-    initial_pair: tuple[int, int]
+    def __init__(self, context: ReportContext, results: SectionResults) -> None:
+        self.context, policy, frontier = context, context.policy, results["frontier"]
+        points = [] if frontier is None else _merge_frontier_points(frontier)
+        alternatives = [
+            replace(x, name=f"this policy ({x.name})") if x.policy == policy else x for x in points
+        ]
+        if all(x.policy != policy for x in points):
+            evaluations = context.evaluation, context.test_evaluation
+            alternatives.append(Alternative("this policy", policy, *evaluations))
+        small_tree = results["small_tree"]
+        others = [
+            results["summary"].phased_alternative if small_tree is None else small_tree.alternative,
+            *(results["simpler"] or ()),
+            *(
+                Alternative(x.name, x.policy, x.evaluation, x.test_evaluation)
+                for x in results["methods"].rows
+                if x.policy is not None
+            ),
+        ]
+        self.alternatives = [*alternatives, *(x for x in others if x.policy != policy)]
+        self.n_frontier = len(points)
+        actions = [x.policy.actions[:, context.model.has_choice] for x in self.alternatives]
+        self.used_actions = np.unique(np.concatenate(actions))
+
+    @property
+    def initial_pair(self) -> tuple[int, int]:
+        """Indices of the two policies that are compared first."""
+        this_index = [x.policy == self.context.policy for x in self.alternatives].index(True)
+        for i, x in enumerate(self.alternatives):
+            if x.name in self.context.comparators:
+                return i, this_index
+        if not self.n_frontier:
+            return this_index, min(this_index + 1, len(self.alternatives) - 1)
+        points = self.alternatives[: self.n_frontier]
+        safest_index = int(np.argmax([x.evaluation.cvar(TAIL_SHARE) for x in points]))
+        return this_index, safest_index if safest_index != this_index else 0
 
     def compute_gains(self, alternative: Alternative) -> list[float]:
         """Compute the gain of a policy over this one: on average and in the worst tenth."""
@@ -187,53 +216,6 @@ class PolicyComparison:
                 for x in (alternative.evaluation for alternative in alternatives)
             ],
         }
-
-
-def compare_policies(context: ReportContext, results: SectionResults) -> PolicyComparison:
-    """Collect the policies of all sections for the comparison on the page."""
-    policy, frontier, small_tree = context.policy, results["frontier"], results["small_tree"]
-    alternatives = [] if frontier is None else _merge_frontier_points(frontier)
-    alternatives = [
-        replace(x, name=f"this policy ({x.name})") if x.policy == policy else x
-        for x in alternatives
-    ]
-    n_frontier = len(alternatives)
-    if all(x.policy != policy for x in alternatives):
-        evaluations = context.evaluation, context.test_evaluation
-        alternatives.append(Alternative("this policy", policy, *evaluations))
-    others = [
-        results["summary"].phased_alternative if small_tree is None else small_tree.alternative,
-        *(results["simpler"] or ()),
-        *(
-            Alternative(x.name, x.policy, x.evaluation, x.test_evaluation)
-            for x in results["methods"].rows
-            if x.policy is not None
-        ),
-    ]
-    alternatives += [x for x in others if x.policy != policy]
-    actions = [x.policy.actions[:, context.model.has_choice] for x in alternatives]
-    return PolicyComparison(
-        context,
-        alternatives,
-        n_frontier,
-        np.unique(np.concatenate(actions)),
-        _choose_initial_pair(context, alternatives, n_frontier),
-    )
-
-
-def _choose_initial_pair(
-    context: ReportContext, alternatives: list[Alternative], n_frontier: int
-) -> tuple[int, int]:
-    """Choose the indices of the two policies that the page compares first."""
-    this_index = [x.policy == context.policy for x in alternatives].index(True)
-    for i, x in enumerate(alternatives):
-        if x.name in context.comparators:
-            return i, this_index
-    if not n_frontier:
-        return this_index, min(this_index + 1, len(alternatives) - 1)
-    tails = [x.evaluation.cvar(TAIL_SHARE) for x in alternatives[:n_frontier]]
-    safest_index = int(np.argmax(tails))
-    return this_index, safest_index if safest_index != this_index else 0
 
 
 def _merge_frontier_points(frontier: RiskFrontier) -> list[Alternative]:

@@ -13,7 +13,7 @@ from mmdp.insight.pages import render_page
 from mmdp.insight.report.context import ReportContext
 from mmdp.insight.report.figures import render_figure
 from mmdp.insight.report.findings import collect_warnings, drop_rounding
-from mmdp.insight.report.interactive import HeatMap, compare_policies
+from mmdp.insight.report.interactive import HeatMap, PolicyComparison
 from mmdp.insight.report.sections import SECTIONS, choose_sections, compute_sections
 
 
@@ -38,7 +38,7 @@ def render_report(
     selected, skipped = choose_sections(context, time_limit)
     results = compute_sections(context, selected)
     values: dict[str, object] = {**results}
-    comparison, name = compare_policies(context, results), context.model.name
+    comparison, name = PolicyComparison(context, results), context.model.name
     heat_map = HeatMap(context, comparison.used_actions, results["stability"])
     applicable = [x for x in SECTIONS if x.is_applicable(context)]
     context.callback("drawing")
