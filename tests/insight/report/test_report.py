@@ -490,10 +490,10 @@ def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -
         (options[:2], "belong together"),
         (("--cost-rate", "0.1"), "this option is about costs and effects; give --effects too"),
         ((*options, "--comparator", "never"), "'never': expected NAME=POLICY"),
-        ((*options, "--comparator", "a=0", "--comparator", "a=1"), "'a=1' is named twice"),
+        ((*options, "--comparator", "a=0", "--comparator", "a=1"), "has a name twice"),
         ((*options, "--comparator", "a=9"), "policy 'a': unknown action '9'; choose from 0..2"),
         ((*options, "--cost-rate", "0.9"), "cost_rate=0.9 is not a discount rate per step"),
-        ((*options[:3], "5;20"), "give numbers separated by commas"),
+        ((*options[:3], "5;20"), "expected X,Y,..."),
     ):
         code, printed = run_command("report", tmp_path / "models", "-T", 3, "-o", out, *arguments)
         assert code == 2
