@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mmdp.cli.types import PAPER_DOMAINS
 from mmdp.insight.paper.cases import CASES
-from mmdp.insight.study import EvaluatedSolution, StudyCell
+from mmdp.insight.study import solve_and_test
 from tests.cli.calls import run, run_refused
 from tests.insight.paper.quick import limit_queries
 
@@ -33,7 +35,8 @@ def test_paper_writes_its_files_and_reuses_them(
     assert "Mean return over the test models" in first.out
     assert max(map(len, first.out.splitlines()[:-1])) <= 80  # the last line names a long path
     second_result = run("paper", "--domain", "HIV", "--out", out)
-    assert "30 of 30 results reused" in second_result.out
+    n_cells = 45 if pictures == "few" else 57
+    assert f"{n_cells} of {n_cells} results reused" in second_result.out
     document = run("paper", "--domain", "HIV", "--out", out, "--json").json
     assert document["results"][0]["method"] == "CADP"
 
@@ -54,21 +57,22 @@ def test_paper_interrupted_says_what_is_kept_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C inside the third cell, whose solver would return its best so far: it is not kept."""
-    original, calls = StudyCell.make_row, []
+    original, calls = solve_and_test, []
 
-    def row(cell: StudyCell, result: EvaluatedSolution) -> dict[str, object]:
-        calls.append(cell)
+    def solve(*arguments: Any, **options: Any) -> dict[str, object]:
+        calls.append(arguments)
+        row = original(*arguments, **options)
         if len(calls) == 3:
             signal.raise_signal(signal.SIGINT)
-        return original(cell, result)
+        return row
 
     out = tmp_path / "out"
-    monkeypatch.setattr(StudyCell, "make_row", row)
+    monkeypatch.setattr(sys.modules["mmdp.insight.study"], "solve_and_test", solve)
     result = run("paper", "--domain", "HIV", "--domain", "INV", "--out", out)
     assert (result.code, result.out) == (130, "")
     last = result.err.splitlines()[-1]
     cells_dir = out / "cells"
-    assert last == f"mmdp: interrupted; 2 of 39 results kept in {cells_dir}; run again to go on"
+    assert last == f"mmdp: interrupted; 2 of 66 results kept in {cells_dir}; run again to go on"
     assert len(list(cells_dir.glob("*.json"))) == 2
 
 

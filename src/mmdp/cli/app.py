@@ -74,8 +74,8 @@ class App(click.Group):
         except InputError as error:
             parameters = self.commands[ctx.invoked_subcommand or ""].params
             raise InputError(error.format_message(partial(format_remedy, parameters))) from None
-        except KeyboardInterrupt:
-            print_stderr("interrupted before the end")
+        except KeyboardInterrupt as error:
+            print_stderr(f"interrupted{f'; {error}' if error.args else ' before the end'}")
             return EXIT_INTERRUPTED
 
     def main(  # type: ignore[override]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import tomllib
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,11 +32,11 @@ from mmdp.cli.data import (
     write_csv,
 )
 from mmdp.cli.signatures import Target, bind, command, list_options, take_from
-from mmdp.cli.study_file import read_study
-from mmdp.cli.types import LeafCounts, PathParam
+from mmdp.cli.types import LeafCounts, PathParam, find_named
 from mmdp.core.errors import InputError
 from mmdp.core.methods import Oracle
-from mmdp.core.methods.registry import METHODS, methods_supporting, supports
+from mmdp.core.methods.registry import METHODS, methods_supporting
+from mmdp.core.policies import POLICY_CLASSES
 from mmdp.core.text import (
     format_bound_percent,
     format_column,
@@ -50,13 +51,10 @@ from mmdp.core.validate import check_horizon
 from mmdp.insight.study import INTERRUPTED, STUDY_AXES
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import pandas as pd
     from matplotlib.axes import Axes
 
     from mmdp import MMDP
-    from mmdp.core.solution import Progress
     from mmdp.insight.study import StudyProgress
 
 MAX_ROWS = 40  # of the table of a grid that is printed
@@ -69,7 +67,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {  # of columns that are neither text
     "share": lambda x: format_percent(max(x, 0.0)),
 }
 
-Row = dict[str, Any]
+Settings = dict[str, Any]  # a table of a .toml file
 
 
 class StudyTable(NamedTuple):
@@ -129,7 +127,7 @@ def compare_methods(
     from mmdp.insight.economics.comparators import make_named_policies
     from mmdp.insight.study import GivenPolicy, solve_and_test
 
-    horizon, objective = options.pop("horizon", None), options.pop("objective")
+    horizon, objective = options.get("horizon"), options["objective"]
     names = methods or methods_supporting(
         policy_class="stationary" if horizon == math.inf else "markov", proves_optimal=False
     )
@@ -137,31 +135,23 @@ def compare_methods(
     episodes = {key: options.pop(key) for key in ("n_episodes",) if key in options}
     if episodes and simulated.isdisjoint(names):
         raise InputError("--n-episodes is for methods with memory, but none of these has any")
-    comparators: Row = {**read_comparators(options.pop("comparators", {}), train)}
-    actions = {name: x for name, x in comparators.items() if isinstance(x, str)}
-    if actions:
-        n_times = check_horizon(train.horizon, horizon)
-        comparators |= make_named_policies(actions, train, n_times)
+    comparators = read_comparators(options.pop("comparators", {}), train)
     selected = {name: METHODS[name](**episodes if name in simulated else {}) for name in names}
-    selected |= {name: GivenPolicy(policy) for name, policy in comparators.items()}
-    selected |= {"oracle": Oracle(keep_policies=False)}
-    rows: list[Row] = []
+    for name, policy in comparators.items():
+        if isinstance(policy, str):  # an action
+            n_times = check_horizon(train.horizon, horizon)
+            policy = make_named_policies({name: policy}, train, n_times)[name]
+        selected[name] = GivenPolicy(policy)
+    selected["oracle"] = Oracle(keep_policies=False)
+    rows: list[dict[str, Any]] = []
     with allow_stop(lambda: rows), propagate_interrupts():
         for name, method in selected.items():
             live_line.update(f"solving with {name}")
-            is_supported = supports(method, train, horizon, objective)
-            result = solve_and_test(
-                train,
-                test,
-                horizon,
-                method,
-                objective=objective if is_supported else "mean",
-                callback=live_line.show_progress,
-                **options,
-            )
-            if isinstance(result.test_result, Exception):
-                raise result.test_result
-            rows.append({"method": name, **result.make_row(objective)})
+            show = live_line.show_progress
+            row = solve_and_test(train, test, method=method, or_mean=True, callback=show, **options)
+            if "error" in row:
+                raise InputError(row["error"])
+            rows.append({"method": name, **row})
     if len(rows) < len(selected):
         print_stderr(f"interrupted; {len(rows)} of {pluralize(len(selected), 'method')} kept")
     errors = ("stderr=±,", "test_stderr=± on test,") if objective.is_mean else ("", "")
@@ -199,10 +189,13 @@ def trace_frontier(
     """
     from mmdp.insight.measures import risk_frontier
 
-    def show(progress: Progress) -> None:
-        live_line.update(f"{progress.stage}: solved")
-
-    result = risk_frontier(train, alphas=alphas or (), test_model=test, callback=show, **options)
+    result = risk_frontier(
+        train,
+        alphas=alphas or (),
+        test_model=test,
+        callback=lambda progress: live_line.update(f"{progress.stage}: solved"),
+        **options,
+    )
     frame = result.to_frame()
     return StudyTable(
         frame,
@@ -266,63 +259,111 @@ def solve_grid(
         raise InputError("a .toml study needs a folder for its cells; give --out FOLDER")
     out = PathParam(is_folder=True).convert(out, None, None)
     grid = {**read_study(target), **options, "cache_dir": out}
-    with LiveLine("starting", quiet=as_json) as live_line, _open_executor(dask) as executor:
+    with (
+        LiveLine("starting", quiet=as_json) as live_line,
+        nullcontext() if dask is None else _connect(dask) as client,
+    ):
 
         def show(progress: StudyProgress) -> None:
             row = progress.row
-            left_text = f", {format_duration(progress.remaining)} left"
             text = f"{row['model']} T={row['horizon']} {row['method']}"
-            text += "" if math.isnan(progress.remaining) else left_text
+            if not math.isnan(progress.remaining):
+                text += f", {format_duration(progress.remaining)} left"
             live_line.show_step(text, progress.n_done, progress.n_total)
 
+        executor = None if client is None else client.get_executor()
         table = mmdp.study(**grid, executor=executor, callback=show)
     saved_path = try_to_write(partial(write_csv, table), out / "study.csv")
+    finished = table[table["status"] != INTERRUPTED]
     if as_json:
         print_json({"rows": table.to_dict("records"), "out": saved_path})
     elif saved_path is None:
         print(table.to_csv(index=False), end="")
     else:
-        finished = table[table["status"] != INTERRUPTED]
         if len(finished) <= MAX_ROWS:
             axes = [x for x in STUDY_AXES if x == "method" or finished[x].nunique() > 1]
             titles = f"{','.join(axes)},value,test_mean=test mean,bound=at most,seconds,status"
             print_frame(finished.astype(dict.fromkeys(axes, str)), titles, n_left=len(axes))
         print(f"{pluralize(len(finished), 'cell')}, table written to {saved_path}")
-    return _find_exit_status(table) or (EXIT_NOT_WRITTEN if saved_path is None else 0)
-
-
-@contextmanager
-def _open_executor(address: str | None) -> Iterator[Executor | None]:
-    """Open the executor of a Dask cluster; None without an address."""
-    if address is None:
-        yield None
-        return
-    try:
-        from distributed import Client
-    except ImportError:
-        raise InputError("--dask needs Dask; install it by pip install mmdp[cluster]") from None
-    try:
-        client: Any = Client(address, timeout=10)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as error:
-        raise InputError(f"--dask {address}: no scheduler answers ({error})") from None
-    with client:
-        yield client.get_executor()
-
-
-def _find_exit_status(table: pd.DataFrame) -> int:
-    """Say what is missing from a table, and return the exit status."""
-    n_cells = pluralize(len(table), "cell")
-    if (n_missing := int((table["status"] == INTERRUPTED).sum())) > 0:
-        n_kept = len(table) - n_missing
-        print_stderr(f"interrupted; {n_kept} of {n_cells} kept; run again to go on")
+    n_cells, errors = pluralize(len(table), "cell"), table["error"].dropna()
+    if len(finished) < len(table):
+        print_stderr(f"interrupted; {len(finished)} of {n_cells} kept; run again to go on")
         return EXIT_INTERRUPTED
-    errors = table["error"].dropna()
-    if not len(errors):
-        return 0
-    print_stderr(f"{len(errors):,} of {n_cells} failed")
+    if len(errors):
+        print_stderr(f"{len(errors):,} of {n_cells} failed")
     for error, n_failed in errors.value_counts().items():
         print_stderr(f"{pluralize(n_failed, 'cell')}: {error}")
-    return EXIT_FAILED
+    return EXIT_FAILED if len(errors) else EXIT_NOT_WRITTEN * (saved_path is None)
+
+
+def _connect(address: str) -> Any:
+    """Connect to the scheduler of a Dask cluster."""
+    try:
+        from distributed import Client
+
+        return Client(address, timeout=10)  # type: ignore[no-untyped-call]
+    except ImportError:
+        raise InputError("--dask needs Dask; install it by pip install mmdp[cluster]") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"--dask {address}: no scheduler answers ({error})") from None
+
+
+def read_study(file: Path) -> Settings:
+    """Read the arguments of :func:`mmdp.study` from a .toml file."""
+    try:
+        settings = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise InputError(f"{file}: not a TOML file ({error})") from None
+    models = settings.pop("models", None)
+    if not isinstance(models, dict) or not all(isinstance(x, dict) for x in models.values()):
+        raise InputError(f"{file}: no models; give each as a table, for example [models.mine]")
+    try:
+        for axis, role in (("methods", "method"), ("policy_classes", "policy_class")):
+            if axis in settings:
+                values = settings[axis] if isinstance(settings[axis], list) else [settings[axis]]
+                settings[axis] = [_make_value(role, x, file.parent) for x in values]
+        sources = {name: _make_source(dict(x), file.parent) for name, x in models.items()}
+    except InputError as error:
+        raise error.with_location(file) from None
+    return {"models": sources, **settings}
+
+
+def _make_value(role: str, value: object, folder: Path) -> object:
+    """Make a method or policy class of a table such as {method = "cadp", n_init = 16}."""
+    options: Settings = dict(value) if isinstance(value, dict) else {role: value}
+    name = str(options.pop(role, ""))
+    if isinstance(options.get("groups"), str):
+        options["groups"] = folder / options["groups"]
+    make = find_named(role, METHODS if role == "method" else POLICY_CLASSES, name, options)
+    return make(**options) if options else name
+
+
+def _make_source(settings: Settings, folder: Path) -> object:
+    """Load the models of a study, or return the function that generates its domain."""
+    import mmdp
+
+    n_models = settings.pop("subset", None)
+    source_types = [name for name in ("domain", "data", "log") if name in settings]
+    if len(source_types) != 1:
+        raise InputError("a model has one of domain, data and log")
+    name = str(settings.pop(source_types[0]))
+    source: object
+    if source_types == ["domain"]:
+        source = partial(find_named("domain", mmdp.domains.DOMAINS, name, settings), **settings)
+    elif source_types == ["data"]:
+        data = TrainingData(folder / name, **settings)
+        source = (train := data.read(), data.read_test(train))
+    else:
+        source = tuple(mmdp.fit(folder / name, **settings))
+    return source if n_models is None else partial(take_first_models, source, n_models)
+
+
+def take_first_models(source: Any, n_models: int) -> tuple[MMDP, MMDP | None]:
+    """Take the first training models, with the test models as they are."""
+    train, test = source() if callable(source) else source
+    return train.subset(slice(n_models)), test
 
 
 # ---------------------------------------------------------------- the command
@@ -351,11 +392,11 @@ def read_models(
     return train, test_model
 
 
-FORMS: dict[str, Target] = {
+FORMS: dict[str, Target] = {  # of several that apply, the first
     "a .toml study": solve_grid,
-    "a comparison": compare_methods,
-    "--alphas": trace_frontier,
     "--max-leaves": compare_leaves,
+    "--alphas": trace_frontier,
+    "a comparison": compare_methods,
 }
 
 
@@ -405,12 +446,12 @@ def study(target: Path, *, out: Path | None = None, as_json: bool = False, **opt
     out
         Write the table (.csv) or a picture (.png, .svg); the folder of a .toml study.
     """
-    form = "--alphas" if "alphas" in options else "a comparison"
-    form = "--max-leaves" if "max_leaves" in options else form
-    form = "a .toml study" if target.suffix.lower() == ".toml" else form
+    is_grid = target.suffix.lower() == ".toml"
+    applies = is_grid, "max_leaves" in options, "alphas" in options, True
+    form = [*FORMS][applies.index(True)]
     _check_options(form)
     values = {**options, "target": target, "out": out, "as_json": as_json}
-    if form == "a .toml study":
+    if is_grid:
         status: int = bind(solve_grid, values)
         return status
     if out is not None:

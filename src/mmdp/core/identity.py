@@ -10,7 +10,6 @@ package by its name, and any other object by its pickled state. What has none is
 from __future__ import annotations
 
 import contextlib
-import dis
 import functools
 import hashlib
 import importlib.util
@@ -84,7 +83,7 @@ def _find_parts(obj: object) -> Iterable[object]:
     if isinstance(obj, bytes):
         return "bytes", obj.hex()
     if isinstance(obj, types.ModuleType):
-        return "module", obj.__name__, None if _is_installed(obj) else _digest_source(obj)
+        return "module", obj.__name__, None if _is_installed(obj) else _digest_source(obj.__file__)
     if isinstance(obj, types.MethodType):
         return "method", obj.__func__, obj.__self__
     if isinstance(obj, types.FunctionType):
@@ -132,30 +131,22 @@ def _is_in_package(name: str, file: str | None) -> bool:
     return not is_user_code and bool(PACKAGE_FOLDERS.intersection(Path(str(file)).parts))
 
 
-def _digest_source(module: types.ModuleType) -> str | None:
+def _digest_source(file: str | None) -> str | None:
     """Compute a key of the text of a module, of a package with all modules in it."""
-    if module.__file__ is None:
+    if file is None:
         return None
-    file = Path(module.__file__)
-    files = sorted(file.parent.rglob("*.py")) if hasattr(module, "__path__") else [file]
+    path = Path(file)
+    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
     return compute_digest([x.read_text("utf-8") for x in files])
 
 
-def _find_imported_modules(code: types.CodeType) -> list[types.ModuleType]:
-    """Find the user's own modules that a function imports when it runs."""
-    names = {
-        instruction.argval
-        for inner_code in _iter_codes(code)
-        for instruction in dis.get_instructions(inner_code)
-        if instruction.opname == "IMPORT_NAME"
-    }
-    modules = []
-    for name in sorted(names):
-        with contextlib.suppress(ImportError, ValueError):  # it may be optional, or relative
-            root = importlib.util.find_spec(name.partition(".")[0])
-            if root is not None and not _is_in_package(name, root.origin):
-                modules.append(importlib.import_module(name))
-    return modules
+def _find_own_modules(names: Iterable[str]) -> Iterator[list[object]]:
+    """Yield the name and the text of the user's own modules with these names."""
+    for name in sorted({name.partition(".")[0] for name in names}):
+        with contextlib.suppress(ImportError, ValueError):  # no module has this name
+            spec = importlib.util.find_spec(name)
+            if spec is not None and spec.has_location and not _is_in_package(name, spec.origin):
+                yield [name, _digest_source(spec.origin)]
 
 
 def _iter_function_parts(function: types.FunctionType) -> Iterator[object]:
@@ -163,20 +154,21 @@ def _iter_function_parts(function: types.FunctionType) -> Iterator[object]:
     yield from (function.__qualname__, function.__code__)
     yield from (function.__defaults__, function.__kwdefaults__)
     yield [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
-    names = {name for code in _iter_codes(function.__code__) for name in code.co_names}
-    yield {name: function.__globals__[name] for name in sorted(names & function.__globals__.keys())}
-    if modules := _find_imported_modules(function.__code__):
+    names, values = {*_iter_names(function.__code__)}, function.__globals__
+    yield {name: values[name] for name in sorted(names & values.keys())}
+    # what the function imports when it runs, and any attribute that is named like a module
+    if modules := [*_find_own_modules(names)]:
         yield modules
     if vars(function):
         yield vars(function)
 
 
-def _iter_codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield a code object and those inside it."""
-    yield code
+def _iter_names(code: types.CodeType) -> Iterator[str]:
+    """Yield the names that a code object, and those inside it, look up or import."""
+    yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _iter_codes(constant)
+            yield from _iter_names(constant)
 
 
 def _find_members(class_: type) -> dict[str, object]:

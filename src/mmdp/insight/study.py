@@ -29,10 +29,11 @@ from mmdp.core.errors import FileNotWrittenWarning, InputError
 from mmdp.core.identity import compute_digest, describe_object
 from mmdp.core.kernels import BACKENDS
 from mmdp.core.methods import Method, MethodResult, ProblemSpec, SolveContext
+from mmdp.core.methods.registry import supports
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import as_objective
 from mmdp.core.policies import Policy
-from mmdp.core.solution import Evaluation, Solution, Status
+from mmdp.core.solution import Evaluation, Status
 from mmdp.core.solve import as_method, evaluate, solve
 from mmdp.core.text import MAX_LABEL_LENGTH, shorten
 from mmdp.core.timing import allow_stop, propagate_interrupts
@@ -46,6 +47,7 @@ CELL_FORMAT = 3  # version of the files in cache_dir/cells: a new number makes t
 MAX_CACHED = 4  # models that a process keeps for its next cells
 STUDY_AXES = ("model", "horizon", "method", "objective", "policy_class", "seed")
 STATISTICS = ("value", "mean", "sd", "stderr", "worst")
+SIMULATED = ("episode_sd", "difference", "difference_stderr")  # of a policy with memory
 RESULT_COLUMNS = (
     *STATISTICS,
     *(f"test_{name}" for name in STATISTICS),
@@ -139,21 +141,9 @@ def study(
     2  two_models        4   cadp  LOCAL_OPTIMUM
     3  two_models        4    mvp      COMPLETED
     """
-    cells = make_cells(
-        models,
-        horizons,
-        methods,
-        objectives=objectives,
-        policy_classes=policy_classes,
-        seeds=seeds,
-        test_model=test_model,
-        certify_time=certify_time,
-        time_limit=time_limit,
-        backend=backend,
-    )
-    return StudyRunner(
-        cells, cache_dir=cache_dir, n_jobs=n_jobs, executor=executor, callback=callback
-    ).to_frame()
+    axes = models, horizons, methods, objectives, policy_classes, seeds, test_model
+    cells = make_cells(*axes, certify_time=certify_time, time_limit=time_limit, backend=backend)
+    return StudyRunner(cells, cache_dir, n_jobs, executor, callback=callback).to_frame()
 
 
 # ---------------------------------------------------------------------- models
@@ -229,6 +219,11 @@ class StudyCell:
     backend: str = "auto"
     n_episodes: int | None = None
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Arguments of :func:`solve_and_test` beside the models."""
+        return {x.name: getattr(self, x.name) for x in dataclasses.fields(self)[3:]}
+
     @functools.cached_property
     def inputs(self) -> dict[str, object]:
         """Everything that the results depend on, as JSON values."""
@@ -237,10 +232,7 @@ class StudyCell:
             "version": __version__,
             "cell": type(self).__name__,
             "models": [source.key for source in self.sources],
-            **{
-                field.name: describe_object(getattr(self, field.name))
-                for field in dataclasses.fields(self)[3:]
-            },
+            **{name: describe_object(value) for name, value in self.settings.items()},
         }
 
     @functools.cached_property
@@ -249,71 +241,14 @@ class StudyCell:
 
     @property
     def sources(self) -> list[ModelSource]:
-        return [self.source, *([] if self.test_source is None else [self.test_source])]
+        return [x for x in (self.source, self.test_source) if x is not None]
 
     def compute_row(self, source: ModelSource, test_source: ModelSource | None = None) -> StudyRow:
         """Solve and test the models of these sources; return the results of the row."""
         train, test = make_models(source)
         if test_source is not None:
             test = make_models(test_source)[0].reorder_like(train)
-        return self.make_row(
-            solve_and_test(train, test, **self.adapt_to_models(train, test).solve_kwargs)
-        )
-
-    def adapt_to_models(self, train: MMDP, test: MMDP | None) -> StudyCell:
-        """Return the cell to compute for these models; subclasses may change it."""
-        return self
-
-    @property
-    def solve_kwargs(self) -> StudyRow:
-        """Arguments of :func:`solve_and_test`."""
-        return {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(StudyCell)[3:]
-        }
-
-    def make_row(self, evaluated_solution: EvaluatedSolution) -> StudyRow:
-        """Summarize a solution and its test in a row of the table."""
-        row, solution = evaluated_solution.make_row(self.objective), evaluated_solution.solution
-        if self.policy_class is None and solution.policy is not None:
-            row["policy_class"] = solution.provenance.policy_class.name
-        return row
-
-
-class EvaluatedSolution(NamedTuple):
-    """A solution, and its evaluation on test models or the error of that."""
-
-    solution: Solution
-    test_result: Evaluation | Exception | None
-    test_seconds: float  # spent on the test
-
-    @property
-    def test_evaluation(self) -> Evaluation | None:
-        """Evaluation on the test models, if there are any; raises the error of that evaluation."""
-        if isinstance(self.test_result, Exception):
-            raise self.test_result
-        return self.test_result
-
-    def make_row(self, objective: Any) -> StudyRow:
-        """Summarize solution and test, by an objective, in a row of the table."""
-        solution = self.solution
-        row: StudyRow = {
-            **_summarize_evaluation(solution.evaluation, objective),
-            "bound": solution.bound,
-            "gap": solution.gap,
-            "status": solution.status.name,
-            "iterations": solution.iterations,
-            "seconds": solution.seconds,
-            "horizon": solution.provenance.horizon,
-            "version": __version__,
-        }
-        try:
-            if (test_evaluation := self.test_evaluation) is not None:
-                statistics = _summarize_evaluation(test_evaluation, objective)
-                statistics["seconds"] = self.test_seconds
-                row |= {f"test_{name}": value for name, value in statistics.items()}
-        except Exception as error:  # the solve is kept
-            row["error"] = f"on the test models: {_make_failed_row(error)['error']}"
-        return row
+        return solve_and_test(train, test, **self.settings)
 
 
 def solve_and_test(
@@ -322,47 +257,57 @@ def solve_and_test(
     horizon: float | None = None,
     method: str | Method = "cadp",
     *,
+    objective: Any = "mean",
     n_episodes: int | None = None,
-    seed: int | None = 0,
-    backend: str = "auto",
-    **solve_kwargs: Any,
-) -> EvaluatedSolution:
-    """Solve a model and evaluate the policy on test models.
+    or_mean: bool = False,
+    **options: Any,
+) -> StudyRow:
+    """Solve a model, evaluate the policy on test models and return the results of a row.
 
     Oracle has no single policy: it solves the test models too. ``n_episodes`` per test model are
-    simulated for a belief policy, by default the number of the method.
-    The other arguments are those of :func:`mmdp.solve`.
+    simulated for a belief policy, by default the number of the method. With ``or_mean`` a method
+    that does not support the objective maximizes the mean. ``options`` are others of
+    :func:`mmdp.solve`.
 
     >>> import mmdp
     >>> train, test = mmdp.domains.riverswim(n_train=5, n_test=5)
-    >>> result = solve_and_test(train, test, 9, "oracle")
-    >>> result.test_evaluation.mean == mmdp.solve(test, 9, "oracle").value
+    >>> row = solve_and_test(train, test, 9, "oracle")
+    >>> row["test_mean"] == mmdp.solve(test, 9, "oracle").value
     True
     """
-    resolved_method = as_method(method)
-    common_kwargs: StudyRow = {"seed": seed, "backend": backend}
-    solution = solve(model, horizon, resolved_method, **common_kwargs, **solve_kwargs)
+    method = as_method(method)
+    is_supported = not or_mean or supports(method, model, horizon, as_objective(objective))
+    options["objective"] = objective if is_supported else "mean"
+    solution = solve(model, horizon, method, **options)
+    row: StudyRow = {
+        **_summarize_evaluation(solution.evaluation, objective),
+        "bound": solution.bound,
+        "gap": solution.gap,
+        "status": solution.status.name,
+        "iterations": solution.iterations,
+        "seconds": solution.seconds,
+        "horizon": solution.provenance.horizon,
+        "version": __version__,
+    }
+    if options.get("policy_class") is None and solution.policy is not None:
+        row["policy_class"] = solution.provenance.policy_class.name
     if test_model is None:
-        return EvaluatedSolution(solution, None, math.nan)
+        return row
     start_time = time.perf_counter()
-    test_result: Evaluation | Exception
     try:
         if solution.policy is None:
-            test_result = solve(
-                test_model,
-                horizon,
-                resolved_method,
-                **common_kwargs,
-                **solve_kwargs | {"certify_time": None},
-            ).evaluation
+            options["certify_time"] = None
+            evaluation = solve(test_model, horizon, method, **options).evaluation
         else:
-            n_test_episodes = n_episodes or getattr(resolved_method, "n_episodes", None)
-            test_result = evaluate(
-                test_model, solution, n_episodes=n_test_episodes, **common_kwargs
-            )
-    except Exception as error:
-        test_result = error
-    return EvaluatedSolution(solution, test_result, time.perf_counter() - start_time)
+            n_episodes = n_episodes or getattr(method, "n_episodes", None)
+            common = {key: options[key] for key in ("seed", "backend") if key in options}
+            evaluation = evaluate(test_model, solution, n_episodes=n_episodes, **common)
+        results = _summarize_evaluation(evaluation, objective)
+    except Exception as error:  # the solve is kept
+        row["error"] = f"on the test models: {_make_failed_row(error)['error']}"
+        return row
+    results["seconds"] = time.perf_counter() - start_time
+    return row | {f"test_{name}": value for name, value in results.items()}
 
 
 def compute_cell(cell: StudyCell, *models: object) -> StudyRow:
@@ -381,11 +326,11 @@ def _make_failed_row(error: BaseException) -> StudyRow:
 
 
 def _summarize_evaluation(evaluation: Evaluation, objective: Any) -> StudyRow:
-    """Summarize an evaluation in columns of the table."""
+    """Summarize an evaluation in columns of the table, and by what only a few methods know."""
     return {
         "value": evaluation.value(objective),
         **{name: getattr(evaluation, name) for name in STATISTICS[1:]},
-        "episode_sd": evaluation.details.get("episode_sd"),
+        **{name: evaluation.details.get(name) for name in SIMULATED},
     }
 
 
@@ -421,11 +366,12 @@ def make_cells(
     models: object,
     horizons: object = None,
     methods: object = "cadp",
-    *,
     objectives: object = "mean",
     policy_classes: object = None,
     seeds: object = 0,
     test_model: object = None,
+    *,
+    cell_type: type[StudyCell] = StudyCell,
     backend: str = "auto",
     **settings: Any,
 ) -> list[StudyCell]:
@@ -438,6 +384,7 @@ def make_cells(
     tests = test_model if isinstance(test_model, Mapping) else dict.fromkeys(models, test_model)
     sources = {name: ModelSource.from_models(x) for name, x in models.items()}
     test_sources = {name: ModelSource.from_models(x) for name, x in tests.items() if x is not None}
+    settings["backend"] = backend
     if backend not in ("auto", *BACKENDS):
         raise InputError(
             f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}"
@@ -451,27 +398,17 @@ def make_cells(
     )
     cells = []
     for name, *choices in itertools.product(models, *(axis.items() for axis in axes)):
-        labels, (horizon, method, objective, policy_class, seed) = zip(*choices, strict=True)
+        labels, values = zip(*choices, strict=True)
+        horizon, method, objective, _, seed = values
         if not is_of_type(horizon, Label | None):
             raise InputError(f"a horizon is a number of decisions, not {shorten(horizon)}")
         as_objective(objective)
         check_seed(seed)
         default_class = getattr(method.default_class, "name", "one per model")
         row = name, horizon, *labels[1:3], labels[3] or default_class, seed
-        cells.append(
-            StudyCell(
-                dict(zip(STUDY_AXES, row, strict=True)),
-                sources[name],
-                test_sources.get(name),
-                horizon,
-                method,
-                objective,
-                policy_class,
-                seed,
-                backend=backend,
-                **settings,
-            )
-        )
+        row_labels = dict(zip(STUDY_AXES, row, strict=True))
+        sources_of_row = sources[name], test_sources.get(name)
+        cells.append(cell_type(row_labels, *sources_of_row, *values, **settings))
     return cells
 
 
@@ -491,16 +428,12 @@ def _parse_axis(
     if not pairs:
         raise InputError(f"{argument} must hold at least one value")
     values_by_label: dict[str, Any] = {}
+    descriptions: dict[str, object] = {}
     for label, value in pairs:
-        candidates = (label if i == 1 else f"{label} ({i})" for i in itertools.count(1))
         description = describe_object(value)
-        unique_label = next(
-            candidate
-            for candidate in candidates
-            if candidate not in values_by_label
-            or describe_object(values_by_label[candidate]) == description
-        )
-        values_by_label[unique_label] = value.item() if isinstance(value, np.generic) else value
+        names = (label if i == 1 else f"{label} ({i})" for i in itertools.count(1))
+        name = next(x for x in names if descriptions.setdefault(x, description) == description)
+        values_by_label[name] = value.item() if isinstance(value, np.generic) else value
     return values_by_label
 
 
@@ -547,10 +480,10 @@ class StudyRunner:
     def __init__(
         self,
         cells: Sequence[StudyCell],
-        *,
         cache_dir: str | Path | None = None,
         n_jobs: int = 1,
         executor: Executor | None = None,
+        *,
         ignore_cache: bool = False,
         callback: Callable[[StudyProgress], object] | None = None,
     ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.insight.paper.printed import read_misprints, read_paper_values
+from mmdp.insight.paper.cases import read_paper_values
 
 # mean return over the test models, computed twice, independently of this package
 MEAN_RETURNS = {
@@ -80,7 +80,7 @@ def test_means_deviations_and_iterations(name, horizon):
         assert math.trunc(evaluation.mean / unit) * unit == read_paper_values("mean_return")[key], (
             method
         )
-        deviation = read_misprints().get(key, read_paper_values("sd_return")[key])
+        deviation = read_paper_values("misprints").get(key, read_paper_values("sd_return")[key])
         assert math.trunc(evaluation.sd / unit) * unit == deviation, method
         if method == "cadp":
             assert solution.iterations == N_ITERATIONS[name, horizon]
@@ -88,11 +88,19 @@ def test_means_deviations_and_iterations(name, horizon):
 
 def test_the_misprints_contradict_the_papers_own_rows():
     sd, mean = read_paper_values("sd_return"), read_paper_values("mean_return")
-    assert list(read_misprints()) == [("HIV", 5, "CADP"), ("HIV", 20, "CADP")]
+    assert list(read_paper_values("misprints")) == [("HIV", 5, "CADP"), ("HIV", 20, "CADP")]
     assert mean["HIV", 5, "CADP"] == mean["HIV", 5, "WSU"]
-    assert sd["HIV", 5, "CADP"] != sd["HIV", 5, "WSU"] == read_misprints()["HIV", 5, "CADP"]
+    assert (
+        sd["HIV", 5, "CADP"]
+        != sd["HIV", 5, "WSU"]
+        == read_paper_values("misprints")["HIV", 5, "CADP"]
+    )
     assert mean["HIV", 20, "CADP"] == mean["HIV", 20, "Mirror"]
-    assert sd["HIV", 20, "CADP"] != sd["HIV", 20, "Mirror"] == read_misprints()["HIV", 20, "CADP"]
+    assert (
+        sd["HIV", 20, "CADP"]
+        != sd["HIV", 20, "Mirror"]
+        == read_paper_values("misprints")["HIV", 20, "CADP"]
+    )
 
 
 def test_natural_gradient_from_the_uniform_policy():

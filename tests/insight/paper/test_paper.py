@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import shutil
@@ -13,18 +12,32 @@ import pytest
 
 import mmdp
 from mmdp.core.text import format_number
-from mmdp.insight.paper.cases import CASES, COMPARABLE_METHODS, PAPER_METHODS
+from mmdp.insight.paper.cases import (
+    CASES,
+    COMPARABLE_METHODS,
+    PAPER_METHODS,
+    has_paper_digits,
+    read_paper_values,
+)
 from mmdp.insight.paper.page import (
     _plot_ascent,
     compute_error_bar,
     format_terminal_tables,
+    index_records,
     write_results,
 )
-from mmdp.insight.paper.printed import read_paper_values
-from mmdp.insight.paper.run import QUERY_COUNTS, PaperCell, PaperExperiment
+from mmdp.insight.paper.run import (
+    QUERY_COUNTS,
+    make_figure_cells,
+    make_record,
+    make_table_cells,
+    run_paper,
+)
+from mmdp.insight.study import StudyRunner
 from tests.insight.paper.quick import FEW_QUERIES, limit_queries
 
 HIV_CELLS = 3 * len(PAPER_METHODS)  # three horizons
+FIGURE_CELLS = 3 + 3 * 4 + 3  # starts, horizons of four methods, numbers of queries
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -39,10 +52,9 @@ def small(tmp_path_factory):
     """HIV only, with its files: the whole job in a few seconds."""
     out = tmp_path_factory.mktemp("paper")
     progress = []
-    job = PaperExperiment(
+    results = run_paper(
         out, domains=["HIV"], callback=lambda text, result, total: progress.append((result, total))
     )
-    results = job.run()
     write_results(results, out)
     return out, results, progress
 
@@ -72,33 +84,33 @@ def test_one_row_per_domain_horizon_and_method(small):
 def test_cells_hold_what_the_library_computes(small):
     _, results, _ = small
     train, test = mmdp.domains.load_published("hiv")
-    cells = {c.method: c for c in results.cells if c.horizon == 15}
+    cells = {c["method"]: c for c in results.records if c["horizon"] == 15}
     for name, method in (
         ("CADP", mmdp.methods.CADP(sweep_type="paper")),
         ("WSU", "wsu"),
         ("MVP", "mvp"),
     ):
         report = mmdp.evaluate(test, mmdp.solve(train, 15, method))
-        assert cells[name].mean == pytest.approx(report.mean, rel=1e-12)
-        assert cells[name].sd == pytest.approx(report.sd, rel=1e-12)
-    assert cells["Oracle"].mean == pytest.approx(mmdp.solve(test, 15, "oracle").value, rel=1e-12)
+        assert cells[name]["mean"] == pytest.approx(report.mean, rel=1e-12)
+        assert cells[name]["sd"] == pytest.approx(report.sd, rel=1e-12)
+    assert cells["Oracle"]["mean"] == pytest.approx(mmdp.solve(test, 15, "oracle").value, rel=1e-12)
 
 
 def test_progress_counts_every_step_and_reaches_the_end(small):
     _, _, progress = small
     n_done, total = zip(*progress, strict=True)
     assert list(n_done) == sorted(n_done)
-    assert set(total) == {HIV_CELLS + 3}
+    assert set(total) == {HIV_CELLS + FIGURE_CELLS}
 
 
 def test_running_again_reuses_everything(small, tmp_path):
     out, first, _ = small
-    second_results = PaperExperiment(out, domains=["HIV"]).run()
-    assert second_results.n_reused == HIV_CELLS + 3
-    assert second_results.cells == first.cells
+    second_results = run_paper(out, domains=["HIV"])
+    assert second_results.n_reused == second_results.n_cells == HIV_CELLS + FIGURE_CELLS
+    assert second_results.records == first.records
+    assert second_results.traces == first.traces
     shutil.copytree(out / "cells", tmp_path / "cells")
-    other = PaperExperiment(tmp_path, domains=["HIV"], seed=1)
-    run_cells(other)
+    other = StudyRunner(make_table_cells(CASES["HIV"], False, 1), tmp_path)
     assert other.n_reused == 0
 
 
@@ -107,21 +119,18 @@ def test_running_again_reuses_everything(small, tmp_path):
 )
 def test_a_damaged_result_is_computed_again(small, content):
     out, first, _ = small
-    experiment = PaperExperiment(out, domains=["HIV"])
-    (cell,) = (x for x in experiment.table_cells if (x.horizon, x.labels["method"]) == (15, "WSU"))
+    cells = make_table_cells(CASES["HIV"], False, 0)
+    (cell,) = (x for x in cells if (x.horizon, x.labels["method"]) == (15, "WSU"))
     path = out / "cells" / f"{cell.key}.json"
     original_content = path.read_text()
     path.write_text(content)
-    second_results = PaperExperiment(out, domains=["HIV"]).run()
-    assert second_results.n_reused == HIV_CELLS + 2
-    for old, new in zip(first.cells, second_results.cells, strict=True):
-        assert (new.method, new.mean) == (old.method, pytest.approx(old.mean, rel=1e-12))
+    second_results = run_paper(out, domains=["HIV"])
+    assert second_results.n_reused == HIV_CELLS + FIGURE_CELLS - 1
+    for old, new in zip(first.records, second_results.records, strict=True):
+        assert new["method"] == old["method"]
+        assert new["mean"] == pytest.approx(old["mean"], rel=1e-12)
     assert json.loads(path.read_text())["inputs"] == json.loads(original_content)["inputs"]
     path.write_text(original_content)
-
-
-def run_cells(job):
-    return [PaperCell.from_row(row) for row in job.run_cells(job.make_table_cells(CASES["HIV"]))]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -133,26 +142,51 @@ def test_cases_have_the_sizes_that_they_say(name):
 
 def test_an_error_that_is_rounding_is_not_shown(small):
     out, results, _ = small
-    cell = next(c for c in results.cells if c.method == "MixTS")
-    assert compute_error_bar(cell) == 2 * cell.stderr > 0
-    assert compute_error_bar(dataclasses.replace(cell, stderr=1.5e-13)) is None
+    cell = next(c for c in results.records if c["method"] == "MixTS")
+    assert compute_error_bar(cell) == 2 * cell["stderr"] > 0
+    assert compute_error_bar({**cell, "stderr": 1.5e-13}) is None
     page = (out / "paper.html").read_text(encoding="utf-8")
     assert (
-        f"<strong>{cell.mean:,.2f}</strong> ± {format_number(compute_error_bar(cell), 2)}" in page
+        f"<strong>{cell['mean']:,.2f}</strong> ± {format_number(compute_error_bar(cell), 2)}"
+        in page
     )
 
 
-def test_queries_of_the_plot(small, tmp_path):
+def test_queries_of_the_plot(small):
     _, results, _ = small
-    assert [row["queries"] for row in results.query_rows] == list(FEW_QUERIES)
+    assert [row["queries"] for row in results.differences] == list(FEW_QUERIES)
     assert QUERY_COUNTS == (5, 50, 500)
-    full = PaperExperiment(tmp_path, full=True).make_figure_cells()[-1]
-    assert full.compute.args == ((5, 50, 500, 5000),)
+    cells = make_figure_cells(full=True, seed=0)[-1]
+    assert [cell.method.n_queries for cell in cells] == [5, 50, 500, 5000]
+
+
+def test_data_of_the_figures_are_what_the_library_computes(small):
+    _, results, _ = small
+    two = mmdp.domains.two_models().train
+    for row in results.regrets:
+        oracle = mmdp.solve(two, row["horizon"], "oracle").value
+        assert row["regret"] == pytest.approx(oracle - row["value"], abs=1e-12)
+        if row["method"] == "CADP (Markov)":
+            value = mmdp.solve(two, row["horizon"], PAPER_METHODS["CADP"]).value
+            assert (row["value"], row["stderr"]) == (pytest.approx(value), 0)
+    assert [row["horizon"] for row in results.regrets[::3]] == [2, 4, 8]
+    pops = mmdp.domains.population_small(seed=0).train
+    for start, trace in results.traces.items():
+        method = mmdp.methods.CADP(init=start.lower(), sweep_type="paper")
+        assert trace == pytest.approx(mmdp.solve(pops, 50, method).trace.tolist())
+    train, test = mmdp.domains.load_published("riverswim")
+    baseline = mmdp.solve(train, 50, PAPER_METHODS["CADP"]).policy
+    method = mmdp.methods.POMCP(n_queries=FEW_QUERIES[0], n_episodes=2, baseline=baseline)
+    planner = mmdp.solve(train, 50, method)
+    known = mmdp.evaluate(test.subset(slice(100)), planner, n_episodes=4).details
+    point = results.differences[0]
+    assert point["difference"] == pytest.approx(known["difference"])
+    assert point["stderr"] == pytest.approx(known["difference_stderr"])
 
 
 def test_figure_draws_a_start_that_has_arrived_at_the_bottom(small):
     out, results, _ = small
-    _, right = _plot_ascent(results)
+    _, right = _plot_ascent(results.traces)
     ends = [line.get_ydata()[-1] for line in right.get_lines()]
     assert min(ends) == 1e-4
     assert 1e-5 < right.get_ylim()[0] < 1e-4
@@ -172,43 +206,35 @@ def test_the_page_is_self_contained_and_complete(small):
 
 
 @pytest.fixture(scope="module")
-def comparable_cells(tmp_path_factory):
+def comparable_records(tmp_path_factory):
     """CADP, WSU, MVP and Oracle on RS and HIV at every horizon of the paper."""
-    job = PaperExperiment(tmp_path_factory.mktemp("equal"))
-    cells = [cell for name in ("RS", "HIV") for cell in job.make_table_cells(CASES[name])]
-    return [
-        PaperCell.from_row(x)
-        for x in job.run_cells([x for x in cells if x.labels["method"] in COMPARABLE_METHODS])
-    ]
+    cells = [cell for name in ("RS", "HIV") for cell in make_table_cells(CASES[name], False, 0)]
+    comparable = [x for x in cells if x.labels["method"] in COMPARABLE_METHODS]
+    runner = StudyRunner(comparable, tmp_path_factory.mktemp("equal"))
+    return index_records([make_record(row) for row in runner.rows])
 
 
-def test_the_papers_digits_at_every_horizon(comparable_cells):
-    assert len({c.key for c in comparable_cells}) == 24
-    assert all(c.matches_paper("mean_return") for c in comparable_cells)
-    assert [c.key for c in comparable_cells if not c.matches_paper("sd_return")] == [
-        ("HIV", 5, "CADP"),
-        ("HIV", 20, "CADP"),
-    ]
-    assert [c.key for c in comparable_cells if c.is_misprint("sd_return")] == [
-        ("HIV", 5, "CADP"),
-        ("HIV", 20, "CADP"),
-    ]
+def test_the_papers_digits_at_every_horizon(comparable_records):
+    assert len(comparable_records) == 24
+    assert all(record["mean_equal"] for record in comparable_records.values())
+    misprints = [("HIV", 5, "CADP"), ("HIV", 20, "CADP")]
+    assert [key for key, x in comparable_records.items() if not x["sd_equal"]] == misprints
+    assert [key for key, x in comparable_records.items() if x["sd_misprinted"]] == misprints
 
 
-def test_another_digit_is_not_called_equal(comparable_cells):
-    cell = comparable_cells[0]
-    assert cell.key == ("RS", 50, "CADP")
-    assert dataclasses.replace(cell, mean=204.999).matches_paper("mean_return")
+def test_another_digit_is_not_called_equal():
+    key = ("RS", 50, "CADP")
+    assert has_paper_digits(204.999, key, "mean_return")
     for mean in (203.999, 205.0, -204.7):
-        assert not dataclasses.replace(cell, mean=mean).matches_paper("mean_return")
-    assert dataclasses.replace(cell, method="Exact").matches_paper("mean_return") is None
+        assert not has_paper_digits(mean, key, "mean_return")
+    assert has_paper_digits(204.999, ("RS", 50, "Exact"), "mean_return") is None
 
 
 def test_equal_cells_are_marked_everywhere(small):
     out, results, _ = small
     table = pd.read_csv(out / "results.csv").set_index(["horizon", "method"])
     means, deviations, _ = (
-        {row[0]: row[1:] for row in rows} for _, _, rows in format_terminal_tables(results)
+        {row[0]: row[1:] for row in rows} for _, _, rows in format_terminal_tables(results.records)
     )
     assert means["CADP"] == ["33,348 =", "42k =", "42,566 ="]
     assert means["Oracle"] == ["40,159 =", "53k =", "53,856 ="]
@@ -246,10 +272,10 @@ def test_population_small_on_the_published_log():
 
 def test_unknown_domain_and_wrong_seed(tmp_path):
     with pytest.raises(mmdp.InputError, match="domain 'XY' does not exist; choose from RS, POP"):
-        PaperExperiment(tmp_path, domains=["XY"])
+        run_paper(tmp_path, domains=["XY"])
     for seed in (-3, 1.5, True):
         with pytest.raises(mmdp.InputError, match="seed must be a whole number of at least 0"):
-            PaperExperiment(tmp_path, seed=seed)
+            run_paper(tmp_path, seed=seed)
 
 
 def test_the_page_has_paired_differences(small):

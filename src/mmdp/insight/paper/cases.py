@@ -1,10 +1,18 @@
-"""The paper's experiments as data: domains, horizons, methods and their options."""
+"""The paper's experiments as data: domains, horizons, methods and their options, printed figures.
+
+Printed means and deviations are over the test models, truncated towards zero; HIV at T = 15 is
+printed in thousands. The minutes of HIV are given for other horizons than its returns.
+``figures.json`` has the notes.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from importlib import resources
+from typing import Literal
 
 import mmdp
 from mmdp.core.methods.base import Method
@@ -102,3 +110,35 @@ BELIEF_METHODS = tuple(
 COMPARABLE_METHODS = tuple(
     name for name in PAPER_METHODS if name not in ("Mirror", "Gradient", *BELIEF_METHODS)
 )
+
+
+# ---------------------------------------------------------------------- printed figures
+TableName = Literal["mean_return", "sd_return", "minutes", "misprints"]
+CellKey = tuple[str, int, str]  # domain, horizon, method
+
+
+@cache
+def read_paper_values(table: TableName) -> dict[CellKey, float]:
+    """Read a table of printed figures by (domain, horizon, algorithm).
+
+    ``"misprints"`` are the correct standard deviations where the paper prints others, which
+    contradict its own rows.
+
+    >>> read_paper_values("mean_return")["RS", 50, "CADP"]
+    204
+    >>> read_paper_values("misprints")["HIV", 5, "CADP"]
+    7729
+    """
+    text = resources.files(__package__).joinpath("figures.json").read_text(encoding="utf-8")
+    return {(*key, name): value for *key, name, value in json.loads(text)[table]}
+
+
+def find_unit(key: CellKey) -> int:
+    """Find the unit of the paper's returns and deviations: 1 or 1000."""
+    return CASES[key[0]].unit_for(key[1])
+
+
+def has_paper_digits(value: float, key: CellKey, table: TableName) -> bool | None:
+    """Test whether a figure, truncated as in the paper, is the printed one; None without one."""
+    printed, unit = read_paper_values(table).get(key), find_unit(key)
+    return None if printed is None else int(value / unit) * unit == printed

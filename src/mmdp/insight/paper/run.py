@@ -1,137 +1,75 @@
-"""The experiment: every cell of the paper's tables and figures, with a cache of cells."""
+"""The experiment: every cell of the paper's tables and figures as a study."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import mmdp
 from mmdp.core.errors import InputError
-from mmdp.core.methods import Method
 from mmdp.core.methods.belief import BeliefMethod
-from mmdp.core.policies import MarkovPolicy
-from mmdp.core.timing import raise_if_interrupted
 from mmdp.core.validate import check_int
-from mmdp.insight.paper.cases import BELIEF_METHODS, CASES, PAPER_METHODS, SEED, PaperCase
-from mmdp.insight.paper.printed import TableName, read_misprints, read_paper_values
+from mmdp.insight.paper.cases import (
+    BELIEF_METHODS,
+    CASES,
+    PAPER_METHODS,
+    SEED,
+    PaperCase,
+    has_paper_digits,
+    read_paper_values,
+)
 from mmdp.insight.study import (
     ModelSource,
     StudyCell,
     StudyProgress,
     StudyRow,
     StudyRunner,
+    make_cells,
     make_models,
     solve_and_test,
 )
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-FigureRow = dict[str, str | float]  # one point of a figure
 QUERY_COUNTS = (5, 50, 500)
 FULL_QUERY_COUNTS = (*QUERY_COUNTS, 5000)
 REGRET_HORIZONS = (2, 4, 8, 16, 32, 64)
 REGRET_QUERIES = 200
+N_QUERY_MODELS = 100  # test models of RS
+
+Record = dict[str, Any]  # a row of results.csv, or a point of a figure
 
 
-@dataclass(frozen=True)
-class PaperCell:
-    """Our figures for one (domain, horizon, method), and the source of the models."""
+class PaperResults(NamedTuple):
+    """Results: the rows of results.csv, and the data of the three figures.
 
-    domain: str
-    horizon: int
-    method: str
-    source: str
-    mean: float
-    sd: float
-    stderr: float
-    seconds: float
+    ``traces`` has the return by iteration of CADP from each start.
+    """
 
-    @classmethod
-    def from_row(cls, row: StudyRow) -> PaperCell:
-        """Make a cell of the tables from a row of the study."""
-        name, sd, seconds = row["method"], row["test_sd"], row["seconds"]
-        if name == "Oracle":  # it solves the test models themselves
-            seconds = row["test_seconds"]
-        elif name in BELIEF_METHODS:  # they decide while they are simulated
-            sd, seconds = row["test_episode_sd"], seconds + row["test_seconds"]
-        domain, mean, stderr = row["model"], row["test_mean"], row["test_stderr"]
-        return cls(domain, row["horizon"], name, CASES[domain].source, mean, sd, stderr, seconds)
-
-    @property
-    def key(self) -> tuple[str, int, str]:
-        """Domain, horizon and method of the cell."""
-        return self.domain, self.horizon, self.method
-
-    @property
-    def unit(self) -> int:
-        """Unit of the paper's returns and deviations: 1 or 1000."""
-        return CASES[self.domain].unit_for(self.horizon)
-
-    def our_value(self, table: TableName) -> float:
-        """Get our figure of one table for this cell."""
-        return {"mean_return": self.mean, "sd_return": self.sd, "minutes": self.seconds / 60}[table]
-
-    def printed_value(self, table: TableName) -> float | None:
-        """Get the paper's figure of one table for this cell; None without one."""
-        return read_paper_values(table).get(self.key)
-
-    def matches_paper(self, table: TableName) -> bool | None:
-        """Test whether our figure, truncated as in the paper, equals its own; None without one."""
-        printed_value = self.printed_value(table)
-        if printed_value is None:
-            return None
-        return math.trunc(self.our_value(table) / self.unit) * self.unit == printed_value
-
-    def is_misprint(self, table: TableName) -> bool:
-        """Test whether the paper's figure contradicts its own rows."""
-        return table == "sd_return" and self.key in read_misprints()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert to a row of results.csv, with the paper's figures."""
-        return {
-            "domain": self.domain,
-            "horizon": self.horizon,
-            "method": self.method,
-            "models": self.source,
-            "mean": self.mean,
-            "sd": self.sd,
-            "stderr": self.stderr,
-            "seconds": self.seconds,
-            "paper_mean": self.printed_value("mean_return"),
-            "mean_equal": self.matches_paper("mean_return"),
-            "paper_sd": self.printed_value("sd_return"),
-            "sd_equal": self.matches_paper("sd_return"),
-            "sd_misprinted": self.is_misprint("sd_return"),
-            "paper_minutes": self.printed_value("minutes"),
-        }
-
-
-@dataclass(frozen=True)
-class PaperResults:
-    """Results of the experiment: cells of the tables, data of the figures, reused cells."""
-
-    cells: list[PaperCell]
-    ascent_values: dict[str, list[float]]
-    regret_rows: list[FigureRow]
-    query_rows: list[FigureRow]
-    seconds: float
+    records: list[Record]
+    traces: dict[str, list[float]]
+    regrets: list[Record]
+    differences: list[Record]
+    n_cells: int
     n_reused: int
-
-    def to_frame(self) -> pd.DataFrame:
-        """Tabulate the cells, one row per (domain, horizon, method), with the paper's figures."""
-        import pandas as pd
-
-        return pd.DataFrame([cell.to_dict() for cell in self.cells])
+    seconds: float
 
 
-class PaperExperiment:
-    """The whole experiment; ``callback(text, n_done, n_total)`` is called after every cell.
+def run_paper(
+    out_dir: Path,
+    *,
+    full: bool = False,
+    domains: Sequence[str] | None = None,
+    seed: int = SEED,
+    no_cache: bool = False,
+    n_jobs: int = 1,
+    callback: Callable[[str, int, int], object] | None = None,
+) -> PaperResults:
+    """Compute all cells, or reuse those that the folder keeps in ``cells``.
+
+    After Ctrl-C a KeyboardInterrupt says how many are kept.
 
     Parameters
     ----------
@@ -147,205 +85,179 @@ class PaperExperiment:
         Whether to ignore the results that the folder keeps in ``cells``.
     n_jobs
         Local processes; 1 by default.
+    callback
+        Called with a text and the numbers of finished and of all cells after every cell.
     """
+    names, start_time = domains or tuple(CASES), time.perf_counter()
+    for name in names:
+        if name not in CASES:
+            raise InputError(f"domain {name!r} does not exist; choose from {', '.join(CASES)}")
+    check_int(seed, "seed", 0)
+    groups: list[Sequence[StudyCell]] = [
+        [cell for name in names for cell in make_table_cells(CASES[name], full, seed)],
+        *make_figure_cells(full, seed),
+    ]
+    cells = [cell for group in groups for cell in group]
 
-    def __init__(
-        self,
-        out_dir: Path,
-        *,
-        full: bool = False,
-        domains: Sequence[str] = tuple(CASES),
-        seed: int = SEED,
-        no_cache: bool = False,
-        n_jobs: int = 1,
-        callback: Callable[[str, int, int], object] | None = None,
-    ) -> None:
-        unknown = [name for name in domains if name not in CASES]
-        if unknown:
-            raise InputError(
-                f"domain {unknown[0]!r} does not exist; choose from {', '.join(CASES)}"
-            )
-        check_int(seed, "seed", 0)
-        self.out_dir, self.full, self.seed, self.callback = out_dir, full, seed, callback
-        self.no_cache, self.n_jobs, self.n_done, self.n_reused = no_cache, n_jobs, 0, 0
-        self.table_cells = [x for name in domains for x in self.make_table_cells(CASES[name])]
-        self.n_total = len(self.table_cells) + 3
-
-    def run(self) -> PaperResults:
-        """Compute all cells, or reuse cached ones.
-
-        :func:`mmdp.insight.paper.page.write_results` writes the files. Ctrl-C raises
-        KeyboardInterrupt; ``n_done`` of ``n_total`` results are cached by then.
-        """
-        start_time = time.perf_counter()
-        *rows, ascent_row, regret_row, query_row = self.run_cells(
-            [*self.table_cells, *self.make_figure_cells()]
-        )
-        return PaperResults(
-            [PaperCell.from_row(row) for row in rows],
-            ascent_row["data"],
-            regret_row["data"],
-            query_row["data"],
-            time.perf_counter() - start_time,
-            self.n_reused,
-        )
-
-    def run_cells(self, cells: Sequence[StudyCell]) -> list[StudyRow]:
-        """Run the cells as a study; raise if a cell failed or was interrupted."""
-        runner = StudyRunner(
-            cells,
-            cache_dir=self.out_dir,
-            n_jobs=self.n_jobs,
-            ignore_cache=self.no_cache,
-            callback=self._on_progress,
-        )
-        raise_if_interrupted(runner.is_interrupted)
-        for row in runner.rows:
-            if row.get("error"):
-                raise InputError(row["error"])
-        return runner.rows
-
-    def _on_progress(self, progress: StudyProgress) -> None:
-        """Count finished cells and call the callback."""
-        self.n_done, self.n_reused, row = progress.n_done, progress.n_reused, progress.row
-        if self.callback is not None:
+    def show(progress: StudyProgress) -> None:
+        if callback is not None:
+            row = progress.row
             text = f"{row['model']} T={row['horizon']} {row['method']}"
-            self.callback(text, self.n_done, self.n_total)
+            callback(text, progress.n_done, progress.n_total)
 
-    # ------------------------------------------------------------ what is computed
-    def make_table_cells(self, case: PaperCase) -> list[TableCell]:
-        """Make the cells of one domain's tables."""
-        return [
-            TableCell(
-                {"model": case.name, "horizon": horizon, "method": name},
-                self._make_source(case),
-                None,
-                horizon,
-                method,
-                seed=self.seed,
-                backend="numba",
-                n_episodes=case.choose_n_episodes(name, horizon),
-            )
-            for horizon in case.choose_horizons(self.full)
-            for name, method in PAPER_METHODS.items()
-        ]
-
-    def make_figure_cells(self) -> list[FigureCell]:
-        """Make the cells of the figures: ``figure``, ``regret`` and ``queries``."""
-        query_counts = FULL_QUERY_COUNTS if self.full else QUERY_COUNTS
-        figures: dict[str, tuple[ModelSource, Callable[..., object]]] = {
-            "figure": (self._make_source(CASES["POPS"]), _compute_ascent),
-            "regret": (
-                ModelSource.from_models(mmdp.domains.two_models),
-                partial(_compute_regret, REGRET_HORIZONS, REGRET_QUERIES),
-            ),
-            "queries": (
-                self._make_source(CASES["RS"]),
-                partial(_compute_query_curve, query_counts),
-            ),
-        }
-        return [
-            FigureCell(
-                {"model": name, "horizon": 50, "method": "picture"},
-                source,
-                None,
-                50,
-                PAPER_METHODS["CADP"],
-                seed=self.seed,
-                backend="numba",
-                compute=compute,
-            )
-            for name, (source, compute) in figures.items()
-        ]
-
-    def _make_source(self, case: PaperCase) -> ModelSource:
-        """Make the source of a domain's models."""
-        return ModelSource.from_models(case.make_factory(self.seed))
+    runner = StudyRunner(cells, out_dir, n_jobs, ignore_cache=no_cache, callback=show)
+    if runner.is_interrupted:
+        kept_text = f"{len(runner.rows_by_cell)} of {len(cells)} results kept in {runner.folder}"
+        raise KeyboardInterrupt(f"{kept_text}; run again to go on")
+    rows = iter(runner.rows)
+    for row in runner.rows:
+        if row.get("error"):
+            raise InputError(row["error"])
+    table, traces, regrets, queries = ([next(rows) for _ in group] for group in groups)
+    oracle = {row["horizon"]: row["value"] for row in regrets if row["method"] == "Oracle"}
+    return PaperResults(
+        [make_record(row) for row in table],
+        {row["method"]: row["trace"] for row in traces},
+        [
+            {**row, "regret": oracle[row["horizon"]] - row["value"]}
+            for row in regrets
+            if row["method"] != "Oracle"
+        ],
+        [
+            {
+                "queries": int(row["method"]),
+                "difference": row["test_difference"],
+                "stderr": row["test_difference_stderr"],
+            }
+            for row in queries
+        ],
+        len(cells),
+        runner.n_reused,
+        time.perf_counter() - start_time,
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class TableCell(StudyCell):
-    """A cell of the tables; belief methods have CADP's policy as their baseline."""
-
-    def adapt_to_models(self, train: mmdp.MMDP, test: mmdp.MMDP | None) -> StudyCell:
-        """Set the baseline of a belief method."""
-        _warm_up()
-        if not isinstance(self.method, BeliefMethod):
-            return self
-        baseline = _solve_baseline(train, self.horizon, self.seed)
-        return replace(self, method=replace(self.method, baseline=baseline))
-
-
-@lru_cache(1)  # three belief methods in turn have the same baseline
-def _solve_baseline(train: mmdp.MMDP, horizon: float | None, seed: int | None) -> MarkovPolicy:
-    """Solve the training models by CADP; return the policy."""
-    policy = mmdp.solve(train, horizon, PAPER_METHODS["CADP"], seed=seed, backend="numba").policy
-    assert isinstance(policy, MarkovPolicy)
-    return policy
-
-
-@dataclass(frozen=True, eq=False)
-class FigureCell(StudyCell):
-    """A cell with the data of a figure, computed by a function of the cell and its models."""
-
-    compute: Callable[..., object] | None = None
-
-    def compute_row(self, source: ModelSource, test_source: ModelSource | None = None) -> StudyRow:
-        """Compute the data of the figure from the models."""
-        assert self.compute is not None
-        return {"status": "COMPLETED", "data": self.compute(self, *make_models(source))}
-
-    def solve(self, train: mmdp.MMDP, method: Method) -> mmdp.Solution:
-        """Solve the training models with the settings of the cell."""
-        return mmdp.solve(train, self.horizon, method, seed=self.seed, backend=self.backend)
-
-
-def _compute_ascent(cell: FigureCell, train: mmdp.MMDP, test: mmdp.MMDP) -> dict[str, list[float]]:
-    """Compute the training return by iteration of CADP from three initial policies on POPS."""
-    inits = {"WSU": "wsu", "MVP": "mvp", "random": "random"}
+def make_record(row: StudyRow) -> Record:
+    """Make a row of results.csv, with the paper's figures, from a row of the study."""
+    key = domain, horizon, name = row["model"], row["horizon"], row["method"]
+    sd, seconds = row["test_sd"], row["seconds"]
+    if name == "Oracle":  # it solves the test models themselves
+        seconds = row["test_seconds"]
+    elif name in BELIEF_METHODS:  # they decide while they are simulated
+        sd, seconds = row["test_episode_sd"], seconds + row["test_seconds"]
+    mean = row["test_mean"]
     return {
-        label: cell.solve(train, mmdp.methods.CADP(init=init, sweep_type="paper")).trace.tolist()
-        for label, init in inits.items()
+        "domain": domain,
+        "horizon": horizon,
+        "method": name,
+        "models": CASES[domain].source,
+        "mean": mean,
+        "sd": sd,
+        "stderr": row["test_stderr"],
+        "seconds": seconds,
+        "paper_mean": read_paper_values("mean_return").get(key),
+        "mean_equal": has_paper_digits(mean, key, "mean_return"),
+        "paper_sd": read_paper_values("sd_return").get(key),
+        "sd_equal": has_paper_digits(sd, key, "sd_return"),
+        "sd_misprinted": key in read_paper_values("misprints"),
+        "paper_minutes": read_paper_values("minutes").get(key),
     }
 
 
-def _compute_regret(
-    horizons: Sequence[int], n_queries: int, cell: FigureCell, model: mmdp.MMDP, test: mmdp.MMDP
-) -> list[FigureRow]:
-    """Compute Bayes regret by horizon on the example of the third theorem."""
-    methods = (
-        cell.method,
-        mmdp.methods.MixTS(resample="step"),
-        mmdp.methods.POMCP(n_queries=n_queries),
-    )
-    rows: list[FigureRow] = []
-    for horizon in horizons:
-        oracle = mmdp.solve(model, horizon, "oracle").value
-        for method in methods:
-            solution = mmdp.solve(model, horizon, method, seed=cell.seed)
-            regret, stderr = oracle - solution.value, solution.evaluation.stderr
-            rows.append(
-                {"horizon": horizon, "method": solution.method, "regret": regret, "stderr": stderr}
-            )
-    return rows
+# ---------------------------------------------------------------------- what is computed
+def make_table_cells(case: PaperCase, full: bool, seed: int) -> list[PaperCell]:
+    """Make the cells of one domain's tables."""
+    source = ModelSource.from_models(case.make_factory(seed))
+    return [
+        PaperCell(
+            {"model": case.name, "horizon": horizon, "method": name},
+            source,
+            None,
+            horizon,
+            method,
+            seed=seed,
+            backend="numba",
+            n_episodes=case.choose_n_episodes(name, horizon),
+        )
+        for horizon in case.choose_horizons(full)
+        for name, method in PAPER_METHODS.items()
+    ]
 
 
-def _compute_query_curve(
-    query_counts: Sequence[int], cell: FigureCell, train: mmdp.MMDP, test: mmdp.MMDP
-) -> list[FigureRow]:
-    """Compute POMCP's return on RS by the number of tree queries, paired with CADP."""
-    subset, baseline = (
-        test.subset(slice(0, 100)),
-        _solve_baseline(train, cell.horizon, cell.seed),
-    )
-    rows: list[FigureRow] = []
-    for n_queries in query_counts:
-        method = mmdp.methods.POMCP(n_queries=n_queries, n_episodes=2, baseline=baseline)
-        planner = cell.solve(train, method)
-        details = mmdp.evaluate(subset, planner, n_episodes=4, seed=cell.seed).details
-        difference, stderr = details["difference"], details["difference_stderr"]
-        rows.append({"queries": n_queries, "difference": difference, "stderr": stderr})
-    return rows
+def make_figure_cells(full: bool, seed: int) -> list[list[StudyCell]]:
+    """Make the cells of CADP's ascent on POPS, of the regret by horizon, and of more queries."""
+    pops, rs = ({name: CASES[name].make_factory(seed)} for name in ("POPS", "RS"))
+    starts = {"WSU": "wsu", "MVP": "mvp", "random": "random"}
+    ascents = {
+        label: mmdp.methods.CADP(init=init, sweep_type="paper") for label, init in starts.items()
+    }
+    planners = {
+        "CADP (Markov)": PAPER_METHODS["CADP"],
+        "MixTS, resampled each step": mmdp.methods.MixTS(resample="step"),
+        "POMCP": mmdp.methods.POMCP(n_queries=REGRET_QUERIES),
+        "Oracle": PAPER_METHODS["Oracle"],
+    }
+    searches = {
+        str(n): mmdp.methods.POMCP(n_queries=n, n_episodes=2)
+        for n in (FULL_QUERY_COUNTS if full else QUERY_COUNTS)
+    }
+    timed: dict[str, Any] = {"seeds": seed, "backend": "numba"}
+    return [
+        make_cells(pops, 50, ascents, cell_type=AscentCell, **timed),
+        make_cells({"two": _make_two_models}, REGRET_HORIZONS, planners, seeds=seed),
+        make_cells(
+            rs,
+            50,
+            searches,
+            test_model=_load_query_models,
+            cell_type=PaperCell,
+            n_episodes=4,
+            **timed,
+        ),
+    ]
+
+
+def _make_two_models() -> mmdp.MMDP:
+    """Make the example of the third theorem."""
+    return mmdp.domains.two_models().train
+
+
+def _load_query_models() -> mmdp.MMDP:
+    """Load the test models on which POMCP is run with more and more queries."""
+    return mmdp.domains.load_published("riverswim").test.subset(slice(N_QUERY_MODELS))
+
+
+@dataclass(frozen=True, eq=False)
+class PaperCell(StudyCell):
+    """A cell in which belief methods have CADP's policy as their baseline."""
+
+    def compute_row(self, source: ModelSource, test_source: ModelSource | None = None) -> StudyRow:
+        """Set the baseline of a belief method, and compute the row."""
+        _warm_up()
+        cell: StudyCell = self
+        if isinstance(self.method, BeliefMethod):
+            baseline = _solve_baseline(make_models(source)[0], self.horizon, self.seed)
+            cell = replace(self, method=replace(self.method, baseline=baseline))
+        return StudyCell.compute_row(cell, source, test_source)
+
+
+@lru_cache(1)  # three belief methods in turn have the same baseline
+def _solve_baseline(train: mmdp.MMDP, horizon: float | None, seed: int | None) -> Any:
+    """Solve the training models by CADP; return the policy."""
+    return mmdp.solve(train, horizon, PAPER_METHODS["CADP"], seed=seed, backend="numba").policy
+
+
+@dataclass(frozen=True, eq=False)
+class AscentCell(StudyCell):
+    """A cell whose row has the return of every iteration."""
+
+    def compute_row(self, source: ModelSource, test_source: ModelSource | None = None) -> StudyRow:
+        """Solve the training models."""
+        train, _ = make_models(source)
+        solution = mmdp.solve(
+            train, self.horizon, self.method, seed=self.seed, backend=self.backend
+        )
+        return {"status": solution.status.name, "trace": solution.trace.tolist()}
 
 
 @cache
