@@ -19,7 +19,8 @@ optima.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from mmdp.core.arguments import PositiveInt, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.methods import CADP, Method
 from mmdp.core.model import MMDP
-from mmdp.core.policies import Policy, require_markov
+from mmdp.core.policies import require_markov
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate, solve
 from mmdp.core.text import did_you_mean, join_first
@@ -68,7 +69,7 @@ def evpi(
     >>> mmdp.measures.evpi(two, 1)                       # (3 + 5) / 2 - (2 + 5) / 2
     0.5
     """
-    return _compute_evpi(model, resolve_solution(model, horizon, method))
+    return GroupSolver(model, resolve_solution(model, horizon, method), method).evpi
 
 
 @check_arguments
@@ -110,11 +111,8 @@ def evppi(
     (0.5, 0.0)
     """
     values = read_parameter_values(parameter, model.parameters, model.model_labels)
-    best_solution = resolve_solution(model, horizon, method)
-    value = _compute_evppi(
-        model, best_solution, values, _resolve_estimator(estimator, values), bins, method
-    )
-    return float(np.clip(value, 0.0, _compute_evpi(model, best_solution)))
+    groups = GroupSolver(model, resolve_solution(model, horizon, method), method)
+    return groups.compute_evppi(values, _resolve_estimator(estimator, values), bins)
 
 
 @check_arguments
@@ -141,16 +139,14 @@ def voi_table(
                x    0.5    1.0     exact
                y    0.0    0.0     exact
     """
-    best_solution = resolve_solution(model, horizon, method)
-    total, rows = _compute_evpi(model, best_solution), []
+    groups = GroupSolver(model, resolve_solution(model, horizon, method), method)
+    rows = []
     for name, column in model.parameters.items():
-        values = column[:, None]
-        resolved = _resolve_estimator(estimator, values)
-        value = _compute_evppi(model, best_solution, values, resolved, bins, method)
-        value = float(np.clip(value, 0.0, total))
-        rows.append((name, value, value / total if total > 0 else 0.0, resolved))
+        resolved = _resolve_estimator(estimator, column[:, None])
+        value = groups.compute_evppi(column[:, None], resolved, bins)
+        rows.append((name, value, value / groups.evpi if groups.evpi > 0 else 0.0, resolved))
     rows.sort(key=lambda row: -row[1])
-    evpi_row = ("(everything)", total, 1.0, "exact")
+    evpi_row = ("(everything)", groups.evpi, 1.0, "exact")
     return pd.DataFrame([evpi_row, *rows], columns=["parameter", "value", "share", "estimator"])
 
 
@@ -168,32 +164,6 @@ def resolve_solution(model: MMDP, horizon: int | None, method: str | Method | So
             raise InputError("the solution is for other models; solve this model, or give a method")
         solution = dataclasses.replace(solution, evaluation=evaluation)
     return solution
-
-
-def compute_class_oracle(model: MMDP, best_solution: Solution) -> Array:
-    """Approximate the best return in each model of a policy of the solution's policy class.
-
-    By CADP, so it may be less than the best; never less than the solution itself returns.
-
-    Returns: (M,).
-    """
-    if not best_solution.provenance.policy_class.is_restricted:
-        return best_solution.evaluation.oracle
-    oracle_returns = best_solution.returns.copy()
-    for m in np.flatnonzero(model.weights):
-        solution = _solve_group_model(
-            _make_group_model(model, np.array([m])), best_solution, "cadp"
-        )
-        oracle_returns[m] = max(oracle_returns[m], solution.evaluation.mean)
-    return oracle_returns
-
-
-def _compute_evpi(model: MMDP, best_solution: Solution) -> float:
-    """Compute the weighted mean of oracle minus policy returns, at least 0."""
-    return max(
-        float(model.weights @ (compute_class_oracle(model, best_solution) - best_solution.returns)),
-        0.0,
-    )
 
 
 def read_parameter_values(
@@ -223,160 +193,109 @@ def read_parameter_values(
 
 
 def _resolve_estimator(estimator: str, values: Array) -> str:
-    """Check the name of an estimator; "auto" becomes "exact" or "regression" by the values."""
-    if estimator not in ("auto", "exact", "bins", "regression"):
-        raise InputError(f"estimator must be auto, exact, bins or regression, not {estimator!r}")
+    """Resolve the estimator: "auto" becomes "exact" or "regression" by the values."""
     if estimator != "auto":
         return estimator
     return "exact" if len(np.unique(values, axis=0)) <= MAX_GROUPS else "regression"
 
 
-def _compute_evppi(
-    model: MMDP,
-    best_solution: Solution,
-    values: Array,
-    estimator: str,
-    bins: int,
-    method: str | Method | Solution,
-) -> float:
-    """Compute the EVPPI of parameter values (M, k) by one estimator, without clipping."""
-    if estimator == "regression":
-        policy_returns = _collect_policy_returns(model, best_solution, values, method)
-        value = estimate_voi(policy_returns, values, model.weights)
-    else:
-        groups = _label_groups(values if estimator == "exact" else _bin_columns(values, bins))
-        value = sum(
-            _compute_group_gain(model, best_solution, np.flatnonzero(groups == g), method)
-            for g in np.unique(groups)
-        )
-    return value
-
-
-def _compute_group_gain(
-    model: MMDP,
-    best_solution: Solution,
-    members: npt.NDArray[np.int64],
-    method: str | Method | Solution,
-) -> float:
-    """Compute the gain from knowing that one of these models holds, times their weight."""
-    weight = float(model.weights[members].sum())
-    is_single = len(model.problem.reachable_models(members)) == 1
-    if is_single and not best_solution.provenance.policy_class.is_restricted:
-        # its own optimum
-        return weight * max(float(best_solution.evaluation.regret[members[0]]), 0.0)
-    return (
-        0.0 if weight <= 0 else _solve_group_with_gain(model, best_solution, members, method).gain
-    )
-
-
 # ---------------------------------------------------------------------- conditioning
-class _GroupSolution(NamedTuple):
-    """The best policy for a group of models and its weighted gain over the best overall."""
+class GroupSolver:
+    """Solver of groups of models, in the policy class and horizon of the best overall solution."""
 
-    policy: Policy
-    gain: float  # group weight times (best value of the group - value of the best overall)
+    def __init__(
+        self, model: MMDP, best_solution: Solution, method: str | Method | Solution
+    ) -> None:
+        self.model, self.best_solution = model, best_solution
+        self.method = best_solution.method if isinstance(method, Solution) else method
+        self.policy_class = best_solution.provenance.policy_class
 
+    @cached_property
+    def evpi(self) -> float:
+        """Weighted mean of oracle minus policy returns, at least 0."""
+        gains = self.compute_class_oracle() - self.best_solution.returns
+        return max(float(self.model.weights @ gains), 0.0)
 
-def _label_groups(values: Array) -> npt.NDArray[np.int64]:
-    """Number the groups of equal rows of values (M, k). Returns: (M,)."""
-    return np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+    def compute_class_oracle(self) -> Array:
+        """Approximate the best return in each model of a policy of the solution's policy class.
+
+        By CADP, so it may be less than the best; never less than the solution itself returns.
+
+        Returns: (M,).
+        """
+        if not self.policy_class.is_restricted:
+            return self.best_solution.evaluation.oracle
+        oracle_returns = self.best_solution.returns.copy()
+        for m in np.flatnonzero(self.model.weights):
+            mean = self.solve(np.array([m]), "cadp").evaluation.mean
+            oracle_returns[m] = max(oracle_returns[m], mean)
+        return oracle_returns
+
+    def compute_evppi(self, values: Array, estimator: str, bins: int) -> float:
+        """Compute the EVPPI of parameter values (M, k) by one estimator.
+
+        A finite set of policies makes the estimate of a regression smaller, never larger. Groups
+        along the parameter find the policies that pay at some of its values.
+        """
+        if estimator == "regression":
+            bins = MAX_GROUPS if values.shape[1] == 1 else 2
+            policies = [self.best_solution.policy]
+            for members, mean in self.iter_groups(_bin_columns(values[:, :4], bins)):
+                solution = self.solve(members, self.method)
+                if solution.value > mean and solution.policy not in policies:
+                    policies.append(solution.policy)
+            returns = np.stack([evaluate(self.model, x).returns for x in policies], axis=1)
+            value = estimate_voi(returns, values, self.model.weights)
+        else:
+            keys = values if estimator == "exact" else _bin_columns(values, bins)
+            value = sum(self.compute_gain(*group) for group in self.iter_groups(keys))
+        return float(np.clip(value, 0.0, self.evpi))
+
+    def iter_groups(self, values: Array) -> Iterator[tuple[npt.NDArray[np.int64], float]]:
+        """Yield the models with equal values (M, k), and what the best overall returns in them."""
+        groups = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+        for group in range(int(groups.max()) + 1):
+            members = np.flatnonzero(groups == group)
+            weights = self.model.weights[members]
+            if weights.sum() > 0:
+                yield members, float(self.best_solution.returns[members] @ weights / weights.sum())
+
+    def compute_gain(self, members: npt.NDArray[np.int64], mean: float) -> float:
+        """Compute the gain from knowing that one of these models holds, times their weight."""
+        is_single = len(self.model.problem.reachable_models(members)) == 1
+        if is_single and not self.policy_class.is_restricted:  # its own optimum
+            gain = float(self.best_solution.evaluation.regret[members[0]])
+        else:
+            gain = self.solve(members, self.method).value - mean
+        # never worse than the policy that ignores the parameter
+        return float(self.model.weights[members].sum()) * max(gain, 0.0)
+
+    def solve(self, members: npt.NDArray[np.int64], method: str | Method) -> Solution:
+        """Solve for members at the start, with all models that they may switch to."""
+        reachable = self.model.problem.reachable_models(members)
+        model = self.model.subset(reachable)
+        if len(reachable) > len(members):
+            weights = np.where(np.isin(reachable, members), self.model.weights[reachable], 0.0)
+            model = model.replace(weights=weights / weights.sum())
+        restart = CADP(init=self.best_solution.policy)
+        problem = model, self.best_solution.provenance.horizon
+        # a class that grows its policies starts from the given one too: one solve is enough
+        can_grow = self.policy_class.uses_growth
+        first = restart if can_grow and method == "cadp" else method
+        solution = solve(*problem, first, policy_class=self.policy_class)
+        if can_grow or solution.method != "cadp" or model.n_models == 1:
+            return solution
+        restarted = solve(*problem, restart, policy_class=self.policy_class)
+        return max(solution, restarted, key=lambda x: x.value)
 
 
 def _bin_columns(values: Array, bins: int) -> Array:
     """Replace each column of values (M, k) by the numbers of its quantile bins."""
-    if bins < 1:
-        raise InputError(f"bins must be at least 1, not {bins}")
     ranks = np.stack([np.searchsorted(np.sort(x), x) for x in values.T], axis=1)
     return np.floor(ranks * bins / len(values))
 
 
-def _solve_groups(
-    model: MMDP,
-    best_solution: Solution,
-    groups: npt.NDArray[np.int64],
-    method: str | Method | Solution,
-) -> list[_GroupSolution]:
-    """Solve each group of models that has weight; groups (M,) numbers them."""
-    member_lists = [np.flatnonzero(groups == group) for group in range(int(groups.max()) + 1)]
-    return [
-        _solve_group_with_gain(model, best_solution, members, method)
-        for members in member_lists
-        if model.weights[members].sum() > 0
-    ]
-
-
-def _solve_group_with_gain(
-    model: MMDP,
-    best_solution: Solution,
-    members: npt.NDArray[np.int64],
-    method: str | Method | Solution,
-) -> _GroupSolution:
-    """Solve one group of models; keep the best overall policy if it is no worse there."""
-    weight = float(model.weights[members].sum())
-    best_value = float(best_solution.returns[members] @ model.weights[members]) / weight
-    solution = _solve_group_model(_make_group_model(model, members), best_solution, method)
-    # never worse than the policy that ignores the parameter
-    policy = solution.policy if solution.value > best_value else best_solution.policy
-    return _GroupSolution(policy, weight * max(solution.value - best_value, 0.0))
-
-
-def _make_group_model(model: MMDP, members: npt.NDArray[np.int64]) -> MMDP:
-    """Restrict the model to members at the start, with all models that they may switch to."""
-    reachable = model.problem.reachable_models(members)
-    if len(reachable) == len(members):
-        return model.subset(members)
-    weights = np.where(np.isin(reachable, members), model.weights[reachable], 0.0)
-    return model.subset(reachable).replace(weights=weights / weights.sum())
-
-
-def _solve_group_model(
-    group_model: MMDP, best_solution: Solution, method: str | Method | Solution
-) -> Solution:
-    """Solve a group of models in the policy class and horizon of the best overall solution."""
-    horizon = best_solution.provenance.horizon
-    resolved = best_solution.method if isinstance(method, Solution) else method
-    # a class that grows its policies starts from the given one too: one solve is enough
-    can_grow = best_solution.provenance.policy_class.uses_growth
-    if can_grow and resolved == "cadp":
-        resolved = CADP(init=best_solution.policy)
-    solution = solve(
-        group_model, horizon, resolved, policy_class=best_solution.provenance.policy_class
-    )
-    if solution.method == "cadp" and group_model.n_models > 1 and not can_grow:
-        restarted = solve(
-            group_model,
-            horizon,
-            CADP(init=best_solution.policy),
-            policy_class=best_solution.provenance.policy_class,
-        )
-        return max(solution, restarted, key=lambda candidate: candidate.value)
-    return solution
-
-
 # ---------------------------------------------------------------------- regression
-def _collect_policy_returns(
-    model: MMDP, best_solution: Solution, values: Array, method: str | Method | Solution
-) -> Array:
-    """Collect the returns (M, D) of D policies: the best one, and those of groups of models.
-
-    A finite set of policies makes the estimate smaller, never larger. Groups along the
-    parameter find the policies that pay at some of its values.
-    """
-    bins_per_column = MAX_GROUPS if values.shape[1] == 1 else 2
-    groups = _label_groups(_bin_columns(values[:, :4], bins_per_column))
-    policies = [
-        group_solution.policy
-        for group_solution in _solve_groups(model, best_solution, groups, method)
-    ]
-    returns = [best_solution.returns]
-    kept_policies = [best_solution.policy]
-    for policy in policies:
-        if not any(policy == other for other in kept_policies):
-            kept_policies.append(policy)
-            returns.append(evaluate(model, policy).returns)
-    return np.stack(returns, axis=1)
-
-
 def estimate_voi(returns: Array, values: Array, weights: Array) -> float:
     """Estimate the value of information by regression of the returns (M, D) on values (M, k).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -84,12 +84,8 @@ def solve_by_nodes(
 
     Shares are of the value ``at_stake``; by default compared with always the same action.
     """
-    counts = sorted({*n_nodes})
-    if not counts:
-        raise InputError("n_nodes is empty; give numbers of nodes, such as (1, 2, 3)")
-    for count in counts:
-        check_int(count, "n_nodes")
-    solution = solve(model, horizon, policy_class=Memory(max(counts)), seed=seed)
+    counts = sort_counts(n_nodes, "n_nodes")
+    solution = solve(model, horizon, policy_class=Memory(counts[-1]), seed=seed)
     node_values = solution.details.get("value_by_nodes", [solution.value])
     n_steps = int(solution.provenance.horizon)
     belief_solution = solve(model, n_steps, Rollout(n_episodes=n_episodes), seed=seed)
@@ -107,37 +103,35 @@ def solve_by_nodes(
     ]
     frame = pd.DataFrame(rows, columns=["policy", "nodes", "value", "stderr"])
     gain = belief_solution.value - node_values[0]
-    is_significant = gain > max(
-        2 * belief_solution.evaluation.stderr, ROUNDING_RTOL * abs(node_values[0])
-    )
-    is_policy_row = frame.index < len(counts) + 1
-    frame["recovered"] = np.where(
-        is_policy_row & is_significant, (frame["value"] - node_values[0]) / gain, np.nan
-    )
+    recovered = (frame["value"] - node_values[0]) / gain
+    min_gain = max(2 * belief_solution.evaluation.stderr, ROUNDING_RTOL * abs(node_values[0]))
+    frame["recovered"] = recovered[: len(counts) + 1] if gain > min_gain else np.nan
     at_stake = at_stake or value_at_stake(model, solution, value=node_values[0])
     frame.attrs["text"] = _describe_memory_gain(frame, node_values[0], at_stake)
     assert isinstance(solution.policy, MemoryPolicy)
     return frame, solution.policy.merge_nodes(model)
 
 
+def sort_counts(counts: Iterable[int], name: str) -> list[int]:
+    """Check numbers from 1 on, and sort them, each once."""
+    if not (result := sorted({check_int(count, name) for count in counts})):
+        raise InputError(f"{name} is empty; give one or more numbers, such as (1, 2, 3)")
+    return result
+
+
 def _describe_memory_gain(frame: pd.DataFrame, markov_value: float, at_stake: ValueAtStake) -> str:
     """Describe the table in a sentence, which separates proven bounds from values found."""
     with_nodes = frame[frame["nodes"] > 1]
-    belief_row, bound_row, _ = frame.iloc[-3:].to_dict("records")
-    best_value = max(
-        [markov_value, belief_row["value"] - 2 * belief_row["stderr"], *with_nodes["value"]]
-    )
-    gain, max_gain = best_value - markov_value, max(bound_row["value"], best_value) - markov_value
-    rounding_error, negligible = (
-        ROUNDING_RTOL * abs(markov_value),
-        NEGLIGIBLE_SHARE * at_stake.amount,
-    )
+    belief_value, bound_value, _ = (frame["value"] - 2 * frame["stderr"]).tolist()[-3:]
+    best_value = max([markov_value, belief_value, *with_nodes["value"]])
+    gain, max_gain = best_value - markov_value, max(bound_value, best_value) - markov_value
+    rounding_error = ROUNDING_RTOL * abs(markov_value)
+    negligible = NEGLIGIBLE_SHARE * at_stake.amount
 
     def format_max(amount: float) -> str:
         amount_text = format_with_unit(format_bound(amount, 3), at_stake.unit)
         return amount_text + at_stake.format_share(amount, round_up=True)
 
-    is_above_rounding = negligible > rounding_error
     if max_gain <= rounding_error:
         return "memory gains nothing: it is proven that no policy is better"
     if max_gain <= negligible:
@@ -146,7 +140,8 @@ def _describe_memory_gain(frame: pd.DataFrame, markov_value: float, at_stake: Va
             f"{format_max(negligible)}"
         )
     if gain <= max(negligible, rounding_error):
-        threshold_text = f"more than {format_max(negligible)}" if is_above_rounding else "anything"
+        is_counted = negligible > rounding_error
+        threshold_text = f"more than {format_max(negligible)}" if is_counted else "anything"
         return (
             f"no policy with memory was found that gains {threshold_text}; the bound leaves room "
             f"for at most {format_max(max_gain)}"
@@ -156,12 +151,10 @@ def _describe_memory_gain(frame: pd.DataFrame, markov_value: float, at_stake: Va
         f"memory gains {gain_text}{at_stake.format_share(gain)} or more over the best policy "
         f"found without memory, and at most {format_max(max_gain)}"
     )
-    if len(with_nodes) and with_nodes["recovered"].notna().any():
-        policy_name, share = with_nodes["policy"].iloc[-1], float(with_nodes["recovered"].iloc[-1])
-        if share >= 1:
-            text += f"; {policy_name} gain at least as much as the belief rollout"
-        else:
-            text += (
-                f"; {policy_name} recover {format_percent(share)} of what the belief rollout gains"
-            )
+    for name, share in with_nodes[["policy", "recovered"]].dropna().to_numpy()[-1:]:
+        text += f"; {name} " + (
+            "gain at least as much as the belief rollout"
+            if share >= 1
+            else f"recover {format_percent(share)} of what the belief rollout gains"
+        )
     return text

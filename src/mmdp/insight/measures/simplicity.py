@@ -13,9 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core.arguments import Unchecked, check_arguments
-from mmdp.core.errors import InputError
 from mmdp.core.kernels.infinite import InfiniteHorizon
-from mmdp.core.kernels.problem import RowChooser
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import Objective, as_objective
 from mmdp.core.policies import Markov, MarkovPolicy, PolicyClass, Tree, TreePolicy
@@ -26,11 +24,11 @@ from mmdp.core.solve import evaluate, solve
 from mmdp.core.text import format_number, format_with_unit, pluralize
 from mmdp.core.validate import check_int
 from mmdp.insight.measures.gradients import model_weights, policy_gradient
+from mmdp.insight.measures.memory import sort_counts
 from mmdp.insight.measures.stakes import value_at_stake
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 MAX_PHASES = 3
 MIN_AGREEMENT = 0.99  # share of the decisions on which a phased policy should agree
@@ -84,43 +82,30 @@ def value_by_leaves(
     """
     if isinstance(n_leaves, int):
         n_leaves = range(1, check_int(n_leaves, "n_leaves", item_bytes=8) + 1)
-    counts = sorted({*n_leaves})
-    if not counts:
-        raise InputError("n_leaves is empty; give numbers of leaves, such as (1, 2, 3)")
-    for count in counts:
-        check_int(count, "n_leaves")
+    counts = sort_counts(n_leaves, "n_leaves")
     policy_class = Tree(counts[-1], features, use_time)
     solution = solve(model, horizon, policy_class=policy_class, objective=objective, **options)
     trees = solution.details.get("trees_by_leaves") or [solution.policy]  # it was stopped
     counts = [n for n in counts if n <= len(trees)] or [1]
     selected = [trees[n - 1] for n in counts]
-    values = np.array([evaluate(model, tree).value(solution.objective) for tree in selected])
+    risk_measure = solution.objective
+    values = np.array([evaluate(model, tree).value(risk_measure) for tree in selected])
     unrestricted_value = solution.details.get("unrestricted_value", np.nan)
-    at_stake = value_at_stake(
-        model,
-        selected[-1],
-        objective=solution.objective,
-        value=np.fmax(unrestricted_value, values.max()),
-    )
-    columns: dict[str, Sequence[float] | Array] = {
-        "leaves": counts,
-        "value": values,
-        "gain": np.diff(values, prepend=np.nan),
-        "restriction_cost": unrestricted_value - values,
-        "share": (unrestricted_value - values) / (at_stake.amount or np.nan),
-    }
+    best_value = np.fmax(unrestricted_value, values.max())
+    at_stake = value_at_stake(model, selected[-1], objective=risk_measure, value=best_value)
+    frame = pd.DataFrame({"leaves": counts, "value": values})
+    frame["gain"] = frame["value"].diff()
+    frame["restriction_cost"] = unrestricted_value - values
+    frame["share"] = frame["restriction_cost"] / (at_stake.amount or np.nan)
     if solution.bound is not None:
-        columns["gap"] = (solution.bound - values) / (abs(unrestricted_value) or np.nan)
+        frame["gap"] = (solution.bound - values) / (abs(unrestricted_value) or np.nan)
     if test_model is not None:
-        columns["test"] = [
-            evaluate(test_model, tree).value(solution.objective) for tree in selected
-        ]
+        frame["test"] = [evaluate(test_model, tree).value(risk_measure) for tree in selected]
     seconds = solution.details.get("seconds_by_leaves") or [solution.seconds]
-    columns["seconds"] = [seconds[n - 1] for n in counts]
-    frame = pd.DataFrame({**columns, "rule": [tree.describe() for tree in selected]})
-    chord = np.interp(counts, [counts[0], counts[-1]], [values[0], values[-1]])
-    heights = values - chord
-    highest = len(counts) - 1 - int(heights[::-1].argmax())  # on a line every leaf earns as much
+    frame["seconds"] = [seconds[n - 1] for n in counts]
+    frame["rule"] = [tree.describe() for tree in selected]
+    heights = values - np.interp(counts, [counts[0], counts[-1]], [values[0], values[-1]])
+    highest = np.flatnonzero(heights == heights.max())[-1]  # on a line every leaf earns as much
     elbow = int((values == values[highest]).argmax())
     frame.attrs |= {"elbow": counts[elbow], "policies": selected, "at_stake": at_stake}
     frame.attrs["text"] = _describe_elbow(frame, elbow)
@@ -150,34 +135,29 @@ def leaf_table(
     """
     tree = require_tree(policy, "leaf_table() needs")
     tree.check(model)
-    chosen_objective = (
-        policy.objective if objective is None and isinstance(policy, Solution) else objective
-    )
-    risk_measure, visit_probs = (
-        as_objective(chosen_objective or "mean"),
-        _compute_visit_probs(tree, model),
-    )
-    value, rows = evaluate(model, tree).value(risk_measure), []
+    if objective is None:
+        objective = policy.objective if isinstance(policy, Solution) else "mean"
+    risk_measure, visit_probs = as_objective(objective), _compute_visit_probs(tree, model)
+    value, table, rows = evaluate(model, tree).value(risk_measure), np.atleast_2d(tree.table), []
     for conditions, _, leaf, region in tree.iter_nodes():
         if not isinstance(leaf, Leaf):
             continue
-        candidates = ((a, _replace_action(tree, model, region, a)) for a in range(model.n_actions))
-        # without those that the leaf takes already, or that are allowed nowhere in it
-        alternative_values = {
-            a: evaluate(model, tree.table_policy.from_table(table, **tree.label_kwargs)).value(
-                risk_measure
-            )
-            for a, table in candidates
-            if not np.array_equal(table, tree.table)
-        }
-        best = max(alternative_values, key=alternative_values.__getitem__, default=None)
+        second_best, best_value = None, np.nan
+        for a, label in enumerate(model.action_labels):
+            other = np.where(region & model.allowed[:, a], np.int32(a), table)
+            if (other != table).any():  # not what the leaf takes already, or allows nowhere
+                other_table = other.reshape(tree.table.shape)
+                other_policy = tree.table_policy.from_table(other_table, **tree.label_kwargs)
+                other_value = evaluate(model, other_policy).value(risk_measure)
+                if not other_value <= best_value:
+                    second_best, best_value = label, other_value
         rows.append(
             {
                 "condition": ", ".join(conditions) or "always",
                 "action": model.action_labels[leaf.action],
                 "share": visit_probs[region].sum() / visit_probs.sum(),
-                "second_best": None if best is None else model.action_labels[best],
-                "loss": np.nan if best is None else value - alternative_values[best],
+                "second_best": second_best,
+                "loss": value - best_value,
             }
         )
     return pd.DataFrame(rows)
@@ -191,34 +171,25 @@ def _compute_visit_probs(tree: TreePolicy, model: MMDP) -> Array:
     return model.mask_visits((model.weights @ occupancy)[None])
 
 
-def _replace_action(
-    tree: TreePolicy, model: MMDP, region: Mask, action: int
-) -> npt.NDArray[np.int32]:
-    """Replace the actions of the tree's table in a region, in states that allow the new one."""
-    is_replaced = region & model.allowed[:, action]
-    return np.where(is_replaced, np.int32(action), np.atleast_2d(tree.table)).reshape(
-        tree.table.shape
-    )
-
-
 def _describe_elbow(frame: pd.DataFrame, elbow: int) -> str:
     """Describe the loss at the elbow and the gain of further leaves, in a sentence."""
-    elbow_row, last_row = frame.iloc[elbow], frame.iloc[-1]
-    leaves_text = pluralize(int(elbow_row["leaves"]), "leaf", "leaves")
-    text = f"the elbow is at {leaves_text}: " if len(frame) > 1 else f"{leaves_text}: "
-    at_stake = frame.attrs["at_stake"]
-    text += format_with_unit(format_number(elbow_row["value"], 6), at_stake.unit)
-    cost = elbow_row["restriction_cost"]
+    at_stake, elbow_row = frame.attrs["at_stake"], frame.iloc[elbow]
+    n_leaves, value, cost = elbow_row[["leaves", "value", "restriction_cost"]]
+    n_further = int(frame["leaves"].iloc[-1] - n_leaves)
+    gain = frame["value"].iloc[-1] - value
+
+    def format_amount(amount: float, digits: int = 4) -> str:
+        return format_with_unit(format_number(amount, digits), at_stake.unit)
+
+    text = "the elbow is at " * (len(frame) > 1) + pluralize(int(n_leaves), "leaf", "leaves")
+    text += f": {format_amount(value, 6)}"
     if cost > 0:
-        loss_text = format_with_unit(format_number(cost), at_stake.unit)
-        text += f", {loss_text}{at_stake.format_share(cost)} below the best policy found"
-    n_further = int(last_row["leaves"] - elbow_row["leaves"])
+        share_text = at_stake.format_share(cost)
+        text += f", {format_amount(cost)}{share_text} below the best policy found"
     if not n_further:
         return text
-    gain = last_row["value"] - elbow_row["value"]
-    prefix = f"{text}; {pluralize(n_further, 'further leaf', 'further leaves')}"
-    gain_text = format_with_unit(format_number(gain), at_stake.unit)
-    return f"{prefix} can earn {gain_text} more" if gain > 0 else f"{prefix} earned nothing"
+    gain_text = f"can earn {format_amount(gain)} more" if gain > 0 else "earned nothing"
+    return f"{text}; {pluralize(n_further, 'further leaf', 'further leaves')} {gain_text}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,15 +235,17 @@ def fit_phases(
     ([(0, 3), (3, 5)], 1.0)
     """
     actions = policy.actions.astype(np.int64)
-    phase_bounds = pairwise(_find_phase_bounds(actions, visit_probs, max_phases))
     choose_row = make_row_chooser(policy_class, model)
-    allowed: Mask = np.logical_or.reduce(policy_class.make_problem(model, policy.horizon).allowed)
-    phases = [
-        _make_phase(actions, visit_probs, *bounds, allowed, choose_row) for bounds in phase_bounds
-    ]
-    table = np.concatenate(
-        [np.tile(phase.actions, (phase.stop - phase.start, 1)) for phase in phases]
-    )
+    allowed = policy_class.make_problem(model, policy.horizon).allowed.any(axis=0)
+    phases, states = [], np.arange(actions.shape[1])
+    for start, stop in pairwise(_find_phase_bounds(actions, visit_probs, max_phases)):
+        visits = visit_probs[start:stop]
+        action_visits = np.where(allowed, 0.0, -np.inf)
+        # states that are not reached count all times alike
+        np.add.at(action_visits, (states, actions[start:stop]), visits + 1e-12)
+        row = choose_row(action_visits, np.ones_like(action_visits), None).astype(np.int64)
+        phases.append(Phase(start, stop, row, visits.sum(axis=0)))
+    table = np.repeat([x.actions for x in phases], [x.stop - x.start for x in phases], axis=0)
     phased_policy = _make_allowed_policy(table, policy, model, policy_class)
     agreement = visit_probs[phased_policy.actions == actions].sum() / visit_probs.sum()
     return PhasedPolicy(tuple(phases), phased_policy, float(agreement))
@@ -296,16 +269,12 @@ def fit_stationary(
     [[0], [0], [0]]
     """
     best = fit_phases(policy, model, visit_probs, 1, policy_class).policy
-    value, choose_row = (
-        evaluate(model, best).mean,
-        make_row_chooser(policy_class, model),
-    )
+    value, choose_row = evaluate(model, best).mean, make_row_chooser(policy_class, model)
     for _ in range(MAX_STEPS):
         G = np.nan_to_num(policy_gradient(model, best).sum(axis=0), nan=-np.inf)  # NaN: not allowed
         row = choose_row(G, np.ones_like(G), best.actions[0]).astype(np.int64)
-        candidate = _make_allowed_policy(
-            np.tile(row, (policy.horizon, 1)), policy, model, policy_class
-        )
+        table = np.tile(row, (policy.horizon, 1))
+        candidate = _make_allowed_policy(table, policy, model, policy_class)
         candidate_value = evaluate(model, candidate).mean
         if not candidate_value > value:
             break
@@ -319,21 +288,15 @@ def compute_stationary_oracle(policy: MarkovPolicy, model: MMDP) -> Array:
     The better result of two searches: from the policy, and from the model's optimal stationary
     policy with an infinite horizon. Returns: (M,).
     """
-    oracle_returns = np.empty(model.n_models)
+    oracle_returns = evaluate(model, policy).returns.copy()
     for m in range(model.n_models):
-        single_model = model.subset([m])
-        inits = [policy]
+        single_model, inits = model.subset([m]), [policy]
         if model.discount < 1 and model.horizon is None:
             inits.append(solve(single_model, math.inf).policy.to_markov(policy.horizon))
-        candidates = [
-            fit_stationary(
-                candidate, single_model, model_weights(single_model, candidate).sum(axis=1)
-            )
-            for candidate in inits
-        ]
-        oracle_returns[m] = max(
-            evaluate(single_model, candidate).mean for candidate in (policy, *candidates)
-        )
+        for init in inits:
+            visit_probs = model_weights(single_model, init).sum(axis=1)
+            candidate = fit_stationary(init, single_model, visit_probs)
+            oracle_returns[m] = max(oracle_returns[m], evaluate(single_model, candidate).mean)
     return oracle_returns
 
 
@@ -344,11 +307,9 @@ def _find_phase_bounds(actions: IntArray, visit_probs: Array, max_phases: int) -
     change_weights = ((actions[1:] != actions[:-1]) * visit_probs[1:]).sum(axis=1)
     breakpoints = np.argsort(-change_weights, kind="stable")[: MAX_BREAKPOINTS - 1]
     times = np.array([0, *np.sort(breakpoints[change_weights[breakpoints] > 0] + 1), len(actions)])
-    is_taken = actions[:, :, None] == np.unique(actions)
-    block_visits = np.add.reduceat(visit_probs[:, :, None] * is_taken, times[:-1], axis=0)
-    cumulative = np.concatenate(
-        [np.zeros((1, *block_visits.shape[1:])), np.cumsum(block_visits, axis=0)]
-    )
+    visits = visit_probs[:, :, None] * (actions[:, :, None] == np.unique(actions))
+    blocks = np.add.reduceat(visits, times[:-1], axis=0)
+    cumulative = np.insert(blocks.cumsum(axis=0), 0, 0.0, axis=0)
     matched = np.full((len(times), len(times)), -np.inf)  # agreement in a phase from i to j
     for i in range(len(times) - 1):
         matched[i, i + 1 :] = (cumulative[i + 1 :] - cumulative[i]).max(axis=2).sum(axis=1)
@@ -356,36 +317,17 @@ def _find_phase_bounds(actions: IntArray, visit_probs: Array, max_phases: int) -
     best_by_count = [(best[-1], paths[-1])]  # by number of phases
     for _ in range(max_phases - 1):
         extended = best[:, None] + matched
-        previous = extended.argmax(axis=0)
-        best, paths = extended.max(axis=0), [[*paths[i], j] for j, i in enumerate(previous)]
+        paths = [[*paths[i], j] for j, i in enumerate(extended.argmax(axis=0))]
+        best = extended.max(axis=0)
         best_by_count.append((best[-1], paths[-1]))
     target = min(MIN_AGREEMENT * visit_probs.sum(), max(best_by_count)[0]) * (1 - 1e-12)
-    return [int(times[i]) for i in next(path for value, path in best_by_count if value >= target)]
-
-
-def _make_phase(
-    actions: IntArray,
-    visit_probs: Array,
-    start: int,
-    stop: int,
-    allowed: Mask,
-    choose_row: RowChooser,
-) -> Phase:
-    """Make the phase of the usual action of each state; unreached states count all times alike."""
-    phase_actions, phase_visits = actions[start:stop], visit_probs[start:stop]
-    action_visits = np.where(allowed, 0.0, -np.inf)
-    np.add.at(action_visits, (np.arange(actions.shape[1]), phase_actions), phase_visits + 1e-12)
-    row = choose_row(action_visits, np.ones_like(action_visits), None).astype(np.int64)
-    return Phase(start, stop, row, phase_visits.sum(axis=0))
+    return times[next(path for value, path in best_by_count if value >= target)].tolist()
 
 
 def _make_allowed_policy(
     table: IntArray, policy: MarkovPolicy, model: MMDP, policy_class: PolicyClass
 ) -> MarkovPolicy:
     """Make a policy of the table (T, S), with the given policy's action if one is not allowed."""
-    class_allowed = policy_class.make_problem(model, policy.horizon).allowed
-    allowed = np.broadcast_to(class_allowed, (*table.shape, model.n_actions))
-    is_allowed = np.take_along_axis(allowed, table[:, :, None], axis=2)[:, :, 0]
-    return MarkovPolicy.for_model(
-        model, np.where(is_allowed, table, policy.actions).astype(np.int32)
-    )
+    allowed = policy_class.make_problem(model, policy.horizon).allowed
+    is_allowed = np.any(allowed & (table[:, :, None] == np.arange(model.n_actions)), axis=2)
+    return MarkovPolicy.for_model(model, np.where(is_allowed, table, policy.actions))
