@@ -41,7 +41,8 @@ def _print_trimmed(table: Table) -> None:
     console = _make_console()
     with console.capture() as captured:
         console.print(table)
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def print_model(data: object, model: object) -> None:
@@ -77,11 +78,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, n_left
 
 def print_json(document: Mapping[str, object]) -> None:
     """Print one JSON document on stdout, a line for each top-level key; never NaN."""
-    lines = [
-        f"  {json.dumps(key)}: {json.dumps(to_jsonable(value), allow_nan=False)}"
-        for key, value in document.items()
-    ]
-    sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")
+    lines = [f'  "{key}": {json.dumps(to_jsonable(value))}' for key, value in document.items()]
+    print("{\n" + ",\n".join(lines) + "\n}")
 
 
 def pick(source: object, names: str) -> dict[str, Any]:
@@ -96,17 +94,15 @@ def to_jsonable(value: Any) -> object:
     >>> to_jsonable({"a": (1.5, float("nan")), "b": Path("x")})
     {'a': [1.5, None], 'b': 'x'}
     """
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): to_jsonable(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_jsonable(v) for v in value]
-    return value.name if isinstance(value, enum.Enum) else str(value)
+
+    def convert(x: Any) -> object:
+        if isinstance(x, Mapping):
+            return dict(x)
+        return (
+            x.tolist() if hasattr(x, "tolist") else x.name if isinstance(x, enum.Enum) else str(x)
+        )
+
+    return json.loads(json.dumps(value, default=convert), parse_constant=lambda _: None)
 
 
 # ---------------------------------------------------------------- while work lasts

@@ -95,12 +95,13 @@ def _own_options(target: Target, as_options: bool) -> Iterator[Any]:
         group = _find_group(parameter, namespace)
         if group is not None:
             for option in list_options(group):
-                is_main = isinstance(option, click.Argument)
-                text = texts.get(name) or str(getattr(option, "help", ""))
-                yield _make_parameter(name, option.type, default, text, True) if is_main else option
-            continue
-        option_type = TYPES_BY_NAME.get(name) or _choose_type(parameter.annotation, namespace)
-        if option_type is not None:
+                if isinstance(option, click.Argument):
+                    text = texts.get(name) or str(option.help)
+                    option = _make_parameter(name, option.type, default, text, True)
+                yield option
+        elif option_type := TYPES_BY_NAME.get(name) or _choose_type(
+            parameter.annotation, namespace
+        ):
             is_argument = parameter.kind is not inspect.Parameter.KEYWORD_ONLY and not as_options
             yield _make_parameter(name, option_type, default, texts.get(name, ""), is_argument)
 
@@ -162,21 +163,14 @@ def _find_group(parameter: inspect.Parameter, namespace: Namespace) -> type[Opti
 
 def _choose_type(annotation: object, namespace: Namespace) -> ParamType | None:
     """Choose how a text is read as what an annotation names; None if it cannot be."""
-    nodes: list[ast.AST] = [ast.parse(str(annotation), mode="eval").body]
-    names = []
-    while nodes:
-        node = nodes.pop(0)
-        names.append(text := ast.unparse(node))
-        known = namespace.get(text)
-        if isinstance(node, ast.BinOp):
-            nodes += [node.left, node.right]
-        elif isinstance(node, ast.Subscript) and text.startswith("Unchecked["):
-            nodes.append(node.slice)
-        elif isinstance(node, ast.Subscript) and text.startswith("Literal["):
-            return make_keyword_type(*ast.literal_eval(node.slice))
-        elif get_origin(known) is Literal:
+    names = re.sub(r"^Unchecked\[(.*)\]$", r"\1", str(annotation)).split(" | ")
+    for name in names:
+        known = namespace.get(name)
+        if name.startswith("Literal["):
+            return make_keyword_type(*ast.literal_eval(name.removeprefix("Literal")))
+        if get_origin(known) is Literal:
             return make_keyword_type(*get_args(known))
-        elif isinstance(option_type := getattr(known, "__metadata__", [None])[0], click.ParamType):
+        if isinstance(option_type := getattr(known, "__metadata__", [None])[0], click.ParamType):
             return option_type
     if {"bool", "None"} <= set(names):
         return YES_OR_NO
@@ -226,10 +220,8 @@ def bind(target: Target, values: Namespace) -> Any:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             taken = {str(option.name) for option in taken_options(target)} - arguments.keys()
             arguments |= {key: values[key] for key in taken if values.get(key) is not None}
-        elif group is None:
+        elif group is None or values.get(name, group) is None:
             arguments[name] = values.get(name)
-        elif name in values and values[name] is None:
-            arguments[name] = None
         else:
             arguments[name] = bind(group, {**values, "path": values.get(name)})
     return target(**arguments)

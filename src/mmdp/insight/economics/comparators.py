@@ -68,14 +68,12 @@ def cost_effectiveness(
     n_steps = check_horizon(model.horizon, horizon)
     check_no_terminal_values(model)
     named = make_named_policies(policies, model, n_steps)
-    effect_model, cost_model = discounting.make_outcome_models(model, effects, costs, n_steps)
-    return CostEffectiveness(
-        tuple(named),
-        np.stack([evaluate(effect_model, policy).returns for policy in named.values()]),
-        np.stack([evaluate(cost_model, policy).returns for policy in named.values()]),
-        model.weights,
-        model.parameters,
+    effect_returns, cost_returns = (
+        np.stack([evaluate(outcome_model, policy).returns for policy in named.values()])
+        for outcome_model in discounting.make_outcome_models(model, effects, costs, n_steps)
     )
+    outcomes = effect_returns, cost_returns, model.weights, model.parameters
+    return CostEffectiveness(tuple(named), *outcomes)
 
 
 def find_duplicate(
@@ -85,13 +83,13 @@ def find_duplicate(
 
     ``outcome_models`` are those of :meth:`OutcomeDiscounting.make_outcome_models`.
     """
-    returns = [evaluate(outcome_model, policy).returns for outcome_model in outcome_models]
+
+    def has_same_returns(other: MarkovPolicy, outcome_model: MMDP) -> bool:
+        x, y = (evaluate(outcome_model, z).returns for z in (other, policy))
+        return np.allclose(x, y, rtol=1e-9, atol=1e-12 * np.abs(y).max())
+
     for name, other in other_policies.items():
-        other_returns = [evaluate(outcome_model, other).returns for outcome_model in outcome_models]
-        if all(
-            np.allclose(x, y, rtol=1e-9, atol=1e-12 * np.abs(y).max())
-            for x, y in zip(other_returns, returns, strict=True)
-        ):
+        if all(has_same_returns(other, x) for x in outcome_models):
             return name
     return None
 
@@ -121,20 +119,15 @@ def _expand_strategy(strategy: Any, model: MMDP, horizon: int) -> npt.NDArray[np
     table = np.tile(np.where(is_forced, model.allowed.argmax(axis=1), -1), (horizon, 1))
     if is_labeled(strategy):
         states = match_ids(strategy.keys(), model.label_index("state").axis_labels, "the rule")
-        table[:, states] = model.label_index("action").get_ids(
-            action for _, action in strategy.items()
-        )
+        table[:, states] = model.label_index("action").get_ids(x for _, x in strategy.items())
         if (table < 0).any():
             missing = model.state_labels[int(np.argmax(table[0] < 0))]
             raise InputError(
                 f"no action for state {missing!r}; give one for each state that has a choice"
             )
         return table
-    by_time = (
-        strategy
-        if isinstance(strategy, Sequence) and not isinstance(strategy, str)
-        else [strategy] * horizon
-    )
+    is_single = isinstance(strategy, str) or not isinstance(strategy, Sequence)
+    by_time = [strategy] * horizon if is_single else strategy
     if len(by_time) != horizon:
         raise InputError(f"{len(by_time)} actions for {horizon} decisions; give one for each")
     actions = np.array(model.label_index("action").get_ids(by_time))

@@ -19,7 +19,12 @@ from mmdp.insight.economics.outcomes import read_thresholds
 Array = npt.NDArray[np.float64]
 Amounts = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 WithinCycle = Literal["none", "half-cycle", "simpson"]
-CORRECTIONS = ("none", "half-cycle", "simpson")
+CORRECTIONS = {  # and how they are described
+    "none": "",
+    "half-cycle": "; the first and the last time count half",
+    "simpson": "; times have Simpson's weights, and half-cycle weights in the search for "
+    "policies, which could otherwise act every second time",
+}
 AMOUNT_PARTS = ("rewards", "next_rewards")
 
 
@@ -98,17 +103,9 @@ class OutcomeDiscounting:
             "as in the models" if rate is None else f"by {100 * rate:g}% per step"
             for rate in (self.effect_rate, self.cost_rate)
         )
-        if not isinstance(self.within_cycle, str):
-            return (
-                f"effects are discounted {effect_text} and costs {cost_text}; times have given "
-                "weights"
-            )
-        weights_text = {
-            "none": "",
-            "half-cycle": "; the first and the last time count half",
-            "simpson": "; times have Simpson's weights, and half-cycle weights in the search for "
-            "policies, which could otherwise act every second time",
-        }[self.within_cycle]
+        weights_text = "; times have given weights"
+        if isinstance(self.within_cycle, str):
+            weights_text = CORRECTIONS[self.within_cycle]
         return f"effects are discounted {effect_text} and costs {cost_text}{weights_text}"
 
     def time_weights(self, horizon: int) -> Array:
@@ -142,44 +139,31 @@ class OutcomeDiscounting:
         self, model: MMDP, effects: Amounts, costs: Amounts, horizon: int
     ) -> tuple[MMDP, MMDP]:
         """Make the model with effects as rewards and the model with costs as rewards."""
-        return (
-            self._make_outcome_model(
-                model, *_read_amounts(model, effects, "effects"), self.effect_rate, horizon
-            ),
-            self._make_outcome_model(
-                model, *_read_amounts(model, costs, "costs"), self.cost_rate, horizon
-            ),
+        effect_model, cost_model = (
+            self._make_outcome_model(model, *_read_amounts(model, amounts, label), rate, horizon)
+            for label, amounts, rate in (
+                ("effects", effects, self.effect_rate),
+                ("costs", costs, self.cost_rate),
+            )
         )
+        return effect_model, cost_model
 
     def _make_outcome_model(
-        self,
-        model: MMDP,
-        state_amounts: Array,
-        transition_amounts: Array,
-        rate: float | None,
-        horizon: int,
+        self, model: MMDP, by_state: Array, by_transition: Array, rate: float | None, horizon: int
     ) -> MMDP:
         """Make the model whose rewards are amounts of states and of transitions, discounted."""
         if self == OutcomeDiscounting():
-            return model.replace(rewards=state_amounts + transition_amounts)
-        wrong_lengths = [
-            len(x) for x in (state_amounts, transition_amounts) if x.ndim == 4 and len(x) != horizon
-        ]
-        if wrong_lengths:
-            raise InputError(
-                f"effects or costs have {wrong_lengths[0]} times, but the horizon is {horizon}; "
-                "give one entry for each time"
-            )
+            return model.replace(rewards=by_state + by_transition)
+        for amounts in (by_state, by_transition):
+            if amounts.ndim == 4 and len(amounts) != horizon:
+                raise InputError(
+                    f"effects or costs have {len(amounts)} times, but the horizon is {horizon}; "
+                    "give one entry for each time"
+                )
         factor = model.discount if rate is None else 1 / (1 + rate)
-        state_weights = self.time_weights(horizon) * factor ** np.arange(horizon)
-        transition_weights = (
-            state_weights if self.within_cycle == "none" else np.append(state_weights[1:], 0.0)
-        )
-        rewards = (
-            state_weights[:, None, None, None] * state_amounts
-            + transition_weights[:, None, None, None] * transition_amounts
-        )
-        return model.replace(rewards=rewards, discount=1.0)
+        weights = (self.time_weights(horizon) * factor ** np.arange(horizon))[:, None, None, None]
+        later = weights if self.within_cycle == "none" else np.append(weights[1:], [[[[0.0]]]], 0)
+        return model.replace(rewards=weights * by_state + later * by_transition, discount=1.0)
 
     @check_arguments
     def make_net_benefit_model(
@@ -219,17 +203,10 @@ class OutcomeDiscounting:
         effect_model, cost_model = planning_discounting.make_outcome_models(
             model, effects, costs, n_steps
         )
-        effect_rewards, cost_rewards = effect_model.rewards, cost_model.rewards
-        ndim = max(effect_rewards.ndim, cost_rewards.ndim)
-        effect_rewards, cost_rewards = (
-            x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (effect_rewards, cost_rewards)
-        )
-        quantity = (
-            f"net benefit at {format_with_unit(format_number(wtp), model.unit)} per unit of effect"
-        )
-        return effect_model.replace(
-            rewards=wtp * effect_rewards - cost_rewards, quantity=model.quantity or quantity
-        )
+        rewards = wtp * effect_model.rewards - cost_model.rewards
+        wtp_text = format_with_unit(format_number(wtp), model.unit)
+        quantity = model.quantity or f"net benefit at {wtp_text} per unit of effect"
+        return effect_model.replace(rewards=rewards, quantity=quantity)
 
 
 def _read_amounts(model: MMDP, amounts: Amounts, label: str) -> tuple[Array, Array]:

@@ -93,42 +93,33 @@ class CostEffectiveness:
         A table is a DataFrame (pandas, polars), the path of a ``.csv`` or ``.parquet`` file or a
         mapping of name to array, as for :func:`mmdp.from_samples`; ``parameters`` too.
         """
-        effect_columns, cost_columns = read_samples(effects), read_samples(costs)
-        unmatched_columns = set(effect_columns) ^ set(cost_columns)
-        if unmatched_columns:
-            name = sorted(unmatched_columns)[0]
-            missing_table, known_names = (
-                ("costs", cost_columns) if name in effect_columns else ("effects", effect_columns)
-            )
+        tables = {"effects": read_samples(effects), "costs": read_samples(costs)}
+        for name in sorted(set(tables["effects"]) ^ set(tables["costs"]))[:1]:
+            missing = "costs" if name in tables["effects"] else "effects"
             raise InputError(
-                f"{missing_table} have no policy {did_you_mean(name, known_names)}; name the same "
+                f"{missing} have no policy {did_you_mean(name, tables[missing])}; name the same "
                 "policies in both tables"
             )
-        tables = {"effects": effect_columns, "costs": cost_columns}
-        tables |= {} if parameters is None else {"parameters": read_samples(parameters)}
-        sizes = {
-            table_name: len(next(iter(table.values()))) for table_name, table in tables.items()
-        }
+        if parameters is not None:
+            tables["parameters"] = read_samples(parameters)
+        sizes = {name: len(next(iter(table.values()))) for name, table in tables.items()}
         if len(set(sizes.values())) > 1:
-            sizes_text = ", ".join(f"{table_name} have {n:,}" for table_name, n in sizes.items())
+            sizes_text = ", ".join(f"{name} have {n:,}" for name, n in sizes.items())
             raise InputError(
                 f"the tables have different numbers of rows: {sizes_text}; give one row per sample"
             )
         for table_name, table in tables.items():
-            multi_column = [name for name, values in table.items() if values.ndim > 1]
-            if multi_column:
-                raise InputError(
-                    f"{table_name} of {multi_column[0]!r} have several columns; give one per policy"
-                )
-        index = LabelIndex("sample", sizes["effects"])
-        sample_weights = parse_distribution(weights, "weights", index)
-        return cls(
-            tuple(effect_columns),
-            np.stack(list(effect_columns.values())),
-            np.stack([cost_columns[name] for name in effect_columns]),
-            sample_weights,
-            tables.get("parameters", {}),
+            for name, values in table.items():
+                if values.ndim > 1:
+                    raise InputError(
+                        f"{table_name} of {name!r} have several columns; give one per policy"
+                    )
+        names, index = tuple(tables["effects"]), LabelIndex("sample", sizes["effects"])
+        effect_table, cost_table = (
+            np.stack([tables[x][name] for name in names]) for x in ("effects", "costs")
         )
+        sample_weights = parse_distribution(weights, "weights", index)
+        return cls(names, effect_table, cost_table, sample_weights, tables.get("parameters", {}))
 
     @check_arguments
     def net_benefit(self, threshold: float) -> Array:
@@ -148,18 +139,17 @@ class CostEffectiveness:
         Columns ``threshold, policy, probability, nmb, loss``: the weight of the samples in which
         the policy is the best, its expected net benefit, its expected loss.
         """
-        rows: list[tuple[object, ...]] = []
+        tables = []
         for wtp in read_thresholds(thresholds):
             nmb = self.net_benefit(wtp)
             best_nmb = nmb.max(axis=0)
             is_best = nmb >= best_nmb - self._tie_tolerance(wtp)
-            probability = (is_best / is_best.sum(axis=0)) @ self.weights
-            loss = (best_nmb - nmb) @ self.weights
-            wtp_column = [wtp] * len(nmb)
-            rows += zip(
-                wtp_column, self.policies, probability, nmb @ self.weights, loss, strict=True
-            )
-        return pd.DataFrame(rows, columns=["threshold", "policy", "probability", "nmb", "loss"])
+            table = pd.DataFrame({"threshold": wtp, "policy": self.policies})
+            table["probability"] = (is_best / is_best.sum(axis=0)) @ self.weights
+            table["nmb"] = nmb @ self.weights
+            table["loss"] = (best_nmb - nmb) @ self.weights
+            tables.append(table)
+        return pd.concat(tables, ignore_index=True)
 
     @check_arguments
     def frontier(self, thresholds: Sequence[float]) -> pd.DataFrame:
@@ -170,32 +160,19 @@ class CostEffectiveness:
         the same) and ``evpi`` (the expected value of perfect information about the sample).
         """
         effect, cost = self.effects @ self.weights, self.costs @ self.weights
-        curves = self.acceptability(thresholds)
-        rows: list[tuple[object, ...]] = []
-        previous: int | None = None
-        for wtp, curve in curves.groupby("threshold", sort=False):
-            nmb = curve["nmb"].to_numpy()
-            is_tied = nmb >= nmb.max() - self._tie_tolerance(float(wtp)).max()  # type: ignore[arg-type]
-            best = previous if previous is not None and is_tied[previous] else int(is_tied.argmax())
-            icer = np.nan
-            if previous is not None and best != previous:
-                icer = (cost[best] - cost[previous]) / (effect[best] - effect[previous])
-            row = curve.iloc[best]
-            rows.append(
-                (
-                    wtp,
-                    row["policy"],
-                    effect[best],
-                    cost[best],
-                    row["nmb"],
-                    row["probability"],
-                    icer,
-                    row["loss"],
-                )
-            )
-            previous = best
+        curves, best_ids = self.acceptability(thresholds), list[int]()
+        for wtp, nmb in curves.groupby("threshold")["nmb"]:
+            tolerance = self._tie_tolerance(float(wtp)).max()  # type: ignore[arg-type]
+            is_tied = (nmb >= nmb.max() - tolerance).to_numpy()
+            is_kept = best_ids and is_tied[best_ids[-1]]
+            best_ids.append(best_ids[-1] if is_kept else int(is_tied.argmax()))
+        ids = np.array(best_ids)
+        rows = curves.iloc[ids + len(effect) * np.arange(len(ids))].reset_index(drop=True)
+        rows["effect"], rows["cost"], rows["evpi"] = effect[ids], cost[ids], rows["loss"]
+        is_new = np.diff(ids, prepend=ids[0]) != 0
+        rows["icer"] = (rows["cost"].diff() / rows["effect"].diff()).where(is_new)
         columns = ["threshold", "policy", "effect", "cost", "nmb", "probability", "icer", "evpi"]
-        return pd.DataFrame(rows, columns=columns)
+        return rows[columns]
 
     def icers(self) -> pd.DataFrame:
         """Tabulate incremental cost-effectiveness ratios, as dampack's ``calculate_icers``.
@@ -217,21 +194,15 @@ class CostEffectiveness:
         """
         effect, cost = self.effects @ self.weights, self.costs @ self.weights
         efficient, status = _find_efficient_policies(effect, cost)
-        rows = []
-        for previous, i in zip([efficient[0], *efficient], efficient, strict=False):
-            added_cost, added_effect = cost[i] - cost[previous], effect[i] - effect[previous]
-            increments = (
-                (np.nan,) * 3
-                if i == previous
-                else (added_cost, added_effect, added_cost / added_effect)
-            )
-            rows.append((self.policies[i], cost[i], effect[i], *increments, "ND"))
-        other_ids = sorted(status, key=lambda i: (status[i] == "D", cost[i]))
-        rows += [
-            (self.policies[i], cost[i], effect[i], *(np.nan,) * 3, status[i]) for i in other_ids
-        ]
-        columns = ["policy", "cost", "effect", "added_cost", "added_effect", "icer", "status"]
-        return pd.DataFrame(rows, columns=columns)
+        ids = [*efficient, *sorted(status, key=lambda i: (status[i] == "D", cost[i]))]
+        table = pd.DataFrame({"policy": np.array(self.policies, dtype=object)[ids]})
+        table["cost"], table["effect"] = cost[ids], effect[ids]
+        on_frontier = table.index < len(efficient)
+        table["added_cost"] = table["cost"].diff().where(on_frontier)
+        table["added_effect"] = table["effect"].diff().where(on_frontier)
+        table["icer"] = table["added_cost"] / table["added_effect"]
+        table["status"] = [status.get(i, "ND") for i in ids]
+        return table
 
     @check_arguments
     def evppi(
@@ -291,20 +262,15 @@ class CostEffectiveness:
         rng = np.random.default_rng(None if seed is None else [SEED_STREAM, seed])
         values = self._check_summary(self._run_study(study, rng) if callable(study) else study)
         has_weight = self.weights > 0  # so that every bootstrap sample has a weight
-        nmb, values, weights = (
-            self.net_benefit(threshold).T[has_weight],
-            values[has_weight],
-            self.weights[has_weight],
-        )
+        nmb = self.net_benefit(threshold).T[has_weight]
+        values, weights = values[has_weight], self.weights[has_weight]
         evpi = float(weights @ nmb.max(axis=1) - (weights @ nmb).max())
 
         def estimate_evsi(sample_weights: Array) -> float:
             return estimate_voi(nmb, values, sample_weights / sample_weights.sum())
 
-        resample_counts = rng.multinomial(
-            len(nmb), np.full(len(nmb), 1 / len(nmb)), size=n_resamples
-        )
-        bootstrap = [estimate_evsi(weights * counts) for counts in resample_counts]
+        resamples = rng.multinomial(len(nmb), np.full(len(nmb), 1 / len(nmb)), size=n_resamples)
+        bootstrap = [estimate_evsi(weights * counts) for counts in resamples]
         value = float(np.clip(estimate_evsi(weights), 0.0, max(evpi, 0.0)))
         return Estimate(value, float(np.std(bootstrap, ddof=1)))
 

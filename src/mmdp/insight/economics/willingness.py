@@ -126,7 +126,9 @@ def willingness_to_pay(
         best = solve(net_benefit_model, n_steps, method, policy_class=policy_class)
         table = require_markov(best, "the sweep needs")
         if find_duplicate(table, named, outcome_models) is None:
-            name = _make_unique_name(f"policy {len(found_names) + 1}", named)
+            name = f"policy {len(found_names) + 1}"
+            while name in named:
+                name += " (found)"
             named[name], found_names[name] = table, best.policy
     outcomes = cost_effectiveness(model, effects, costs, named, n_steps, discounting=discounting)
     return WillingnessToPay(
@@ -136,8 +138,3 @@ def willingness_to_pay(
         outcomes.frontier(wtp_values),
         outcomes.acceptability(wtp_values),
     )
-
-
-def _make_unique_name(name: str, taken_names: Mapping[str, object]) -> str:
-    """Append "(found)" to a name until it is not taken."""
-    return name if name not in taken_names else _make_unique_name(f"{name} (found)", taken_names)

@@ -33,9 +33,7 @@ def model_weights(
     [[0.5, 0.5]]
     """
     policy = require_markov(policy, "model weights need")
-    policy.check(model)
-    b = _prepare(backend, model, policy).forward(policy.to_table(model))
-    return np.moveaxis(b, 2, 1)
+    return np.moveaxis(prepare_policy(model, policy, backend).forward(policy.to_table(model)), 2, 1)
 
 
 @check_arguments
@@ -56,15 +54,18 @@ def policy_gradient(
     [[[3.5, 4.5]], [[1.0, 1.5]]]
     """
     policy = require_markov(policy, "the gradient needs")
-    policy.check(model)
-    prepared, table = _prepare(backend, model, policy), policy.to_table(model)
+    prepared, table = prepare_policy(model, policy, backend), policy.to_table(model)
     b = prepared.forward(table)
     backward_pass = prepared.backward("policy", policy=table, weights=b, keep=("gradient",))
     discount_factors = model.discount ** np.arange(policy.horizon)[:, None, None].astype(float)
     return discount_factors * np.where(model.allowed, backward_pass.gradient, np.nan)
 
 
-def _prepare(backend: str | Backend, model: MMDP, policy: MarkovPolicy) -> PreparedProblem:
-    """Prepare the model for the passes that evaluate a policy."""
-    resolved_backend = kernels.get_backend(backend, model.problem, policy.horizon, n_passes=2)
-    return resolved_backend.prepare(model.problem, policy.horizon)
+def prepare_policy(
+    model: MMDP, policy: MarkovPolicy, backend: str | Backend = "auto", n_passes: int = 2
+) -> PreparedProblem:
+    """Check a policy and prepare the model for the passes that evaluate it."""
+    policy.check(model)
+    problem = model.problem
+    resolved_backend = kernels.get_backend(backend, problem, policy.horizon, n_passes=n_passes)
+    return resolved_backend.prepare(problem, policy.horizon)

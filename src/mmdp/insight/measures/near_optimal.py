@@ -18,7 +18,7 @@ highest threshold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,18 +101,17 @@ class NearOptimalActions:
     @property
     def description(self) -> str:
         """A sentence with the share of free decisions and the cost of using them."""
-        max_loss_text = self.max_loss_text
-        if not self.share_interchangeable:
-            limit_text = f"at most {max_loss_text}" if max_loss_text else "nothing"
-            return f"no decision is free if {limit_text} may be lost"
-        share = self.share_interchangeable
-        share_text = "all" if share > 1 - ROUNDING_RTOL else f"{format_percent(share)} of"
-        subject = f"{share_text} decisions are free"
-        if not max_loss_text:
-            return f"{subject}: their actions are equally good"
-        return (
-            f"{subject}: choosing among their actions at will costs at most {max_loss_text} in all"
+        limit_text, share = (
+            self.max_loss_text and f"at most {self.max_loss_text}",
+            self.share_interchangeable,
         )
+        if not share:
+            return f"no decision is free if {limit_text or 'nothing'} may be lost"
+        share_text = "all" if share > 1 - ROUNDING_RTOL else f"{format_percent(share)} of"
+        cost_text = "their actions are equally good"
+        if limit_text:
+            cost_text = f"choosing among their actions at will costs {limit_text} in all"
+        return f"{share_text} decisions are free: {cost_text}"
 
     @property
     def max_loss_text(self) -> str:
@@ -138,20 +137,15 @@ class NearOptimalActions:
         Columns ``time`` (if there is one), ``state``, ``node`` (of memory), ``action``, ``loss``,
         ``near_optimal_alone`` and ``interchangeable``.
         """
-        index = np.nonzero(~np.isnan(self.loss))
-        columns: dict[str, npt.NDArray[np.generic]] = (
-            {} if self.policy.horizon == math.inf else {"time": index[0]}
-        )
-        columns["state"] = np.array(self.model.state_labels, dtype=object)[index[1]]
-        if self.loss.ndim == 4:
-            columns["node"] = index[2]
-        columns["action"] = np.array(self.model.action_labels, dtype=object)[index[-1]]
-        arrays = {
-            "loss": self.loss,
-            "near_optimal_alone": self.is_near_optimal_alone,
-            "interchangeable": self.is_interchangeable,
-        }
-        columns |= {name: array[index] for name, array in arrays.items()}
+        times, states, *nodes, actions = index = np.nonzero(~np.isnan(self.loss))
+        columns: dict[str, object] = {} if self.policy.horizon == math.inf else {"time": times}
+        columns["state"] = np.array(self.model.state_labels, dtype=object)[states]
+        if nodes:
+            columns["node"] = nodes[0]
+        columns["action"] = np.array(self.model.action_labels, dtype=object)[actions]
+        columns["loss"] = self.loss[index]
+        columns["near_optimal_alone"] = self.is_near_optimal_alone[index]
+        columns["interchangeable"] = self.is_interchangeable[index]
         return pd.DataFrame(self.model.time_labels.add_column(columns))
 
     def __repr__(self) -> str:
@@ -227,15 +221,14 @@ def near_optimal_actions(
     at_stake = at_stake or value_at_stake(
         model, policy, objective=risk_measure, comparators=comparators
     )
-    effects = [
-        (
-            compute_loss(x.effects),
-            _cost_per_visit(x.gains, x.weights, model.weights),
-            x.weights.sum(axis=-1),
-        )
-        for x in evaluator.iter_advantages(candidate)
-    ]
-    loss, cost, visit_probs = (np.array(x[::-1]) for x in zip(*effects, strict=True))
+    rows = []
+    for x in evaluator.iter_advantages(candidate):
+        # per visit, in the models in which it is worse; with the prior weights if b is 0
+        b = x.weights + UNVISITED_WEIGHT * model.weights
+        losses = np.matmul(np.maximum(-x.gains, 0.0), b[..., None])[..., 0]
+        costs = losses / b.sum(axis=-1)[..., None]
+        rows.append((compute_loss(x.effects), costs, x.weights.sum(axis=-1)))
+    loss, cost, visit_probs = (np.array(x[::-1]) for x in zip(*rows, strict=True))
     if checked_policy.horizon == math.inf:
         visit_probs /= visit_probs.sum()  # shares of the discounted visits
     if loss.ndim == 4:  # nodes
@@ -244,12 +237,22 @@ def near_optimal_actions(
     cost = np.where(allowed, cost, np.inf)
     # a loss that is rounding is none: actions that are equally good may be mixed at tolerance 0
     max_loss = max(tolerance * at_stake.amount, EPS * abs(value))
-    is_interchangeable, guaranteed_value = _find_widest_sets(
-        policy_actions,
-        cost,
-        lambda sets: float(objective_value(evaluator.compute_worst_returns(candidate, sets))),
-        value - max_loss,
-    )
+
+    def worst_value(sets: Mask) -> float:
+        return float(objective_value(evaluator.compute_worst_returns(candidate, sets)))
+
+    # the widest sets, by a threshold on the cost per visit, from which the worst picks do
+    is_interchangeable, guaranteed_value = policy_actions, worst_value(policy_actions)
+    levels = np.unique(cost[np.isfinite(cost)])
+    low, high = -1, len(levels)  # low is wide enough, high too wide
+    while high - low > 1:
+        middle = (low + high) // 2
+        sets = policy_actions | (cost <= levels[middle])
+        sets_value = worst_value(sets)
+        if sets_value >= value - max_loss:
+            low, is_interchangeable, guaranteed_value = middle, sets, sets_value
+        else:
+            high = middle
     return NearOptimalActions(
         checked_policy,
         model,
@@ -262,27 +265,6 @@ def near_optimal_actions(
         is_interchangeable,
         model.mask_visits(visit_probs),
     )
-
-
-def _find_widest_sets(
-    policy_actions: Mask, cost: Array, worst_value: Callable[[Mask], float], min_value: float
-) -> tuple[Mask, float]:
-    """Find the widest sets (T, S, A), by a threshold on the cost per visit, with a proven value.
-
-    Returns: the sets, and the objective value of the worst picks from them, at least min_value.
-    """
-    widest_sets, guaranteed_value = policy_actions, worst_value(policy_actions)
-    levels = np.unique(cost[np.isfinite(cost)])
-    low, high = -1, len(levels)  # low is wide enough, high too wide
-    while high - low > 1:
-        middle = (low + high) // 2
-        sets = policy_actions | (cost <= levels[middle])
-        value = worst_value(sets)
-        if value >= min_value:
-            low, widest_sets, guaranteed_value = middle, sets, value
-        else:
-            high = middle
-    return widest_sets, guaranteed_value
 
 
 # ---------------------------------------------------------------------- policies
@@ -316,14 +298,3 @@ def _make_evaluator(
     if isinstance(policy, MemoryPolicy):
         return policy, ControllerEvaluator(prepared), policy.controller, one_hot[policy.actions]
     return policy, Evaluator(prepared), policy.actions, one_hot[policy.actions]
-
-
-def _cost_per_visit(gain: Array, b: Array, weights: Array) -> Array:
-    """Compute sum_m b (-gain)^+ / sum_m b; with the prior weights if b (..., M) is 0.
-
-    Returns: (..., A).
-    """
-    b = b + UNVISITED_WEIGHT * weights
-    loss = np.matmul(np.maximum(-gain, 0.0), b[..., None])[..., 0]
-    cost: Array = loss / b.sum(axis=-1)[..., None]
-    return cost

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,9 +60,7 @@ class RiskFrontier:
         means, cvars = self.means, self.cvars
         columns = {
             "objective": [solution.objective.name for solution in self.solutions],
-            "value": [solution.value for solution in self.solutions],
-            "bound": [solution.bound for solution in self.solutions],
-            "gap": [solution.gap for solution in self.solutions],
+            **{x: [getattr(y, x) for y in self.solutions] for x in ("value", "bound", "gap")},
             "mean": means,
             "tail": cvars,
             "worst": [solution.evaluation.worst for solution in self.solutions],
@@ -145,11 +143,10 @@ def risk_frontier(
         raise InputError(
             f"method={method!r} is not supported here; give mmdp.methods.CADP(...) or None"
         )
+    options: dict[str, Any] = {"backend": backend, "seed": seed}
     for objective in objectives:
         with allow_stop(lambda: solutions, accept_interrupts=True) as stop_state:
-            solution = solve(
-                model, horizon, base_method, objective=objective, backend=backend, seed=seed
-            )
+            solution = solve(model, horizon, base_method, objective=objective, **options)
         if stop_state.exception is not None:  # before the next one had a policy
             break
         solutions.append(solution)
@@ -167,34 +164,20 @@ def risk_frontier(
                 replace(base_method, init=best.policy),
                 objective=current.objective,
                 certify_time=certify_time,
-                backend=backend,
-                seed=seed,
+                **options,
             )
             is_stopped = solution.status is Status.INTERRUPTED
             if solution.certificate is not None or solution.value >= current.value:
                 current = solution
         refined.append(current)
         if callback is not None:
-            callback(_make_progress(current, len(refined)))
-    test_evaluations = (
-        ()
-        if test_model is None
-        else tuple(evaluate(test_model, current, backend=backend) for current in refined)
+            value, bound = current.value, math.nan if current.bound is None else current.bound
+            name, seconds = current.objective.name, current.seconds
+            callback(Progress(name, len(refined), value, value, bound, elapsed=seconds))
+    tests = (
+        [] if test_model is None else [evaluate(test_model, x, backend=backend) for x in refined]
     )
-    return RiskFrontier(tuple(refined), tail, test_evaluations)
-
-
-def _make_progress(solution: Solution, iteration: int) -> Progress:
-    """Make the progress after the solution of one objective."""
-    bound = math.nan if solution.bound is None else solution.bound
-    return Progress(
-        stage=solution.objective.name,
-        iteration=iteration,
-        value=solution.value,
-        best_value=solution.value,
-        bound=bound,
-        elapsed=solution.seconds,
-    )
+    return RiskFrontier(tuple(refined), tail, tuple(tests))
 
 
 def _find_efficient(means: npt.NDArray[np.float64], cvars: npt.NDArray[np.float64]) -> list[bool]:

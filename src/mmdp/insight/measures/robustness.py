@@ -23,6 +23,7 @@ from mmdp.core.solution import Solution, Status
 from mmdp.core.solve import as_method, solve
 from mmdp.core.timing import propagate_interrupts, raise_if_interrupted
 from mmdp.core.validate import check_int, check_problem_size
+from mmdp.insight.measures.tables import tabulate_decisions
 
 Array = npt.NDArray[np.float64]
 
@@ -48,16 +49,12 @@ class Stability:
     @check_arguments
     def to_frame(self, model: MMDP) -> pd.DataFrame:
         """Tabulate each time and state: ``action``, ``visit_prob``, ``change_frequency``."""
-        horizon, n_states = self.change_frequency.shape
-        labels = np.array(model.action_labels, dtype=object)
         columns = {
-            "time": np.repeat(np.arange(horizon), n_states),
-            "state": np.tile(np.array(model.state_labels, dtype=object), horizon),
-            "action": labels[self.policy.actions.reshape(-1)],
-            "visit_prob": self.visit_probs.reshape(-1),
-            "change_frequency": self.change_frequency.reshape(-1),
+            "action": np.array(model.action_labels, dtype=object)[self.policy.actions],
+            "visit_prob": self.visit_probs,
+            "change_frequency": self.change_frequency,
         }
-        return pd.DataFrame(model.time_labels.add_column(columns))
+        return tabulate_decisions(model, columns)
 
     def __repr__(self) -> str:
         return (
@@ -100,20 +97,18 @@ def stability_from_solution(
     policy = require_markov(solution, "stability needs")
     solver = ReweightedSolver(model, solution.provenance.horizon, method, seed, 2 * n_resamples)
     visit_probs = model.mask_visits(solver.visit_probs(policy.actions))
-    rng = np.random.default_rng(seed)
-    change_frequency = np.zeros(visit_probs.shape)
+    rng, change_frequency = np.random.default_rng(seed), np.zeros(visit_probs.shape)
     shares_changed, losses = np.empty(n_resamples), np.empty(n_resamples)
     for i in range(n_resamples):
-        counts = rng.multinomial(model.n_models, model.weights)
-        resampled = solver.solve_reweighted(counts / counts.sum(), policy.actions)
+        weights = rng.multinomial(model.n_models, model.weights) / model.n_models
+        resampled = solver.solve_reweighted(weights, policy.actions)
         is_different = resampled.actions != policy.actions
         change_frequency += is_different
-        shares_changed[i] = (visit_probs * is_different).sum() / visit_probs.sum()
-        losses[i] = solution.value - float(resampled.returns @ model.weights)
-    share_changed = float(shares_changed.mean())
-    return Stability(
-        share_changed, shares_changed, change_frequency / n_resamples, visit_probs, losses, policy
-    )
+        shares_changed[i] = visit_probs[is_different].sum() / visit_probs.sum()
+        losses[i] = solution.value - resampled.returns @ model.weights
+    change_frequency /= n_resamples
+    share = float(shares_changed.mean())
+    return Stability(share, shares_changed, change_frequency, visit_probs, losses, policy)
 
 
 def with_single_init(method: str | Method) -> Method:
@@ -148,11 +143,12 @@ class ReweightedSolver:
         self.method = with_single_init(method)
         require_markov_method(type(self.method), "resampling the models needs")
         spec, problem = check_supported(self.method, model, horizon, Mean()), model.problem
-        check_problem_size(problem, spec.planning_horizon, self.method.estimate_bytes(spec))
-        passes = n_solves * self.method.estimate_passes(problem, spec.planning_horizon)
-        backend = kernels.get_backend("auto", problem, spec.planning_horizon, n_passes=passes)
+        n_steps = spec.planning_horizon
+        check_problem_size(problem, n_steps, self.method.estimate_bytes(spec))
+        passes = n_solves * self.method.estimate_passes(problem, n_steps)
+        backend = kernels.get_backend("auto", problem, n_steps, n_passes=passes)
         self.context = SolveContext(
-            model, spec.planning_horizon, backend, policy_class=spec.policy_class, seed=seed
+            model, n_steps, backend, policy_class=spec.policy_class, seed=seed
         )
 
     def visit_probs(self, actions: IntArray) -> Array:
@@ -175,10 +171,8 @@ class ReweightedSolver:
         if isinstance(self.method, CADP):
             init = MarkovPolicy.for_model(subcontext.model, incumbent)
             restarted = self._run_method(replace(self.method, init=init), subcontext.subcontext())
-            if (
-                restarted.returns @ weights
-                >= result.returns @ weights - 1e-12 * subcontext.return_span
-            ):
+            gain = (restarted.returns - result.returns) @ weights
+            if gain >= -1e-12 * subcontext.return_span:
                 result = restarted
         is_visited = subcontext.prepared.forward(result.actions).sum(axis=2) > 0
         return result._replace(actions=np.where(is_visited, result.actions, incumbent))
@@ -241,28 +235,28 @@ def sample_size_curve(
     train_weights = _subset_weights(model.weights, train_ids)
     full_policy = solver.solve_reweighted(train_weights)
     test_value = _make_tester(solver, full_policy, test_model, test_ids)
+    full_value = float(full_policy.returns @ train_weights)
     rows = []
     for size in counts:
-        # there is one subset of all models only
-        n_subsets = n_repeats if size < len(train_ids) else 1
-        values = np.empty((n_subsets, 2))
-        for row in values:
-            subset = (
-                rng.choice(train_ids, size, replace=False) if size < len(train_ids) else train_ids
-            )
-            subset_weights = _subset_weights(model.weights, subset)
-            reweighted = (
-                solver.solve_reweighted(subset_weights) if size < len(train_ids) else full_policy
-            )
-            correction = float(full_policy.returns @ train_weights) - float(
-                full_policy.returns @ subset_weights
-            )
-            row[:] = reweighted.returns @ subset_weights + correction, test_value(reweighted)
-        gaps, test_values = values[:, 0] - values[:, 1], values[:, 1]
-        gap_sd, test_sd = (x.std(ddof=1) if n_subsets > 1 else 0.0 for x in (gaps, test_values))
-        rows.append((size, *values.mean(axis=0), gaps.mean(), gap_sd, test_values.max(), test_sd))
-    columns = ["models", "train", "test", "gap", "gap_sd", "best_test", "test_sd"]
-    return pd.DataFrame(rows, columns=columns)
+        if size == len(train_ids):  # there is one subset of all models only
+            rows.append((size, full_value, test_value(full_policy)))
+            continue
+        for _ in range(n_repeats):
+            subset = rng.choice(train_ids, size, replace=False)
+            weights = _subset_weights(model.weights, subset)
+            reweighted = solver.solve_reweighted(weights)
+            gain = float((reweighted.returns - full_policy.returns) @ weights)
+            rows.append((size, full_value + gain, test_value(reweighted)))
+    frame = pd.DataFrame(rows, columns=["models", "train", "test"])
+    frame["gap"] = frame["train"] - frame["test"]
+    groups = frame.groupby("models", sort=False)
+    table, sd = groups.mean(), groups.std().fillna(0.0)  # of one value: none
+    table["gap_sd"], table["best_test"], table["test_sd"] = (
+        sd["gap"],
+        groups["test"].max(),
+        sd["test"],
+    )
+    return table.reset_index()
 
 
 def _subset_weights(weights: Array, ids: npt.NDArray[np.int64]) -> Array:

@@ -6,10 +6,9 @@ a share of a value says nothing. The difference between two policies does not de
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -113,37 +112,34 @@ def value_at_stake(
     >>> mmdp.measures.value_at_stake(two, mmdp.policies.MarkovPolicy([[1], [1]]))
     ValueAtStake(amount=4.0, reference='always wait', unit=None, policy='this policy', objective='')
     """
+    solution = policy if isinstance(policy, Solution) else None
     if objective is None:
-        objective = policy.objective if isinstance(policy, Solution) else "mean"
+        objective = "mean" if solution is None else solution.objective
     risk_measure = as_objective(objective)
-    plain_policy = policy.policy if isinstance(policy, Solution) else policy
-    policy_class = policy.provenance.policy_class if isinstance(policy, Solution) else Markov()
+    plain_policy: Any = policy if solution is None else solution.policy
+    policy_class = Markov() if solution is None else solution.provenance.policy_class
 
     def objective_value(other: Policy | Solution) -> float:
         return evaluate(model, other).value(risk_measure)
 
-    def iter_constants() -> Iterator[ConstantPolicy]:  # computed if it is asked for
+    def iter_references() -> Iterator[tuple[str, Policy | Solution]]:
+        yield from (comparators or {}).items()
         yield from make_constant_policies(plain_policy, model, policy_class, risk_measure)
 
     policy_value = objective_value(plain_policy)
     if value is None:
-        value = _best_known(policy, policy_value, risk_measure)
-    best = (
-        "the best policy found" if _significant_difference(value, policy_value) else "this policy"
-    )
-    for name, other in itertools.chain((comparators or {}).items(), iter_constants()):
+        value = policy_value
+        # the best policy known, if the solution is for these models
+        if solution is not None and solution.objective == risk_measure:
+            is_same = math.isclose(solution.value, policy_value, rel_tol=1e-9)
+            value = solution.best_value if is_same else policy_value
+    is_better = _significant_difference(value, policy_value)
+    best = "the best policy found" if is_better else "this policy"
+    for name, other in iter_references():
         if amount := _significant_difference(value, objective_value(other)):
             objective_name = "" if risk_measure.is_mean else risk_measure.name
             return ValueAtStake(amount, name, model.unit, best, objective_name)
     return ValueAtStake(0.0, "any action", model.unit)
-
-
-def _best_known(policy: Policy | Solution, policy_value: float, objective: Objective) -> float:
-    """Find the value of the best policy known, if the solution is for these models."""
-    if not isinstance(policy, Solution) or policy.objective != objective:
-        return policy_value
-    is_same = math.isclose(policy.value, policy_value, rel_tol=1e-9)
-    return policy.best_value if is_same else policy_value
 
 
 def _significant_difference(x: float, y: float) -> float:
@@ -178,16 +174,13 @@ def make_constant_policies(
     has_choice = model.problem.has_choice()[:n_times] & (allowed.sum(axis=2) > 1)
     is_always_allowed = np.all(allowed | ~has_choice[:, :, None], axis=(0, 1))
     # a belief policy has no table
-    has_table = not policy.policy_class.uses_belief
-    policy_actions = np.ravel(policy.actions) if has_table else np.zeros(0, np.int32)
-    action_counts = np.bincount(policy_actions, minlength=model.n_actions)
-    candidates = [
-        int(a)
-        for a in np.argsort(-action_counts, kind="stable")
-        if is_always_allowed[a] or is_always_allowed.sum() < 2
-    ]
+    actions = np.array([]) if policy.policy_class.uses_belief else policy.actions
+    counts = np.bincount(np.ravel(actions).astype(np.int64), minlength=model.n_actions)
+    candidates = np.argsort(-counts, kind="stable")
+    if is_always_allowed.sum() >= 2:
+        candidates = candidates[is_always_allowed[candidates]]
     constants = []
-    for a in candidates[:MAX_ACTIONS]:
+    for a in candidates[:MAX_ACTIONS].tolist():
         row = np.where(allowed[:, :, a], a, allowed.argmax(axis=2)).astype(np.int32)
         table = row[0] if is_infinite else np.broadcast_to(row, (n_times, row.shape[1]))
         label = "action " * (not model.has_labels["action"]) + model.action_labels[a]

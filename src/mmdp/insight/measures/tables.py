@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.core import kernels
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.kernels import PreparedProblem
 from mmdp.core.model import MMDP
 from mmdp.core.policies import MarkovPolicy, require_markov
 from mmdp.core.solution import Solution
+from mmdp.insight.measures.gradients import prepare_policy
 from mmdp.insight.measures.near_optimal import near_optimal_actions
 
 Array = npt.NDArray[np.float64]
@@ -52,20 +54,25 @@ def policy_table(
     cells = compute_policy_cells(policy, model)
     labels = np.array([*model.action_labels, None], dtype=object)
     columns = {
-        "time": np.repeat(np.arange(policy.horizon), model.n_states),
-        "state": np.tile(np.array(model.state_labels, dtype=object), policy.horizon),
-        "action": labels[policy.actions.reshape(-1)],
-        "runner_up": labels[cells.runner_up.reshape(-1)],
-        "margin": cells.margin.reshape(-1),
-        "visit_prob": cells.visit_probs.reshape(-1),
-        "agreement": cells.agreement.reshape(-1),
+        "action": labels[policy.actions],
+        "runner_up": labels[cells.runner_up],
+        "margin": cells.margin,
+        "visit_prob": cells.visit_probs,
+        "agreement": cells.agreement,
     }
-    table = pd.DataFrame(model.time_labels.add_column(columns))
     if tolerance is not None:
-        table["near_optimal"] = (
-            near_optimal_actions(model, solution, tolerance).format_action_sets().reshape(-1)
-        )
-    return table
+        near_optimal = near_optimal_actions(model, solution, tolerance)
+        columns["near_optimal"] = near_optimal.format_action_sets()
+    return tabulate_decisions(model, columns)
+
+
+def tabulate_decisions(model: MMDP, columns: Mapping[str, npt.NDArray[Any]]) -> pd.DataFrame:
+    """Tabulate arrays (T, S) with the time and the state of each row."""
+    times, states = np.indices(next(iter(columns.values())).shape).reshape(2, -1)
+    state_labels = np.array(model.state_labels, dtype=object)
+    index = {"time": times, "state": state_labels[states]}
+    values = {name: array.reshape(-1) for name, array in columns.items()}
+    return pd.DataFrame(model.time_labels.add_column(index | values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,39 +90,18 @@ class PolicyCells:
 
 def compute_policy_cells(policy: MarkovPolicy, model: MMDP) -> PolicyCells:
     """Compute visit probabilities, margins, runners-up and agreement of a Markov policy."""
-    policy.check(model)
-    table, prepared = policy.to_table(model), _prepare(model, policy.horizon)
-    model_weights = prepared.forward(table)
-    backward_pass = prepared.backward(
-        "policy", policy=table, weights=model_weights, keep=("gradient",)
-    )
-    actions, visit_probs = policy.actions.astype(np.int64), model_weights.sum(axis=2)
-    margin, runner_up = _compute_margins(
-        backward_pass.gradient, actions, model.mask_visits(visit_probs)
-    )
+    prepared, table = prepare_policy(model, policy, n_passes=4), policy.to_table(model)
+    b = prepared.forward(table)
+    gradient = prepared.backward("policy", policy=table, weights=b, keep=("gradient",)).gradient
+    actions, visit_probs = policy.actions.astype(np.int64), b.sum(axis=2)
+    is_taken = actions[:, :, None] == np.arange(model.n_actions)
+    others = np.where(is_taken, -np.inf, gradient)
+    best, visits = others.max(axis=2), model.mask_visits(visit_probs)
+    is_defined = np.isfinite(best) & (visits > 0)
+    loss = gradient[is_taken].reshape(best.shape) - np.where(is_defined, best, 0.0)
+    margin = np.divide(loss, visits, out=np.full(visits.shape, np.nan), where=is_defined)
+    runner_up = np.where(is_defined, others.argmax(axis=2), -1)
     return PolicyCells(visit_probs, margin, runner_up, _compute_agreement(prepared, actions))
-
-
-def _prepare(model: MMDP, horizon: int) -> PreparedProblem:
-    return kernels.get_backend("auto", model.problem, horizon, n_passes=4).prepare(
-        model.problem, horizon
-    )
-
-
-def _compute_margins(
-    gradient: Array, actions: npt.NDArray[np.int64], visit_probs: Array
-) -> tuple[Array, npt.NDArray[np.int64]]:
-    """Compute margins (T, S) and runners-up (T, S); NaN and -1 if there is none."""
-    action_gradient = np.take_along_axis(gradient, actions[:, :, None], axis=2)[:, :, 0]
-    others = gradient.copy()
-    np.put_along_axis(others, actions[:, :, None], -np.inf, axis=2)
-    runner, best = others.argmax(axis=2), others.max(axis=2)
-    is_defined = np.isfinite(best) & (visit_probs > 0)
-    margin = np.full(visit_probs.shape, np.nan)
-    np.divide(
-        action_gradient - np.where(is_defined, best, 0.0), visit_probs, out=margin, where=is_defined
-    )
-    return margin, np.where(is_defined, runner, -1)
 
 
 def _compute_agreement(prepared: PreparedProblem, actions: npt.NDArray[np.int64]) -> Array:
@@ -124,10 +110,8 @@ def _compute_agreement(prepared: PreparedProblem, actions: npt.NDArray[np.int64]
     values = prepared.backward("per_model", keep=("values",)).values
     agreement = np.empty(actions.shape)
     # (M,) for each model its own: one with large rewards leaves the others as they are
-    tolerance = np.minimum(
-        TIE_TOL * problem.return_span(horizon), TIE_TOL * problem.max_abs_returns(horizon)
-    )
-    tolerance = np.maximum(tolerance, problem.rounding_errors(horizon))
+    scale = np.minimum(problem.return_span(horizon), problem.max_abs_returns(horizon))
+    tolerance = np.maximum(TIE_TOL * scale, problem.rounding_errors(horizon))
     states = np.arange(problem.n_states)
     for t in range(horizon):
         q = np.where(problem.allowed[0, :, :, None], prepared.q_step(t, values[t + 1]), -np.inf)
