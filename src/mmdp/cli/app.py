@@ -19,8 +19,7 @@ from mmdp.cli.console import EXIT_INTERRUPTED, print_stderr, show_status
 from mmdp.cli.data import is_load_option
 from mmdp.cli.info import info
 from mmdp.cli.models import convert, domain, fit, update
-from mmdp.cli.paper import paper
-from mmdp.cli.report import export, plot, report
+from mmdp.cli.report import export, paper, plot, report
 from mmdp.cli.signatures import command, format_examples
 from mmdp.cli.solve import bound, evaluate, solve
 from mmdp.cli.study import study

@@ -79,10 +79,9 @@ class TrainingData(OptionGroup):
         """Read the models of a Python file, with another discount or first state if given."""
         models = dict(zip(("train", "test"), _load_python(self.path), strict=False))
         if self.split not in models:
-            raise InputError(
-                f"{self.path}: no {self.split} models; write a pair (train, test)",
-                [Remedy("split", verb="leave out")],
-            )
+            remedy = Remedy("split", verb="leave out")
+            message = f"{self.path}: no {self.split} models; write a pair (train, test)"
+            raise InputError(message, [remedy])
         for name in self.options.keys() - {"discount", "initial"}:
             raise InputError(f"{name} is for files of tables; {self.path} builds its models")
         model = models[self.split]
@@ -150,12 +149,12 @@ def read_comparators(strategies: Mapping[str, str], model: MMDP) -> dict[str, Po
     """Read the policies of ``--comparator``: a policy file, or the label of an action."""
     import mmdp
 
-    def read_strategy(strategy: str) -> Policy | str:
-        is_file = Path(strategy).suffix in (".csv", ".json") or Path(strategy).is_file()
-        is_action = strategy in model.action_labels
-        return mmdp.load_policy(strategy, model) if is_file and not is_action else strategy
-
-    return {name: read_strategy(strategy) for name, strategy in strategies.items()}
+    result: dict[str, Policy | str] = {**strategies}
+    for name, text in strategies.items():
+        is_file = Path(text).suffix in (".csv", ".json") or Path(text).is_file()
+        if is_file and text not in model.action_labels:
+            result[name] = mmdp.load_policy(text, model)
+    return result
 
 
 def check_output_path(out: Path | None, data: Path, *inputs: Path | str | None) -> None:

@@ -119,24 +119,18 @@ def update(
         steps = read_model_steps(model, log)
         weights, probabilities = filter_weights(model, steps)
         is_single_episode = steps.n_episodes == 1
-        updated_model = update_model(
-            model, steps, weights[-1], "last" if is_single_episode else None
-        )
+        start = "last" if is_single_episode else None
+        updated_model = update_model(model, steps, weights[-1], start)
         mmdp.save(updated_model, out)
         labels = updated_model.model_labels
         if plot is not None:
             mmdp.plots.save_figure(weights_by_step(weights, steps.weight_times, labels), plot)
     initial_state = model.state_labels[steps.next_state[-1]] if is_single_episode else None
     if as_json:
-        print_json(
-            {
-                "out": out,
-                "steps": len(steps.time),
-                "start": initial_state,
-                "weights": dict(zip(labels, weights[-1], strict=True)),
-                "probabilities": probabilities[steps.rows.argsort()],  # as in the log
-            }
-        )
+        document = {"out": out, "steps": len(steps.time), "start": initial_state}
+        document["weights"] = dict(zip(labels, weights[-1], strict=True))
+        document["probabilities"] = probabilities[steps.rows.argsort()]  # as in the log
+        print_json(document)
         return
     effective_size = mmdp.posterior.effective_sample_size(weights[-1])
     i = int(probabilities.argmin())

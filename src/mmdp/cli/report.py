@@ -1,4 +1,4 @@
-"""mmdp report, plot and export: a page about a decision, one picture of it, a policy elsewhere."""
+"""mmdp report, plot, export and paper: pages, pictures of a policy, a policy elsewhere."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from mmdp.cli.console import LiveLine, print_stderr
+from mmdp.cli.console import LiveLine, print_json, print_stderr, print_table
 from mmdp.cli.data import ADVANCED, TrainingData, check_output_path, load_policy, read_comparators
 from mmdp.cli.signatures import OptionGroup, command, take_from
-from mmdp.cli.types import TextParam, make_keyword_type
+from mmdp.cli.types import OutputFolder, TextParam, make_keyword_type
 from mmdp.core.errors import InputError
 from mmdp.core.policies import MarkovPolicy, TreePolicy, require_markov
 from mmdp.core.timing import propagate_interrupts
@@ -261,3 +261,47 @@ def export(
     if isinstance(text, bytes):
         raise InputError(f"{to} is no text; give --out rule.xlsx")
     click.echo(text, nl=False)
+
+
+@command(
+    "mmdp paper",
+    "mmdp paper --full --out out/full",
+    "mmdp paper --domain RS --domain HIV",
+    sources=["mmdp.insight.paper.run:run_paper full domains seed n_jobs no_cache"],
+)
+def paper(
+    *,
+    out: OutputFolder = Path("out"),
+    as_json: bool = False,
+    **options: Any,
+) -> None:
+    """Compute the tables and the figure of the CADP paper.
+
+    The paper is Su and Petrik, Solving Multi-Model MDPs by Coordinate Ascent and Dynamic
+    Programming (UAI 2023). FOLDER gets results.csv, pictures and one page, paper.html, with the
+    computed figures next to the printed ones.
+
+    Results computed before with the same options are reused, also after Ctrl-C (exit status
+    130).
+
+    Parameters
+    ----------
+    out
+        Where to write.
+    """
+    from mmdp.insight.paper.page import format_terminal_tables, write_results
+    from mmdp.insight.paper.run import run_paper
+
+    with LiveLine("starting", quiet=as_json) as live_line:
+        results = run_paper(out, **options, callback=live_line.show_step)
+        files = write_results(results, out)
+    if as_json:
+        print_json({"results": results.records, "seconds": results.seconds, "files": files})
+        return
+    for title, columns, rows in format_terminal_tables(results.records):
+        print(f"\n{title}")
+        print_table(columns, rows)
+    reused_text = f", {results.n_reused} of {results.n_cells} results reused" * bool(
+        results.n_reused
+    )
+    print(f"\n{results.seconds:.1f} s{reused_text}; open {out / 'paper.html'}")

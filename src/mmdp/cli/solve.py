@@ -128,16 +128,17 @@ def make_policy_class(
 ) -> PolicyClass | str | None:
     """Make ``policy_class`` of :func:`mmdp.solve`, named or implied by its options."""
     implied = [CLASS_OPTIONS[key] for key in options if key in CLASS_OPTIONS]
-    names = list(dict.fromkeys([*implied, *([name] if name else [])]))
+    names = list(dict.fromkeys(filter(None, [*implied, name])))
     if len(names) > 1:
         raise InputError(f"options select several policy classes ({', '.join(names)}); keep one")
     if not options:
         if name == "tied":
             raise InputError("a tied policy needs groups; give them with --groups FILE")
         return name
-    class_name = names[0] if names else "stationary" if horizon == math.inf else "markov"
-    make = find_named("policy class", POLICY_CLASSES, class_name, options)
-    policy_class: PolicyClass = make(**options)
+    names.append("stationary" if horizon == math.inf else "markov")
+    policy_class: PolicyClass = find_named("policy class", POLICY_CLASSES, names[0], options)(
+        **options
+    )
     return policy_class
 
 
@@ -145,7 +146,7 @@ def make_document(solution: Solution, init: str | None) -> dict[str, object]:
     """Make the JSON document of a solution; ``init`` is the file of its first policy."""
     provenance, certificate = solution.provenance, solution.certificate
     method_options = dict(provenance.options)
-    if "init" in method_options and not isinstance(method_options["init"], str):
+    if not isinstance(method_options.get("init", ""), str):
         method_options["init"] = init
     document = {
         **pick(solution, "method value restriction_cost bound gap status_text iterations seconds"),
@@ -158,9 +159,8 @@ def make_document(solution: Solution, init: str | None) -> dict[str, object]:
         "status": solution.status.name,
         "options": method_options,
         "trace": solution.trace,
+        **{f"bound_{x}": getattr(certificate, x, None) for x in ("method", "scope", "seconds")},
     }
-    for name in ("method", "scope", "seconds"):
-        document[f"bound_{name}"] = getattr(certificate, name, None)
     if getattr(solution.policy, "has_exact_returns", False):
         document["policy"] = solution.policy.defining_values
     return document
@@ -169,15 +169,15 @@ def make_document(solution: Solution, init: str | None) -> dict[str, object]:
 def print_solution(solution: Solution, saved_path: Path | None) -> None:
     """Print the value, the status and the proof of a solution, and its policy in short."""
     print_facts(solution.title, solution.summary_rows)
-    policy_text = "" if solution.policy is None else solution.policy.describe()
+    policy = solution.policy
+    policy_text = "" if policy is None else policy.describe()
     if saved_path is not None:
         print(f"policy written to {saved_path}")
-    elif not policy_text and getattr(solution.policy, "has_exact_returns", False):
-        frame = solution.to_frame()
-        policy_text = f"the policy has {len(frame):,} rows; write it with --out policy.csv"
-        if len(frame) <= PREVIEW_ROWS:
-            frame = frame.drop(columns=["idstate", "idaction"], errors="ignore")
-            policy_text = frame.to_string(index=False)
+    elif not policy_text and getattr(policy, "has_exact_returns", False):
+        frame = solution.to_frame().drop(columns=["idstate", "idaction"], errors="ignore")
+        is_short = len(frame) <= PREVIEW_ROWS
+        long_text = f"the policy has {len(frame):,} rows; write it with --out policy.csv"
+        policy_text = frame.to_string(index=False) if is_short else long_text
     if policy_text:
         print(f"\n{policy_text}")
 
@@ -233,40 +233,42 @@ def evaluate(
     objective = objective or mmdp.io.load_objective(policy) or mmdp.objectives.Mean()
     with LiveLine("evaluating", quiet=as_json):
         evaluation = mmdp.evaluate(model, loaded_policy, **options)
-        summary = {objective.name: evaluation.value(objective), **evaluation.summary()}
-        free_actions = None
+        value, summary = evaluation.value(objective), evaluation.summary()
+        free_document: dict[str, object] = {}
+        texts = [] if out is None else [f"returns by model written to {out}"]
         if near_optimal is not None:
             free_actions = mmdp.measures.near_optimal_actions(
                 model, loaded_policy, near_optimal, objective=objective
             )
+            free_document["free"] = free_actions.share_interchangeable
+            free_document["free_alone"] = free_actions.share_near_optimal_alone
+            texts.insert(0, f"{free_actions.description}.")
     if out is not None:
         write_csv(evaluation.to_frame(), out)
     if as_json:
-        document = {
-            "policy": policy,
-            "data": data,
-            "split": data.split,
-            "objective": str(objective),
-            "value": evaluation.value(objective),
-            **evaluation.summary(),
-            **pick(evaluation, "best weights returns regret"),
-            **pick(evaluation.provenance, "horizon backend"),
-            "models": evaluation.model_labels,
-            "version": __version__,
-            "out": out,
-        }
-        if free_actions is not None:
-            document["free"] = free_actions.share_interchangeable
-            document["free_alone"] = free_actions.share_near_optimal_alone
-        print_json(document)
+        print_json(
+            {
+                "policy": policy,
+                "data": data,
+                "split": data.split,
+                "objective": str(objective),
+                "value": value,
+                **summary,
+                **pick(evaluation, "best weights returns regret"),
+                **pick(evaluation.provenance, "horizon backend"),
+                "models": evaluation.model_labels,
+                "version": __version__,
+                "out": out,
+                **free_document,
+            }
+        )
         return
     print_model(data, model)
-    facts = zip(summary, format_column([*summary.values()]), strict=True)
-    print_facts(f"{policy}, horizon {loaded_policy.horizon}", facts)
-    if free_actions is not None:
-        print(f"{free_actions.description}.")
-    if out is not None:
-        print(f"returns by model written to {out}")
+    facts = {objective.name: value, **summary}
+    rows = zip(facts, format_column([*facts.values()]), strict=True)
+    print_facts(f"{policy}, horizon {loaded_policy.horizon}", rows)
+    for text in texts:
+        print(text)
 
 
 # ---------------------------------------------------------------- bound

@@ -5,11 +5,14 @@ best ones at each threshold. Both give a :class:`CostEffectiveness`: acceptabili
 the value of studies. :class:`OutcomeDiscounting` adds up costs and effects of different times.
 """
 
-from mmdp.insight.economics.comparators import cost_effectiveness
+from mmdp.insight.economics.comparators import (
+    WillingnessToPay,
+    cohort_trace,
+    cost_effectiveness,
+    willingness_to_pay,
+)
 from mmdp.insight.economics.discounting import OutcomeDiscounting
 from mmdp.insight.economics.outcomes import CostEffectiveness
-from mmdp.insight.economics.trace import cohort_trace
-from mmdp.insight.economics.willingness import WillingnessToPay, willingness_to_pay
 
 __all__ = [
     "CostEffectiveness",

@@ -23,9 +23,9 @@ from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate, solve
 from mmdp.core.text import format_number, format_with_unit, pluralize
 from mmdp.core.validate import check_int
-from mmdp.insight.measures.gradients import model_weights, policy_gradient
 from mmdp.insight.measures.memory import sort_counts
 from mmdp.insight.measures.stakes import value_at_stake
+from mmdp.insight.measures.tables import model_weights, policy_gradient
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

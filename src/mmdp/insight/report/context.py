@@ -37,7 +37,6 @@ from mmdp.core.validate import check_horizon
 from mmdp.data.posterior import find_unseen_pairs
 from mmdp.insight.economics import OutcomeDiscounting
 from mmdp.insight.economics.comparators import make_named_policies
-from mmdp.insight.measures.gradients import model_weights
 from mmdp.insight.measures.memory import NEGLIGIBLE_SHARE
 from mmdp.insight.measures.simplicity import PhasedPolicy, fit_phases
 from mmdp.insight.measures.stakes import (
@@ -46,7 +45,7 @@ from mmdp.insight.measures.stakes import (
     make_constant_policies,
     value_at_stake,
 )
-from mmdp.insight.measures.tables import PolicyCells, compute_policy_cells
+from mmdp.insight.measures.tables import PolicyCells, compute_policy_cells, model_weights
 
 Array = npt.NDArray[np.float64]
 Callback = Callable[[str], object]
