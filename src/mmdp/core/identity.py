@@ -142,7 +142,7 @@ def _digest_source(file: str | None) -> str | None:
 
 def _find_own_modules(names: Iterable[str]) -> Iterator[list[object]]:
     """Yield the name and the text of the user's own modules with these names."""
-    for name in sorted({name.partition(".")[0] for name in names}):
+    for name in sorted(names):
         with contextlib.suppress(ImportError, ValueError):  # no module has this name
             spec = importlib.util.find_spec(name)
             if spec is not None and spec.has_location and not _is_in_package(name, spec.origin):

@@ -138,11 +138,7 @@ def risk_frontier(
     ]
     if len(objectives) == 1:
         raise InputError("alphas is empty; give at least one share of the models, such as 0.1")
-    base_method, solutions = CADP() if method is None else method, list[Solution]()
-    if not isinstance(base_method, CADP):
-        raise InputError(
-            f"method={method!r} is not supported here; give mmdp.methods.CADP(...) or None"
-        )
+    base_method, solutions = method or CADP(), list[Solution]()
     options: dict[str, Any] = {"backend": backend, "seed": seed}
     for objective in objectives:
         with allow_stop(lambda: solutions, accept_interrupts=True) as stop_state:
@@ -182,7 +178,7 @@ def risk_frontier(
 
 def _find_efficient(means: npt.NDArray[np.float64], cvars: npt.NDArray[np.float64]) -> list[bool]:
     """Find the points (mean, CVaR) that no other point dominates."""
-    is_as_good = (means[:, None] >= means) & (cvars[:, None] >= cvars)
-    is_better = (means[:, None] > means) | (cvars[:, None] > cvars)
-    is_dominated: npt.NDArray[np.bool_] = np.any(is_as_good & is_better, axis=0)
+    lead = np.array([means[:, None] - means, cvars[:, None] - cvars])
+    is_dominating = (lead >= 0).all(axis=0) & (lead > 0).any(axis=0)
+    is_dominated: npt.NDArray[np.bool_] = np.any(is_dominating, axis=0)
     return [not x for x in is_dominated.tolist()]

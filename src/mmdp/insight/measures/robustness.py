@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core import kernels
-from mmdp.core.arguments import Seed, check_arguments
+from mmdp.core.arguments import PositiveInt, Seed, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.problem import IntArray
 from mmdp.core.methods import CADP, Method, SolveContext
@@ -192,7 +192,7 @@ def sample_size_curve(
     sizes: Sequence[int] | None = None,
     *,
     test_model: MMDP | None = None,
-    n_repeats: int = 5,
+    n_repeats: PositiveInt = 5,
     seed: Seed = 0,
     method: str | Method = "cadp",
 ) -> pd.DataFrame:
@@ -218,7 +218,6 @@ def sample_size_curve(
     >>> bool(table["gap"].iloc[0] > table["gap"].iloc[1])
     True
     """
-    check_int(n_repeats, "n_repeats")
     rng = np.random.default_rng(seed)
     train_ids: npt.NDArray[np.int64] = np.arange(model.n_models)
     test_ids = None
@@ -227,9 +226,8 @@ def sample_size_curve(
             raise InputError(
                 "a single model cannot be split into train and test models; give test_model="
             )
-        test_ids, train_ids = (
-            np.sort(x) for x in np.split(rng.permutation(train_ids), [len(train_ids) // 2])
-        )
+        halves = np.split(rng.permutation(train_ids), [len(train_ids) // 2])
+        test_ids, train_ids = map(np.sort, halves)
     counts = _choose_sizes(sizes, len(train_ids))
     solver = ReweightedSolver(model, horizon, method, seed, n_repeats * len(counts))
     train_weights = _subset_weights(model.weights, train_ids)
@@ -278,13 +276,11 @@ def _make_tester(
         test_weights = _subset_weights(solver.context.model.weights, test_ids)
         return lambda reweighted: float(reweighted.returns @ test_weights)
     context = solver.context
-    test_context = SolveContext(
+    MarkovPolicy.for_model(context.model, full_policy.actions).check(test_model)
+    test = SolveContext(
         test_model, context.horizon, context.backend, policy_class=context.policy_class
     )
-    MarkovPolicy.for_model(context.model, full_policy.actions).check(test_model)
-    return lambda reweighted: test_context.compute_mean(
-        test_context.compute_returns(reweighted.actions)
-    )
+    return lambda reweighted: test.compute_mean(test.compute_returns(reweighted.actions))
 
 
 def _choose_sizes(sizes: Sequence[int] | None, n_available: int) -> list[int]:

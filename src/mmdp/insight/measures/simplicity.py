@@ -313,9 +313,9 @@ def _find_phase_bounds(actions: IntArray, visit_probs: Array, max_phases: int) -
     matched = np.full((len(times), len(times)), -np.inf)  # agreement in a phase from i to j
     for i in range(len(times) - 1):
         matched[i, i + 1 :] = (cumulative[i + 1 :] - cumulative[i]).max(axis=2).sum(axis=1)
-    best, paths = matched[0], [[0, j] for j in range(len(times))]
-    best_by_count = [(best[-1], paths[-1])]  # by number of phases
-    for _ in range(max_phases - 1):
+    best, paths = np.where(np.arange(len(times)) > 0, -np.inf, 0.0), [[0]] * len(times)
+    best_by_count = []
+    for _ in range(max_phases):
         extended = best[:, None] + matched
         paths = [[*paths[i], j] for j, i in enumerate(extended.argmax(axis=0))]
         best = extended.max(axis=0)
