@@ -132,7 +132,10 @@ class InfiniteHorizon:
         """Choose a solver by the size and the storage of a problem."""
         x = problem
         size = 8 * x.n_models * x.n_states**2 * x.n_actions
-        return (DirectSolver if size <= MAX_MATRIX_BYTES else IterativeSolver)(x, check_time)
+        is_direct = size <= MAX_MATRIX_BYTES and (
+            x.n_models > 1 or x.n_states <= MAX_DIRECT_STATES
+        )
+        return (DirectSolver if is_direct else IterativeSolver)(x, check_time)
 
     def with_clock(self, check_time: Callable[[], object]) -> InfiniteHorizon:
         """Return a copy that calls another ``check_time``."""
@@ -148,14 +151,22 @@ class InfiniteHorizon:
         """Compute (M, S, A) q = r + gamma P v."""
         raise NotImplementedError
 
-    def solve_linear(self, policy: PolicyTable, rhs: Array, *, transposed: bool = False) -> Array:
-        """Solve (I - gamma P^pi) x = rhs, or its transpose, for x (M, S)."""
+    def solve_linear(
+        self,
+        policy: PolicyTable,
+        rhs: Array,
+        init: Array | None = None,
+        *,
+        transposed: bool = False,
+    ) -> Array:
+        """Solve (I - gamma P^pi) x = rhs, or its transpose, for x (M, S), from ``init``."""
         raise NotImplementedError
 
     def compute_values(self, policy: PolicyTable) -> Array:
         """Compute the values v (M, S) of a policy."""
         rhs = (self._to_probs(policy) * self.r).sum(axis=2)
-        return self._get_cached("v", policy, lambda: self.solve_linear(policy, rhs))
+        last_values = self.last_cache["v"][1] if "v" in self.last_cache else rhs
+        return self._get_cached("v", policy, lambda: self.solve_linear(policy, rhs, last_values))
 
     def compute_occupancy(self, policy: PolicyTable) -> Array:
         """Compute the discounted visits d (M, S) of a policy."""
@@ -271,14 +282,22 @@ class IterativeSolver(InfiniteHorizon):
         expected = np.moveaxis(self.prepared.expect_next(0, np.ascontiguousarray(v.T)), 2, 0)
         return self.r + self.problem.discount * self.transient[:, :, None] * expected
 
-    def solve_linear(self, policy: PolicyTable, rhs: Array, *, transposed: bool = False) -> Array:
+    def solve_linear(
+        self,
+        policy: PolicyTable,
+        rhs: Array,
+        init: Array | None = None,
+        *,
+        transposed: bool = False,
+    ) -> Array:
         """Iterate x = rhs + gamma P x until nothing changes beyond rounding.
 
         In between, x moves by what BiCGSTAB finds for the last change, if that makes it smaller.
         """
         step, max_iter = self._make_step(policy, transposed)
         max_iter = 0 if self.uses_factorization else max_iter
-        x, scale, last_change = np.array(rhs), float(np.abs(rhs).max()), math.inf
+        x, scale = np.array(rhs if init is None else init), float(np.abs(rhs).max())
+        last_change = math.inf
         n, last_x = 0, x
         while True:
             n += 1
@@ -384,9 +403,16 @@ class DirectSolver(IterativeSolver):
     def compute_q(self, v: Array) -> Array:
         return self.r + self.problem.discount * np.matmul(self.P, v[:, None, :, None])[..., 0]
 
-    def solve_linear(self, policy: PolicyTable, rhs: Array, *, transposed: bool = False) -> Array:
+    def solve_linear(
+        self,
+        policy: PolicyTable,
+        rhs: Array,
+        init: Array | None = None,
+        *,
+        transposed: bool = False,
+    ) -> Array:
         if self.problem.n_states > MAX_DIRECT_STATES:
-            return super().solve_linear(policy, rhs, transposed=transposed)
+            return super().solve_linear(policy, rhs, init, transposed=transposed)
         A = self._build_matrix(policy)
         A = np.swapaxes(A, 1, 2) if transposed else A
         return self._map_model_blocks(lambda m: _solve_or_raise(A[m], rhs[m][:, :, None])[:, :, 0])

@@ -135,10 +135,13 @@ class CADP(Method):
                 if context.policy_class.max_nodes > 1
                 else markov_result
             )
-        space = make_space(context, self.sweep_type)
         is_stationary = (
             type(context.policy_class) is Stationary and context.policy_class.is_infinite_horizon
         )
+        is_default = self.init == "wsu" and self.choose_n_init(context.problem) == 1
+        if is_stationary and is_default and context.problem.n_models == 1:
+            return _solve_single_model(context)
+        space = make_space(context, self.sweep_type)
         if is_stationary or not context.policy_class.is_restricted:
             result = self._search_space(context, space)
             return add_unrestricted_value(context, result) if is_stationary else result
@@ -183,6 +186,17 @@ class CADP(Method):
         tol = self.tol * context.return_span
         result = MultiStart(space, self.init, n_init, tol, self.max_iter, solve_unrestricted).run()
         return solve_randomized(context, result) if context.policy_class.randomized else result
+
+
+def _solve_single_model(context: SolveContext) -> MethodResult:
+    """Return the optimum of the only model over an infinite horizon, under any objective."""
+    optima = context.model_optima
+    row, returns = optima.actions[0], context.compute_returns(optima.actions[0])
+    value = context.objective_value(returns)
+    context.record(row, value, is_last=True)
+    details = {"n_sweeps": 1, "sweep_type": "none", "unrestricted_value": value}
+    status = Status.LOCAL_OPTIMUM if optima.is_complete else Status.TIME_LIMIT
+    return MethodResult(row, status, 1, returns=returns, details=details)
 
 
 # ---------------------------------------------------------------------- the restriction cost

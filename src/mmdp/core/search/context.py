@@ -313,9 +313,11 @@ class SolveContext:
         """Return of each model's own optimal policy, (M,)."""
         x = self.model.problem
         if self.policy_class.is_infinite_horizon:
-            return x.compute_returns(
-                InfiniteHorizon.from_problem(x).compute_model_optima().values.T
-            )  # a regret needs them whole
+            is_same = np.array_equal(self.problem.allowed, x.allowed)
+            optima = self.model_optima if is_same and "model_optima" in vars(self) else None
+            if optima is None or not optima.is_complete:  # a regret needs them whole
+                optima = InfiniteHorizon.from_problem(x).compute_model_optima()
+            return x.compute_returns(optima.values.T)
         return self.prepared.compute_returns(
             self.prepared.replace(allowed=x.allowed).backward("per_model").first_values
         )

@@ -45,8 +45,7 @@ from mmdp.core.search.trees import TreeSpace
 from mmdp.core.timing import TimeUp, solver_clock
 
 ROUNDS_PER_ASCENT = 33  # most rounds of one ascent over a number of decisions
-STEPS_PER_CHECK = 16  # decisions between two looks at the clock
-SETTLED_TOL = 1e-4  # share by which these move values that are near their end
+MAX_IMPROVEMENTS = 20  # improvements of a row by the initial weights
 MAX_SINGLE_CHANGES = 20  # single changes that are tried before a search by gradient ends
 MAX_EXHAUSTIVE = (
     500  # single changes over a number of decisions: up to these, all of them are tried
@@ -421,26 +420,22 @@ class RepeatedRowSpace(MarkovSpace):
 
 
 def _compute_wsu_row(context: SolveContext) -> IntArray:
-    """Compute the first row of WSU's policy over many decisions, (S,), in half of the time."""
+    """Compute the row (S,) that WSU's improvement by the initial weights leaves as it is.
+
+    It starts from the best rewards. If rows go in circles, or half of the time is up, it ends there.
+    """
     deadline = (solver_clock() + context.stopwatch.deadline) / 2
-    n_steps = min(STEPS_PER_CHECK, context.horizon)
-    prepared, prior_weights = (
-        context.prepared.replace(horizon=n_steps),
-        context.problem.prior_weights(),
-    )
-    for _ in range(-(-context.horizon // n_steps)):
-        backward_pass, previous = (
-            prepared.backward("weighted", weights=prior_weights),
-            prepared.problem.terminal,
-        )
-        prepared = prepared.replace(terminal=backward_pass.first_values)
-        is_settled = (
-            np.abs(backward_pass.first_values - previous).max()
-            <= SETTLED_TOL * np.abs(backward_pass.first_values).max()
-        )
-        if is_settled or solver_clock() > deadline:
+    infinite, lam, q = context.infinite_horizon, context.problem.weights, context.infinite_horizon.r
+    row: IntArray | None = None
+    for _ in range(MAX_IMPROVEMENTS):
+        mean_q = np.where(context.problem.allowed[0], np.tensordot(lam, q, 1), -np.inf)
+        new_row = mean_q.argmax(axis=1).astype(np.int32)
+        if row is not None and (np.array_equal(row, new_row) or solver_clock() > deadline):
             break
-    return backward_pass.actions[0]
+        row = new_row
+        q = infinite.compute_q(infinite.compute_values(row))
+    assert row is not None
+    return row
 
 
 # Classes with coupled decisions, over a finite horizon; allowed actions are part of the prepared

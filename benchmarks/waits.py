@@ -1,0 +1,264 @@
+"""CPU seconds of solves that people wait for: infinite horizons, other objectives, trees, pages.
+
+    python -m benchmarks.waits [--only infinite,growth,objectives,trees,evaluate,pages]
+
+Every row has a peer or another solve of the same process beside it. All are CPU seconds of this
+process, after one run on a small model of the same kind, which loads what has to be loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+import mmdp
+from benchmarks.studies import print_table
+
+
+class Wait(NamedTuple):
+    """CPU seconds of a case, those of what it is compared with, and a note."""
+
+    case: str
+    seconds: float
+    peer_seconds: float | None
+    peer: str
+    note: str
+
+
+def measure(task: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the CPU seconds of a call, and its result."""
+    start = time.process_time()
+    result = task()
+    return time.process_time() - start, result
+
+
+# ------------------------------------------------------------------ models
+def make_de_moor(
+    n_ages: int, n_lead: int = 1, max_units: int = 10, n_models: int = 1, seed: int = 0
+) -> mmdp.MMDP:
+    """Make De Moor's perishable stock: gamma demand rounded to 0..100, newest units sold first."""
+    transit = [f"transit{i}" for i in range(n_lead - 1)]
+    ages = [f"age{i}" for i in range(n_ages)]  # age0 is the newest
+
+    def step(state: Any, action: Any, event: Any) -> Any:
+        left, unmet = {}, event["demand"]
+        for age in ages:
+            left[age] = np.maximum(state[age] - unmet, 0)
+            unmet = np.maximum(unmet - state[age], 0)
+        held = sum(left[age] for age in ages[:-1])
+        cost = 3 * action["order"] + 5 * unmet + 7 * left[ages[-1]] + held
+        pipeline = [action["order"], *(state[x] for x in transit)]
+        after = {x: pipeline[i] for i, x in enumerate(transit)} | {ages[0]: pipeline[-1]}
+        return after | {ages[i]: left[ages[i - 1]] for i in range(1, n_ages)}, -cost
+
+    def event_probs(sample: Any) -> Any:
+        shape = 1 / sample["cv"] ** 2
+        cuts = np.append(np.arange(0.5, 100), np.inf)
+        cdf = stats.gamma.cdf(np.r_[0, cuts], shape, scale=sample["mean"] / shape)
+        return np.diff(cdf)
+
+    rng, several = np.random.default_rng(seed), n_models > 1
+    return mmdp.from_step(
+        step,
+        states={x: range(max_units + 1) for x in transit + ages},
+        actions={"order": range(max_units + 1)},
+        events={"demand": range(101)},
+        event_probs=event_probs,
+        samples={
+            "mean": rng.uniform(3, 5, n_models) if several else [4.0],
+            "cv": rng.uniform(0.4, 0.6, n_models) if several else [0.5],
+        },
+        discount=0.99,
+        initial=dict.fromkeys(transit + ages, 0),
+    )
+
+
+def make_fishery(n_stocks: int = 41) -> mmdp.MMDP:
+    """Make a fishery with an unknown critical stock: five models, as many quotas as stocks."""
+    stocks, top = np.arange(n_stocks), n_stocks - 1
+
+    def step(state: Any, action: Any, event: Any) -> Any:
+        return {"stock": event["next"]}, np.minimum(state["stock"], action["quota"])
+
+    def event_probs(sample: Any, state: Any, action: Any) -> Any:
+        rest = np.maximum(state["stock"] - action["quota"], 0.0)
+        mean = rest * np.exp(0.5 * (1 - rest / 30) * (rest - sample["critical"]) / 30)
+        density = stats.lognorm.pdf(stocks, 0.1, scale=np.where(mean > 0, mean, 1.0))
+        total = density.sum(axis=1, keepdims=True)
+        below = stats.lognorm.cdf(top, 0.1, scale=np.where(mean > 0, mean, 1.0))
+        p = density * below / np.where(total > 0, total, 1)
+        p[:, -1:] += 1 - below
+        return np.where((mean <= 0) | (total == 0), np.eye(n_stocks)[0], p)
+
+    return mmdp.from_step(
+        step,
+        states={"stock": stocks},
+        actions={"quota": stocks},
+        events={"next": stocks},
+        event_probs=event_probs,
+        samples={"critical": [0.0, 3, 6, 9, 12]},
+        initial={"stock": 3 * n_stocks // 4},
+        discount=0.99,
+    )
+
+
+def make_two_echelons(size: int = 8, n_models: int = 50, max_order: int = 4) -> mmdp.MMDP:
+    """Make a warehouse and a shop with unknown demand: 2,025 states and 25 actions."""
+    rng = np.random.default_rng(0)
+
+    def step(state: Any, action: Any, event: Any) -> Any:
+        ship, sold = action["ship"], np.minimum(state["shop"], event["demand"])
+        shop = np.minimum(state["shop"] - sold + state["road"], size)
+        store = np.minimum(state["store"] - ship + state["sea"], size)
+        cost = 4 * action["order"] + (action["order"] > 0) + 0.5 * (ship > 0) + 0.2 * state["store"]
+        reward = 14 * sold - 4 * event["demand"] - cost - 0.4 * (state["shop"] - sold)
+        return {"store": store, "sea": action["order"], "shop": shop, "road": ship}, reward
+
+    def event_probs(sample: Any) -> Any:
+        r = sample["r"]
+        p = stats.nbinom.pmf(np.arange(12), r, r / (r + sample["mean"]))
+        return p / p.sum()
+
+    orders = range(max_order + 1)
+    return mmdp.from_step(
+        step,
+        states={"store": range(size + 1), "sea": orders, "shop": range(size + 1), "road": orders},
+        actions={"order": orders, "ship": orders},
+        events={"demand": range(12)},
+        event_probs=event_probs,
+        samples={"mean": rng.gamma(16, 2.2 / 16, n_models), "r": rng.uniform(1.5, 8, n_models)},
+        initial={"store": size // 2, "sea": 0, "shop": size // 2, "road": 0},
+        discount=0.98,
+        allowed=lambda state, action: action["ship"] <= state["store"],
+    )
+
+
+# ------------------------------------------------------------------ cases
+def wait_infinite() -> Iterator[Wait]:
+    """One model against quantecon's modified policy iteration, then fifty models."""
+    for n_ages, n_lead in ((2, 1), (3, 1), (3, 2)):
+        yield compare_quantecon(make_de_moor(n_ages, n_lead))
+    model = make_de_moor(3, 2, n_models=50)
+    seconds, solution = measure(lambda: mmdp.solve(model, math.inf))
+    note = f"{solution.value:.4f}, {solution.status.name}"
+    yield Wait(f"CADP, {model.n_states:,} states x 50 models", seconds, None, "", note)
+
+
+def compare_quantecon(model: mmdp.MMDP) -> Wait:
+    """Solve one model over an infinite horizon, here and by quantecon."""
+    mmdp.solve(make_de_moor(2, 1, 3), math.inf)
+    seconds, solution = measure(lambda: mmdp.solve(model, math.inf))
+    try:
+        peer = mmdp.interop.to_quantecon(model)
+    except mmdp.InputError as error:
+        return Wait(f"one model, {model.n_states:,} states", seconds, None, "", str(error))
+    peer_seconds, result = measure(
+        lambda: peer.solve("modified_policy_iteration", epsilon=1e-6, max_iter=10**6)
+    )
+    difference = float(model.initial @ result.v) - solution.value
+    return Wait(
+        f"one model, {model.n_states:,} states",
+        seconds,
+        peer_seconds,
+        "quantecon",
+        f"{solution.value:.6f}, quantecon {difference:+.1e}",
+    )
+
+
+def wait_growth() -> Iterator[Wait]:
+    """One model of more and more states; the note has the exponent since the one before."""
+    before: tuple[float, int] | None = None
+    for max_units in (6, 10, 17, 31):
+        model = make_de_moor(4, 1, max_units)
+        seconds, solution = measure(lambda m=model: mmdp.solve(m, math.inf))
+        work = model.n_states * model.n_actions
+        exponent = "" if before is None else math.log(seconds / before[0], work / before[1])
+        note = f"{work:,} pairs, exponent {exponent or 0:.2f}; {solution.value:.4f}"
+        yield Wait(f"one model, {model.n_states:,} states", seconds, None, "", note)
+        before = seconds, work
+
+
+def wait_objectives() -> Iterator[Wait]:
+    """The objectives beside the mean and the worst case, on the fishery."""
+    model, taken = make_fishery(), {}
+    mmdp.solve(make_fishery(9), 5, objective="worst")
+    for objective in ("mean", "worst", "regret:worst", "cvar:0.5", "cvar:0.2", "var:0.2", "evar:0.2"):
+        seconds, solution = measure(lambda o=objective: mmdp.solve(model, 50, objective=o))
+        taken[objective] = seconds
+        peer = "worst" if objective == "regret:worst" else "mean"
+        note = f"{solution.value:.4f}, {solution.status.name}"
+        yield Wait(f"fishery, {objective}", seconds, taken.get(peer), peer, note)
+
+
+def wait_trees() -> Iterator[Wait]:
+    """Trees of a model of 2,025 states."""
+    model = make_two_echelons()
+    mmdp.solve(make_two_echelons(2, 3, 2), 4, policy_class=mmdp.policies.Tree(max_leaves=3))
+    base, _ = measure(lambda: mmdp.solve(model, 26))
+    for max_leaves in (4, 8):
+        tree = mmdp.policies.Tree(max_leaves=max_leaves)
+        seconds, solution = measure(lambda t=tree: mmdp.solve(model, 26, policy_class=t))
+        note = f"{solution.value:.4f}, {solution.status.name}"
+        yield Wait(f"tree of {max_leaves} leaves", seconds, base, "Markov policy", note)
+
+
+def wait_evaluate() -> Iterator[Wait]:
+    """Evaluation, and solves over short horizons, of exogenous events."""
+    model = make_two_echelons()
+    rule = mmdp.policies.StationaryPolicy(np.zeros(model.n_states, int))
+    base, _ = measure(lambda: mmdp.solve(model, 26, "wsu"))
+    seconds, _ = measure(lambda: mmdp.evaluate(model, rule.to_markov(26)))
+    yield Wait("evaluate, 2,025 states x 50 models", seconds, base, "wsu", "")
+
+
+def wait_pages() -> Iterator[Wait]:
+    """Pages as written by default, beside the time that they announce."""
+    for name in ("riverswim", "hiv", "inventory"):
+        model = getattr(mmdp.domains, name)().train
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "page.html"
+            seconds, _ = measure(lambda m=model, p=path: mmdp.report.write(m, p, horizon=20))
+        yield Wait(f"page, {name}", seconds, None, "", "")
+
+
+CASES = {
+    "infinite": wait_infinite,
+    "growth": wait_growth,
+    "objectives": wait_objectives,
+    "trees": wait_trees,
+    "evaluate": wait_evaluate,
+    "pages": wait_pages,
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default=",".join(CASES), metavar="CASE,...")
+    names = parser.parse_args(arguments).only.split(",")
+    rows = (
+        (
+            wait.case,
+            f"{wait.seconds:.2f}",
+            "" if wait.peer_seconds is None else f"{wait.peer_seconds:.2f} ({wait.peer})",
+            "" if wait.peer_seconds is None else f"{wait.seconds / wait.peer_seconds:.2f}",
+            wait.note,
+        )
+        for name in names
+        for wait in CASES[name]()
+    )
+    print_table(("case", "CPU seconds", "compared with", "ratio", "result"), rows)
+
+
+if __name__ == "__main__":
+    main()
