@@ -223,7 +223,7 @@ def test_ctrl_c_in_one_process_ends_both_with_the_best_so_far():
 # ------------------------------------------------------------------ what is exchanged
 SCRIPT_EXCHANGES = """
 import re, jax
-from mmdp.core.kernels.jax import ascent
+from mmdp.core.kernels.jax.ascent import DeviceSweeper, _sweep
 from mmdp.core.kernels.jax.arrays import enable_float64
 from mmdp.core.kernels.jax.backend import JaxBackend
 from tests.core.kernels.instances import T, make_problem
@@ -233,9 +233,9 @@ prepared = JaxBackend(devices=jax.devices()).prepare(x, T)
 tuning = prepared.tuning
 for two_way in (False, True):
     with enable_float64():
-        arrays = prepared.device_arrays.get_arrays(x)
-        state, _ = ascent._initialize(arrays, None, horizon=T, two_way=two_way, tuning=tuning)
-        text = ascent._run_sweeps.lower(arrays, state, 0.0, 1, tuning=tuning).compile().as_text()
+        sweeper, arrays = DeviceSweeper(prepared, two_way), prepared.get_device_arrays()
+        policy = prepared.placement.put(sweeper.initialize(None)[0])
+        text = _sweep.lower(arrays, policy, sweeper.q, False, tuning=tuning).compile().as_text()
     print(sorted(re.findall(r"= f64\\[([\\d,]*)\\]\\S* all-reduce", text)))
     assert not re.search("all-gather|all-to-all|collective-permute", text)
 """
@@ -254,7 +254,7 @@ def test_a_sweep_exchanges_the_sums_over_models_alone():
     )
     assert run.returncode == 0, run.stderr
     S, A = 6, 3
-    backward = ["", f"{S},{A}", f"{T},{S}"]  # the value, G in every step, weights of all steps
+    backward = [f"{S},{A}", f"{T},{S}"]  # G in every step, weights of all steps
     paper, two_way = (json.loads(line.replace("'", '"')) for line in run.stdout.splitlines())
     assert paper == sorted(backward)
     assert two_way == sorted([*backward, f"{S},{A + 1}"])

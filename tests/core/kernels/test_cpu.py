@@ -41,7 +41,7 @@ def test_passes_over_blocks_of_models_equal_numpy(monkeypatch):
     monkeypatch.setattr(
         CpuProblem,
         "_backward_by_block",
-        lambda *args: n_blocks.append(len(args[2])) or original(*args),
+        lambda *args: n_blocks.append(len(args[1])) or original(*args),
     )
     for seed in range(60):
         for model in (make_random_model(seed), make_random_event_model(seed)):
@@ -109,7 +109,7 @@ def test_a_thread_pool_raises_errors_in_the_caller():
             raise ZeroDivisionError("three")
 
     with pytest.raises(ZeroDivisionError, match="three"):
-        ThreadPool.get(3).for_each(fail_on_piece, list(range(9)))
+        ThreadPool(3).for_each(fail_on_piece, list(range(9)))
 
 
 # ------------------------------------------------------------------ ascents

@@ -19,8 +19,8 @@ import mmdp
 from mmdp.core import kernels
 from mmdp.core.kernels import infinite
 from mmdp.core.kernels.infinite import DirectSolver, IterativeSolver
-from mmdp.core.kernels.numpy.episodes import EpisodeSimulator
 from mmdp.core.kernels.numpy.passes import Passes
+from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.methods import METHODS, SolveContext
 from mmdp.core.methods.belief_grid import _GridRecursion
 from mmdp.core.methods.registry import supports
@@ -82,7 +82,7 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], list[float
             slow_down(Passes, name, seconds)
         for name in ("compute_inverse", "_build_matrix"):
             slow_down(DirectSolver, name, seconds / 2)
-        slow_down(EpisodeSimulator, "simulate", seconds / 4)
+        slow_down(PreparedProblem, "simulate", seconds / 4)
         slow_down(_GridRecursion, "_backup_state", seconds / 20)
         original_step = IterativeSolver._make_step
 

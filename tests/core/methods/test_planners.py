@@ -9,8 +9,8 @@ import pytest
 import scipy.stats
 
 import mmdp
-from mmdp.core.kernels.numpy.episodes import hash_uniform, make_episode_keys
 from mmdp.core.kernels.planner import ACTIONS, PlannerTables
+from mmdp.core.kernels.random import hash_bits, make_episode_keys
 from mmdp.core.testing import make_random_model
 from tests.instances import make_infinite_model
 
@@ -380,7 +380,7 @@ def find_optimal_history_value(model: mmdp.MMDP, horizon: int) -> float:
 def test_uniform_numbers_are_uniform():
     models, episodes = np.divmod(np.arange(2000), 40)
     keys = make_episode_keys(1, models, episodes)
-    u = np.array([hash_uniform(keys, c) for c in range(5)]).T
+    u = np.array([hash_bits(keys, np.full_like(keys, c)) * 2.0**-53 for c in range(5)]).T
     assert abs(u.mean() - 0.5) < 0.01
     assert abs(u.var() - 1 / 12) < 0.005
     assert np.abs(np.corrcoef(u.T) - np.eye(5)).max() < 0.08

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
 import sys
 
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.costs import LOAD_SECONDS, estimate_backend_seconds
 from mmdp.core.kernels.numpy.backend import NumpyBackend
+from mmdp.core.kernels.operator import is_numba_disabled
 from mmdp.core.kernels.prepared import Backend, PreparedProblem
 from mmdp.core.kernels.problem import BackwardResult, Problem
 
@@ -64,8 +64,8 @@ def get_backend(
             is_small = problem is not None and _is_fast_in_numpy(
                 problem, horizon, n_passes, load_seconds
             )
-            backend = "numpy" if is_small or _is_numba_disabled() else "numba"
-    if backend in ("numba", "jax") and _is_numba_disabled():
+            backend = "numpy" if is_small or is_numba_disabled() else "numba"
+    if backend in ("numba", "jax") and is_numba_disabled():
         raise InputError(
             f"backend {backend!r} needs numba's compiler, which NUMBA_DISABLE_JIT switches off; "
             "unset it or choose backend 'numpy'"
@@ -81,11 +81,6 @@ def get_backend(
 
         return JaxBackend()
     raise InputError(f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
-
-
-def _is_numba_disabled() -> bool:
-    """Return whether NUMBA_DISABLE_JIT switches off numba's compiler."""
-    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 def _is_fast_in_numpy(problem: Problem, horizon: int, n_passes: float, load_seconds: float) -> bool:
@@ -107,7 +102,8 @@ def _is_numba_loaded() -> bool:
 def _should_use_accelerator(problem: Problem, horizon: int) -> bool:
     """Return whether jax has an accelerator that can hold the transitions twice."""
     if (
-        problem.count_multiply_adds(horizon) < MIN_ACCELERATOR_OPERATIONS
+        problem.model_transitions is not None  # single steps run on the CPU
+        or problem.count_multiply_adds(horizon) < MIN_ACCELERATOR_OPERATIONS
         or importlib.util.find_spec("jax") is None
     ):
         return False

@@ -17,13 +17,11 @@ import numpy.typing as npt
 
 from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, normalize
-from mmdp.core.kernels.numpy.backend import TableProblem
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import (
     Array,
     IndexArray,
     IntArray,
-    ModelPairs,
     PolicyTable,
     Problem,
     StorageFormat,
@@ -139,7 +137,7 @@ class ExogenousEvents(CustomStorage):
         return [x for x in arrays if x is not None]
 
     def prepare(self, problem: Problem, horizon: int) -> PreparedProblem:
-        return NumpyEventProblem(problem, horizon)
+        return EventProblem(problem, horizon)
 
     def map_models(self, function: Callable[[Array], Array]) -> ExogenousEvents:
         clone, probs = copy.copy(self), as_readonly(function(self.probs))
@@ -366,7 +364,7 @@ class EventSampler(NamedTuple):
 
 
 class EventProblem(PreparedProblem):
-    """A prepared problem with shared events, on any backend."""
+    """Shared events in plain numpy, one event at a time."""
 
     @property
     def events(self) -> ExogenousEvents:
@@ -374,38 +372,6 @@ class EventProblem(PreparedProblem):
         storage = self.problem.storage
         assert isinstance(storage, ExogenousEvents)
         return storage
-
-    def compute_pair_optima(
-        self, pairs: ModelPairs, y: Array | None = None, u: Array | None = None
-    ) -> Array:
-        """Compute the optima of pairs of models, by tables of two models at a time if y is None."""
-        if y is not None or u is not None:
-            return super().compute_pair_optima(pairs, y, u)
-        self.events.pattern  # noqa: B018  # found once for all pairs
-        index = np.zeros(1, np.int64)
-        values = []
-        for i, j in zip(pairs.first, pairs.second, strict=True):
-            pair_problem = self.problem.select_models(np.array([i, j] if i != j else [i]))
-            prepared = self._prepare_tables(
-                pair_problem._replace(
-                    storage=pair_problem.storage.to_table(), r=np.asarray(pair_problem.r)
-                )
-            )
-            values.append(
-                prepared.compute_pair_optima(pairs._replace(first=index, second=index + (i != j)))
-            )
-        return np.concatenate(values)
-
-    def _prepare_tables(self, problem: Problem) -> PreparedProblem:
-        """Prepare a problem of a few models with tables, on this backend."""
-        return TableProblem(problem, self.horizon)
-
-    def get_row(self, t: int, s: int, a: int) -> TransitionRow:
-        return self.events.get_row(t, s * self.problem.n_actions + a)
-
-
-class NumpyEventProblem(EventProblem):
-    """Shared events in plain numpy, one event at a time."""
 
     def expect_next(self, t: int, v: Array) -> Array:
         e, x = self.events.at_time(t), self.problem

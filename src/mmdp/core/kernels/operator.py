@@ -8,12 +8,15 @@ pass pays. Symbols as in :mod:`mmdp.core.kernels.problem`.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.core.errors import InputError
+from mmdp.core.kernels.cpu.threads import ThreadPool, default_n_threads
 from mmdp.core.kernels.problem import (
     Array,
     IntArray,
@@ -26,8 +29,16 @@ from mmdp.core.kernels.problem import (
 from mmdp.core.kernels.rewards import EventRewards, Rewards
 
 
+def is_numba_disabled() -> bool:
+    """Return whether NUMBA_DISABLE_JIT switches off numba's compiler."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+
+
 class Operator:
     """A problem over a number of decisions, prepared once on a backend."""
+
+    n_threads: int | None = None  # None: the cores that this process may use
+    min_parallel_work: float = 100_000  # multiply-adds below which one thread is faster
 
     def __init__(self, problem: Problem, horizon: int) -> None:
         problem.check_horizon(horizon)
@@ -42,18 +53,21 @@ class Operator:
         """Compute b (S, M) at t + 1 from b at t under actions (S,) or probabilities (S, A)."""
         raise NotImplementedError
 
+    # ------------------------------------------------------------ written once
     def get_row(self, t: int, s: int, a: int) -> TransitionRow:
         """Return the next states of (s, a) at time t and their probabilities."""
-        x = self.problem
-        b = np.zeros((x.n_states, x.n_models))
-        b[s] = 1.0
-        pi = np.zeros((x.n_states, x.n_actions))
-        pi[s, a] = 1.0
-        p = self.push_forward(t, b, pi)
-        next_states = np.flatnonzero(p.any(axis=1)).astype(np.int32)
-        return TransitionRow(next_states, p[next_states])
+        return self.problem.storage.get_row(t, s * self.problem.n_actions + a)
 
-    # ------------------------------------------------------------ written once
+    def get_pool(self, work: float) -> ThreadPool:
+        """Return the threads of compiled code for ``work`` multiply-adds per step."""
+        if is_numba_disabled():
+            raise InputError(
+                "controllers, episodes and dual bounds need numba's compiler, which "
+                "NUMBA_DISABLE_JIT switches off; unset it"
+            )
+        n_threads = self.n_threads or default_n_threads()
+        return ThreadPool(n_threads if work >= self.min_parallel_work else 1)
+
     def q_step(self, t: int, v: Array) -> Array:
         """Compute (S, A, M) q = r + gamma P v at time t from v (S, M)."""
         q: Array = at_time(self.problem.r, t) + self.problem.discount * self.expect_next(t, v)

@@ -28,9 +28,9 @@ class CustomStorage:
 
     A subclass sets ``shape`` and writes ``prepare``, whose result has ``expect_next`` and
     ``push_forward``. Passes, ascents and objectives use these, with every backend. Work that
-    goes entry by entry (checks, controllers, pairs of models, files) reads tables, which are made
-    once, when they are first asked for. So do episodes and linear programs unless ``make_sampler``
-    and ``get_row`` are written too.
+    goes entry by entry (checks, controllers, pairs of models, episodes, files) reads tables, which
+    are made once, when they are first asked for. So do linear programs unless ``get_row`` is
+    written too.
     """
 
     shape: tuple[int, int, int]  # models, states, actions

@@ -6,6 +6,7 @@ between passes and touch no global threading layer; scheduler.py says how they s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -14,10 +15,6 @@ import numpy.typing as npt
 
 from mmdp.core.kernels.ascent import ascend
 from mmdp.core.kernels.cpu import scheduler
-from mmdp.core.kernels.cpu.bounds import CpuBoundPasses
-from mmdp.core.kernels.cpu.controllers import CpuControllerPasses
-from mmdp.core.kernels.cpu.episodes import CpuEpisodeSimulator
-from mmdp.core.kernels.cpu.layout import MIN_PARALLEL_WORK
 from mmdp.core.kernels.cpu.passes import (
     ACTIONS,
     PER_MODEL,
@@ -28,13 +25,11 @@ from mmdp.core.kernels.cpu.passes import (
     PassOptions,
     PassScratch,
     backward,
-    compute_q,
     forward,
-    forward_randomized,
 )
 from mmdp.core.kernels.cpu.sweeps import CpuSweeper
-from mmdp.core.kernels.cpu.threads import ThreadPool, default_n_threads
-from mmdp.core.kernels.events import EventProblem, ExogenousEvents
+from mmdp.core.kernels.cpu.threads import default_n_threads
+from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
 from mmdp.core.kernels.problem import (
     ActionChoice,
@@ -46,10 +41,10 @@ from mmdp.core.kernels.problem import (
     Problem,
     TableStorage,
     as_readonly,
-    at_time,
     copy_models,
     empty_aligned,
 )
+from mmdp.core.kernels.rewards import EventRewards
 
 CACHE_BYTES = 2**21  # bytes of p that a core keeps at hand
 MIN_BLOCK_MODELS = 16  # models at a time: two vectors or more
@@ -69,46 +64,78 @@ class NumbaBackend(BaseBackend):
     name = "numba"
 
     def __init__(
-        self, n_threads: int | None = None, *, min_parallel_work: int = MIN_PARALLEL_WORK
+        self, n_threads: int | None = None, *, min_parallel_work: float = Operator.min_parallel_work
     ) -> None:
         self.n_threads = default_n_threads() if n_threads is None else n_threads
         self.min_parallel_work = min_parallel_work
 
     def prepare_storage(self, problem: Problem, horizon: int) -> PreparedProblem | None:
-        problem_classes: dict[type, type[CpuProblem]] = {
-            TableStorage: CpuProblem,
-            ExogenousEvents: CpuEventProblem,
-        }
-        problem_class = problem_classes.get(type(problem.storage))
-        if problem_class is None:
+        if not problem.storage.is_compiled:
             return None
-        return problem_class(problem, horizon, self.n_threads, self.min_parallel_work)
+        return CpuProblem(problem, horizon, self.n_threads, self.min_parallel_work)
 
 
-class CpuProblem(CpuBoundPasses, CpuControllerPasses, CpuEpisodeSimulator):
-    """A problem with tables, prepared for the threads of a CPU."""
+class CpuProblem(PreparedProblem):
+    """A problem with tables or shared events, prepared for the threads of a CPU."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        horizon: int,
+        n_threads: int | None,
+        min_parallel_work: float = Operator.min_parallel_work,
+    ) -> None:
+        super().__init__(problem, horizon)
+        self.n_threads, self.min_parallel_work = n_threads, min_parallel_work
+        self.arrays = KernelArrays.from_problem(problem)
+        # parts of the models, if they are independent
+        self.model_blocks: list[tuple[slice, Array]] = []
+
+    def _set_problem(self, problem: Problem, horizon: int) -> None:
+        has_new_rewards = isinstance(problem.r, EventRewards) and problem.r is not self.problem.r
+        super()._set_problem(problem, horizon)
+        self.arrays = (
+            KernelArrays.from_problem(problem)
+            if has_new_rewards
+            else self.arrays.with_problem(problem)
+        )
 
     # ------------------------------------------------------------ one step
     def expect_next(self, t: int, v: Array) -> Array:
-        return self._compute_q(t, v, np.zeros((1, 1, 1, self.problem.n_models)), None, 1.0)
+        r = as_readonly(np.zeros((1, 1, 1, self.problem.n_models)))
+        return self._compute_q(t, v, self.arrays._replace(r=r, entry_rewards=None, gamma=1.0))
 
     def q_step(self, t: int, v: Array) -> Array:
-        x = self.arrays
-        return self._compute_q(t, v, x.r, x.entry_rewards, x.gamma)
+        return self._compute_q(t, v, self.arrays)
 
-    def _compute_q(
-        self, t: int, v: Array, r: Array, entry_rewards: Array | None, gamma: float
-    ) -> Array:
-        """Compute (S, A, M) r + P (entry rewards + gamma v)."""
-        x, q = self.arrays, empty_aligned(*self.problem.r.shape[1:])
-        pool = self.get_pool(self.problem.storage.n_entries * q.shape[2])
-        edges, r_t = scheduler.split_edges(len(q), len(pool)), as_readonly(at_time(r, t))
-        v = np.require(v, np.float64, ["C", "W"])
-        pool.for_each(
-            lambda i: compute_q(edges[i], edges[i + 1], t, x, v, r_t, entry_rewards, gamma, q),
-            range(len(pool)),
+    def _compute_q(self, t: int, v: Array, arrays: KernelArrays) -> Array:
+        """Compute (S, A, M) r + P (entry rewards + gamma v) of all actions, allowed or not."""
+        x = self.problem
+        q, all_allowed = (
+            empty_aligned(1, *x.r.shape[1:]),
+            np.ones((1, x.n_states, x.n_actions), bool),
         )
-        return q
+        buffers = PassBuffers.create(x, 1, v=np.stack([v, v]), q=q)
+        buffers.v[1] = v
+        arrays = arrays.from_time(t)._replace(allowed=as_readonly(all_allowed))
+        self._run_steps(PassOptions(PER_MODEL, 0, keep_q=True), arrays, buffers)
+        return q[0]
+
+    def _run_steps(
+        self, options: PassOptions, arrays: KernelArrays, buffers: PassBuffers, n_rows: int = 1
+    ) -> None:
+        """Run a compiled backward pass, in which a state computes one in ``n_rows`` rows."""
+        x = self.problem
+        work = x.storage.n_entries * arrays.p.shape[2] // n_rows
+        pool = self.get_pool(work)
+        edges = scheduler.split_edges(x.n_states, scheduler.count_pieces(len(pool)))
+        scheduler.run_steps(
+            pool,
+            work,
+            lambda counters, rank: backward(
+                counters, rank, edges, options, arrays, buffers, PassScratch.from_arrays(arrays)
+            ),
+        )
 
     def push_forward(self, t: int, b: Array, policy_row: PolicyTable) -> Array:
         b_pair = empty_aligned(2, *b.shape)
@@ -126,8 +153,8 @@ class CpuProblem(CpuBoundPasses, CpuControllerPasses, CpuEpisodeSimulator):
     ) -> BackwardResult:
         x, T = self.problem, self.horizon
         S, A, M = x.n_states, x.n_actions, x.n_models
-        if choice != "weighted" and (blocks := self._model_blocks()):
-            return self._backward_by_block(choice, blocks, weights, policy, keep)
+        if choice == "per_model" and (blocks := self._model_blocks()):
+            return self._backward_by_block(blocks, keep)
         is_randomized = policy is not None and policy.ndim == 3
         mode = {"weighted": WEIGHTED, "per_model": PER_MODEL}.get(
             choice, PROBABILITIES if is_randomized else ACTIONS
@@ -158,24 +185,9 @@ class CpuProblem(CpuBoundPasses, CpuControllerPasses, CpuEpisodeSimulator):
             has_incumbent=policy is not None and not is_randomized,
             keep_model_actions="model_actions" in arrays,
         )
-        buffers, kernel_arrays = PassBuffers.create(x, T, **arrays), self.arrays
         is_one_row = mode == ACTIONS and not (options.keep_q or options.keep_gradient)
-        work = x.storage.n_entries * M // (A if is_one_row else 1)
-        pool = self.get_pool(work)
-        edges = scheduler.split_edges(S, scheduler.count_pieces(len(pool)))
-        scheduler.run_steps(
-            pool,
-            work,
-            lambda counters, rank: backward(
-                counters,
-                rank,
-                edges,
-                options,
-                kernel_arrays,
-                buffers,
-                PassScratch.from_arrays(kernel_arrays),
-            ),
-        )
+        buffers = PassBuffers.create(x, T, **arrays)
+        self._run_steps(options, self.arrays, buffers, A if is_one_row else 1)
         actions = (
             arrays.get("model_actions")
             if mode == PER_MODEL
@@ -190,20 +202,9 @@ class CpuProblem(CpuBoundPasses, CpuControllerPasses, CpuEpisodeSimulator):
         )
 
     def forward(self, policy: PolicyTable) -> Array:
-        x, b = (
-            self.problem,
-            empty_aligned(self.horizon, self.problem.n_states, self.problem.n_models),
-        )
-        if blocks := self._model_blocks():
-
-            def run(block: tuple[slice, CpuProblem]) -> None:
-                m, prepared = block
-                b[:, :, m] = prepared.forward(policy)
-
-            ThreadPool.get(self.n_threads).for_each(run, blocks)
-        else:
-            b[0] = x.initial_joint()
-            self._fill_weights(b, policy, self.arrays)
+        b = empty_aligned(self.horizon, self.problem.n_states, self.problem.n_models)
+        b[0] = self.problem.initial_joint()
+        self._fill_weights(b, policy, self.arrays)
         return b
 
     def _fill_weights(self, b: Array, policy: PolicyTable, arrays: KernelArrays) -> None:
@@ -214,25 +215,20 @@ class CpuProblem(CpuBoundPasses, CpuControllerPasses, CpuEpisodeSimulator):
         buffers = PassBuffers.create(x, n, **fields)
         pool = self.get_pool(x.storage.n_entries * M // (1 if is_randomized else x.n_actions))
         one_range, edges = scheduler.split_edges(S, 1), scheduler.split_edges(M, len(pool))
-
-        def run_forward(i: int) -> None:
-            model_edges = edges[i : i + 2]
-            if is_randomized:
-                forward_randomized(*model_edges, arrays, buffers)
-            else:
-                forward(
-                    scheduler.make_counters(),
-                    0,
-                    one_range,
-                    model_edges,
-                    -1,
-                    False,
-                    arrays,
-                    buffers,
-                    PassScratch.from_arrays(arrays),
-                )
-
-        pool.for_each(run_forward, range(len(pool)))
+        pool.for_each(
+            lambda i: forward(
+                scheduler.make_counters(),
+                0,
+                one_range,
+                edges[i : i + 2],
+                -1,
+                False,
+                arrays,
+                buffers,
+                PassScratch.from_arrays(arrays, is_randomized),
+            ),
+            range(len(pool)),
+        )
 
     def _run_ascents(  # type: ignore[override]
         self, inits: Iterable[PolicyTable | None], options: AscentOptions
@@ -242,48 +238,32 @@ class CpuProblem(CpuBoundPasses, CpuControllerPasses, CpuEpisodeSimulator):
 
     # ------------------------------------------------------------ independent models
     def _backward_by_block(
-        self,
-        choice: ActionChoice,
-        blocks: list[tuple[slice, CpuProblem]],
-        weights: Array | None,
-        policy: PolicyTable | None,
-        keep: Collection[str],
+        self, blocks: list[tuple[slice, CpuProblem]], keep: Collection[str]
     ) -> BackwardResult:
-        """Run a backward pass without a sum over models, for a block of models at a time."""
+        """Find the optima of a block of models at a time."""
         x, T = self.problem, self.horizon
-        S, A, M = x.n_states, x.n_actions, x.n_models
-        shapes = {"first_values": (S,), "values": (T + 1, S), "q": (T, S, A)}
-        joined = {
-            name: empty_aligned(*shapes[name], M)
-            for name in shapes
+        S, A = x.n_states, x.n_actions
+        shapes = {"first_values": (S,), "values": (T + 1, S), "q": (T, S, A), "actions": (T, S)}
+        joined: dict[str, Any] = {
+            name: empty_aligned(*shape, x.n_models, dtype=np.int32 if name == "actions" else float)
+            for name, shape in shapes.items()
             if name in ("first_values", *keep)
         }
-        if choice == "per_model" and "actions" in keep:
-            joined["actions"] = np.empty((T, S, M), np.int32)
-        block_results: list[Any] = [None] * len(blocks)
 
-        def run(i: int) -> None:
-            m, prepared = blocks[i]
-            b = None if weights is None else weights[:, :, m]
-            backward_pass = prepared.backward(choice, weights=b, policy=policy, keep=keep)
+        def run(block: tuple[slice, CpuProblem]) -> None:
+            m, prepared = block
+            backward_pass = prepared.backward("per_model", keep=keep)
             for name, array in joined.items():
                 array[..., m] = getattr(backward_pass, name)
-            block_results[i] = {
-                "actions": backward_pass.actions,
-                "gradient": backward_pass.gradient,
-            }
 
-        ThreadPool.get(self.n_threads).for_each(run, range(len(blocks)))
-        if "gradient" in keep:
-            joined["gradient"] = sum(block_result["gradient"] for block_result in block_results)
-        return BackwardResult(
-            **{**dict.fromkeys(BackwardResult._fields), **block_results[0], **joined}
-        )
+        self.get_pool(math.inf).for_each(run, blocks)
+        return BackwardResult(**{**dict.fromkeys(BackwardResult._fields), **joined})
 
     def _model_blocks(self) -> list[tuple[slice, CpuProblem]]:
         """Prepare blocks of models whose p stays in the cache; return none if that does not pay."""
         x = self.problem
-        if self.horizon == 1 or x.storage.n_times > 1:  # every entry of p is read once
+        is_read_once = self.horizon == 1 or x.storage.n_times > 1  # every entry of p
+        if is_read_once or not isinstance(x.storage, TableStorage):
             return []
         size = CACHE_BYTES // max(1, 8 * len(x.indices)) // MIN_BLOCK_MODELS * MIN_BLOCK_MODELS
         if not 0 < size < x.n_models:
@@ -299,17 +279,3 @@ class CpuProblem(CpuBoundPasses, CpuControllerPasses, CpuEpisodeSimulator):
         x = self.problem
         problem = x.select_models(models, TableStorage(x.indptr, x.indices, p, x.is_dense))
         return CpuProblem(problem._replace(r=np.asarray(problem.r)), self.horizon, 1)
-
-
-class CpuEventProblem(EventProblem, CpuProblem):
-    """A problem with shared events, prepared for the threads of a CPU."""
-
-    @property
-    def table_arrays(self) -> KernelArrays:
-        return KernelArrays.from_problem(self.problem._replace(storage=self.events.to_table()))
-
-    def _prepare_tables(self, problem: Problem) -> CpuProblem:
-        return CpuProblem(problem, self.horizon, self.n_threads, self.min_parallel_work)
-
-    def _model_blocks(self) -> list[tuple[slice, CpuProblem]]:
-        return []

@@ -1,19 +1,16 @@
-"""Bounds on a CPU: loops over multipliers, for which numpy would go through memory several times.
+"""Dual bounds, compiled, for every backend: loops over prices and occupancies.
 
-Visit bounds and optima of single models are backward passes, as in
-:mod:`mmdp.core.kernels.numpy.bounds`, where the symbols are explained too.
+Symbols as in :mod:`mmdp.core.kernels.prepared`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.kernels.cpu.jit import REASSOC_OPTIONS, jit
-from mmdp.core.kernels.cpu.pairs import CpuPairPasses
+from mmdp.core.kernels.cpu.passes import KernelArrays, at
 from mmdp.core.kernels.cpu.scheduler import split_ranges
+from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.problem import Array, IntArray, VisitBounds
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
@@ -27,7 +24,7 @@ def _fill_occupancy(m_from, m_to, indptr, indices, p, model_actions, b, u):  # t
     lo, hi = _U(m_from), _U(m_to)
     for t in range(_U(T)):
         b_t, b_next = b[t % _U(2)], b[_U(1) - t % _U(2)]
-        p_t = p[t if p.shape[0] > 1 else _U(0)]
+        p_t = at(p, t)
         for s in range(_U(S)):
             for m in range(lo, hi):
                 b_next[s, m] = 0.0
@@ -48,50 +45,16 @@ def _fill_occupancy(m_from, m_to, indptr, indices, p, model_actions, b, u):  # t
 
 
 @jit(**REASSOC_OPTIONS)
-def _compute_common_term(t_from, t_to, y, lo, hi, allowed, H, best):  # type: ignore[no-untyped-def]
-    """Compute H (T, S, A) and its maximizer (T, S) at some of the times."""
-    _, S, A, M = y.shape
-    for t in range(_U(t_from), _U(t_to)):
-        allowed_t = allowed[t if allowed.shape[0] > 1 else _U(0)]
-        for s in range(_U(S)):
-            highest = -np.inf
-            for a in range(_U(A)):
-                H[t, s, a] = -np.inf
-                if not allowed_t[s, a]:
-                    continue
-                total = 0.0
-                for m in range(_U(M)):
-                    x = y[t, s, a, m]
-                    total += max(x, 0.0) * hi[t, s, m] + min(x, 0.0) * lo[t, s, m]
-                H[t, s, a] = total
-                if total > highest:
-                    highest = total
-                    best[t, s] = a
-
-
-class _DescentPoint(NamedTuple):
-    """The arrays of one descent step; see
-    :meth:`mmdp.core.kernels.numpy.bounds.BoundPasses.update_direction`.
-    """
-
-    y: Array
-    u: Array
-    best: IntArray
-    lo: Array
-    hi: Array
-    allowed: npt.NDArray[np.bool_]
-
-
-@jit(**REASSOC_OPTIONS)
-def _update_direction(t_from, t_to, point, momentum, d, products, action_mass, inverse_hi):  # type: ignore[no-untyped-def]
+def _update_direction(  # type: ignore[no-untyped-def]
+    t_from, t_to, y, u, best, lo, hi, allowed, momentum, d, products, action_mass, inverse_hi
+):
     """Update the direction at some of the times; products[t] = <g, d>.
 
     action_mass (A,) and inverse_hi (M,) are scratch.
     """
-    y, u, lo, hi = point.y, point.u, point.lo, point.hi
     _, S, A, M = y.shape
     for t in range(_U(t_from), _U(t_to)):
-        allowed_t = point.allowed[t if point.allowed.shape[0] > 1 else _U(0)]
+        allowed_t = at(allowed, t)
         products[t] = 0.0
         for s in range(_U(S)):
             max_multiplier, total_mass = 0.0, 1e-300
@@ -109,7 +72,7 @@ def _update_direction(t_from, t_to, point, momentum, d, products, action_mass, i
                     continue
                 prob = action_mass[a] / total_mass
                 if max_multiplier > 0.0:
-                    prob = 1.0 if a == point.best[t, s] else 0.0
+                    prob = 1.0 if a == best[t, s] else 0.0
                 product = 0.0
                 for m in range(_U(M)):
                     lower, upper = lo[t, s, m] * prob, hi[t, s, m] * prob
@@ -124,43 +87,35 @@ def _update_direction(t_from, t_to, point, momentum, d, products, action_mass, i
                 products[t] += product
 
 
-class CpuBoundPasses(CpuPairPasses):
-    """The passes that upper bounds need, on the CPU."""
+def fill_occupancy(prepared: Operator, model_actions: IntArray, u: Array) -> None:
+    """Fill u (T, S, A, M) with the occupancy of each model's own policy (T, S, M)."""
+    x, b = prepared.problem, np.stack([prepared.problem.initial_joint()] * 2)
+    arrays, pool = KernelArrays.from_tables(x), prepared.get_pool(x.storage.n_entries * x.n_models)
+    pool.for_each(
+        lambda m: _fill_occupancy(
+            m.start, m.stop, arrays.indptr, arrays.indices, arrays.p, model_actions, b, u
+        ),
+        split_ranges(x.n_models, len(pool)),
+    )
 
-    def fill_occupancy(self, model_actions: IntArray, u: Array) -> None:
-        x, b = self.problem, np.stack([self.problem.initial_joint()] * 2)
-        pool = self.get_pool(x.storage.n_entries * x.n_models)
-        pool.for_each(
-            lambda m: _fill_occupancy(
-                m.start, m.stop, x.indptr, x.indices, x.p, model_actions, b, u
-            ),
-            split_ranges(x.n_models, len(pool)),
+
+def update_direction(
+    prepared: Operator,
+    y: Array,
+    u: Array,
+    best: IntArray,
+    visit_bounds: VisitBounds,
+    momentum: float,
+    d: Array,
+) -> float:
+    """Run the step of :meth:`PreparedProblem.update_direction`."""
+    x, pool, products = prepared.problem, prepared.get_pool(y[0].size), np.empty(prepared.horizon)
+
+    def run(t: range) -> None:
+        scratch = np.empty(y.shape[2]), np.empty(y.shape[3])
+        _update_direction(
+            t.start, t.stop, y, u, best, *visit_bounds, x.allowed, momentum, d, products, *scratch
         )
 
-    def compute_common_term(self, y: Array, visit_bounds: VisitBounds) -> tuple[Array, IntArray]:
-        H, best = np.empty(y.shape[:3]), np.empty(y.shape[:2], dtype=np.int32)
-        pool, (lo, hi), allowed = self.get_pool(y[0].size), visit_bounds, self.problem.allowed
-        pool.for_each(
-            lambda t: _compute_common_term(t.start, t.stop, y, lo, hi, allowed, H, best),
-            split_ranges(self.horizon, len(pool)),
-        )
-        return H, best
-
-    def update_direction(
-        self,
-        y: Array,
-        u: Array,
-        best: IntArray,
-        visit_bounds: VisitBounds,
-        momentum: float,
-        d: Array,
-    ) -> float:
-        point = _DescentPoint(y, u, best, visit_bounds.lo, visit_bounds.hi, self.problem.allowed)
-        products, pool = np.empty(self.horizon), self.get_pool(y[0].size)
-
-        def run(t: range) -> None:
-            scratch = np.empty(y.shape[2]), np.empty(y.shape[3])
-            _update_direction(t.start, t.stop, point, momentum, d, products, *scratch)
-
-        pool.for_each(run, split_ranges(self.horizon, len(pool)))
-        return float(self.problem.discount ** np.arange(self.horizon) @ products)
+    pool.for_each(run, split_ranges(prepared.horizon, len(pool)))
+    return float(x.discount ** np.arange(prepared.horizon) @ products)

@@ -1,7 +1,11 @@
-"""Controllers on the CPU: the passes over states and nodes, compiled."""
+"""The passes over states and nodes of controllers, compiled, for every backend.
+
+Symbols as in :mod:`mmdp.core.kernels.controller`. They go entry by entry over the tables.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -10,11 +14,11 @@ import numpy as np
 from mmdp.core.kernels.controller import Controller, NodeArray, NodeValues
 from mmdp.core.kernels.cpu import scheduler
 from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
-from mmdp.core.kernels.cpu.layout import CpuTableProblem
-from mmdp.core.kernels.cpu.passes import choose_action, dot, sum_range
+from mmdp.core.kernels.cpu.passes import KernelArrays, at, choose_action, dot, sum_range
 from mmdp.core.kernels.cpu.rows import sum_row_entries
 from mmdp.core.kernels.cpu.scheduler import finish_piece, take_piece
-from mmdp.core.kernels.numpy.controllers import finish_backward, make_initial_weights
+from mmdp.core.kernels.numpy.passes import choose_actions
+from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, Problem, empty_aligned
 
 _U = np.uint64
@@ -27,6 +31,17 @@ class _NodeBuffers(NamedTuple):
     node_transitions: NodeArray  # (T, S, N, S')
     b: Array  # (T, S * N, M), or empty if nothing is improved
     v: Array  # (T + 1, S * N, M), or 2 steps used in turn
+
+    @classmethod
+    def create(cls, controller: Controller, b: Array | None, v: Array) -> _NodeBuffers:
+        """Convert a controller, b (T, S, N, M) and v (any, S, N, M)."""
+        shape = -1, v.shape[1] * v.shape[2], v.shape[3]
+        return cls(
+            np.require(controller.actions, np.int32, ["C", "W"]),
+            np.require(controller.node_transitions, np.uint8, ["C", "W"]),
+            np.empty((0, *shape[1:])) if b is None else b.reshape(shape),
+            v.reshape(shape),
+        )
 
 
 class _NodeScratch(NamedTuple):
@@ -55,8 +70,7 @@ class _NodeScratch(NamedTuple):
 def _improve_node(t, s, n, x, b, v_next, buf, scratch):  # type: ignore[no-untyped-def]
     """Set the best action of (s, n) with its best next nodes; ties keep the old ones."""
     n_actions, n_nodes, n_models = len(scratch.G), _U(len(scratch.D)), _U(len(scratch.b_p))
-    p, r = x.p[t if len(x.p) > 1 else 0], x.r[t if len(x.r) > 1 else 0]
-    allowed = x.allowed[t if len(x.allowed) > 1 else 0]
+    p, r, allowed = at(x.p, t), at(x.r, t), at(x.allowed, t)
     old_action, next_nodes, zero = buf.actions[t, s, n], buf.node_transitions[t, s, n], _U(0)
     old_G, scale = -np.inf, 0.0
     for a in range(n_actions):
@@ -86,16 +100,16 @@ def _improve_node(t, s, n, x, b, v_next, buf, scratch):  # type: ignore[no-untyp
 
 
 @jit(**BASE_OPTIONS)
-def _backward(counters, rank, edges, x, buf, scratch):  # type: ignore[no-untyped-def]
-    """Compute v of every time from the last to the first; improve the controller if b is given."""
-    horizon, n_nodes, n_actions = len(buf.actions), len(scratch.D), len(scratch.G)
+def _backward(counters, rank, edges, last_time, n_steps, x, buf, scratch):  # type: ignore[no-untyped-def]
+    """Compute v of ``n_steps`` times, back from the last; improve the controller if b is given."""
+    n_nodes, n_actions = len(scratch.D), len(scratch.G)
     n_models = np.int64(len(scratch.b_p))
     while True:
-        step, piece = take_piece(counters, rank, len(edges) - 1, horizon)
-        if step >= horizon:
+        step, piece = take_piece(counters, rank, len(edges) - 1, n_steps)
+        if step >= n_steps:
             return
-        t = horizon - 1 - step
-        p, r = x.p[t if len(x.p) > 1 else 0], x.r[t if len(x.r) > 1 else 0]
+        t = last_time - step
+        p, r = at(x.p, t), at(x.r, t)
         v_next, v = buf.v[(t + 1) % len(buf.v)], buf.v[t % len(buf.v)]
         for s in range(edges[piece], edges[piece + 1]):
             for n in range(n_nodes):
@@ -144,7 +158,7 @@ def _push_forward(t, lo, hi, x, buf):  # type: ignore[no-untyped-def]
     n_states, n_nodes = buf.actions.shape[1:]
     n_actions = x.allowed.shape[2]
     lo, hi = _U(lo), _U(hi)
-    p, b, b_next = x.p[t if len(x.p) > 1 else 0], buf.b[t], buf.b[t + 1]
+    p, b, b_next = at(x.p, t), buf.b[t], buf.b[t + 1]
     for s in range(n_states):
         for n in range(n_nodes):
             row = s * n_nodes + n
@@ -157,70 +171,101 @@ def _push_forward(t, lo, hi, x, buf):  # type: ignore[no-untyped-def]
                     b_next[i, m] += p[k, m] * b[row, m]
 
 
-class CpuControllerPasses(CpuTableProblem):
-    """The passes over states and nodes of controllers, on the CPU."""
+def compute_node_weights(
+    prepared: Operator, controller: Controller, values: Array | None
+) -> tuple[Controller, Array]:
+    """Run the forward pass of :meth:`PreparedProblem.compute_node_weights`."""
+    x, horizon, N = prepared.problem, prepared.horizon, controller.n_nodes
+    S, M, is_switching = x.n_states, x.n_models, x.model_transitions is not None
+    controller = controller if values is None else controller.copy()
+    b = empty_aligned(horizon, S, N, M)
+    b[:] = 0.0
+    b[0, np.arange(S), controller.initial_nodes] = x.initial_joint()
+    work = len(x.indices) * M * N
+    pool = prepared.get_pool(work // x.n_actions if values is None else work * N)
+    next_values = np.empty((0, S, N, M)) if values is None else x.expect_models(values)
+    buffers, arrays = _NodeBuffers.create(controller, b, next_values), KernelArrays.from_tables(x)
+    state_ranges, model_ranges = (scheduler.split_ranges(size, len(pool)) for size in (S, M))
+    scratch = [_NodeScratch.from_problem(x, N) for _ in state_ranges]
 
-    def compute_node_weights(
-        self, controller: Controller, values: Array | None = None
-    ) -> tuple[Controller, Array]:
-        x, horizon, N = self.problem, self.horizon, controller.n_nodes
-        controller = controller if values is None else controller.copy()
-        b = make_initial_weights(x, horizon, controller)
-        work = len(x.indices) * x.n_models * N
-        pool = self.get_pool(work // x.n_actions if values is None else work * N)
-        buffers, arrays = _make_node_buffers(x, controller, b, values), self.table_arrays
-        state_ranges, model_ranges = (
-            scheduler.split_ranges(size, len(pool)) for size in (x.n_states, x.n_models)
-        )
+    def improve(t: int, i: int) -> None:
+        _improve(t, state_ranges[i].start, state_ranges[i].stop, arrays, buffers, scratch[i])
 
-        scratch = [_NodeScratch.from_problem(x, N) for _ in state_ranges]
+    def push(times: range, models: range) -> None:
+        for t in times:
+            _push_forward(t, models.start, models.stop, arrays, buffers)
 
-        def improve(t: int, i: int) -> None:
-            _improve(t, state_ranges[i].start, state_ranges[i].stop, arrays, buffers, scratch[i])
-
-        def push(times: range, models: range) -> None:
-            for t in times:
-                _push_forward(t, models.start, models.stop, arrays, buffers)
-
-        if values is None:  # the models are independent: no thread waits for another
-            pool.for_each(partial(push, range(horizon - 1)), model_ranges)
-            return controller, b
-        for t in range(horizon):
-            pool.for_each(partial(improve, t), range(len(state_ranges)))
-            pool.for_each(partial(push, range(t, min(t + 1, horizon - 1))), model_ranges)
+    if values is None and not is_switching:  # no thread waits for another
+        pool.for_each(partial(push, range(horizon - 1)), model_ranges)
         return controller, b
+    for t in range(horizon):
+        if values is not None:
+            pool.for_each(partial(improve, t), range(len(state_ranges)))
+        if t + 1 < horizon:
+            pool.for_each(partial(push, range(t, t + 1)), model_ranges)
+            if is_switching:
+                b[t + 1] = x.push_models(b[t + 1])
+    return controller, b
 
-    def compute_node_values(
-        self, controller: Controller, weights: Array | None = None, *, keep_values: bool = False
-    ) -> NodeValues:
-        x, horizon, (S, N) = self.problem, self.horizon, controller.actions.shape[1:]
-        M = x.n_models
-        controller = controller if weights is None else controller.copy()
-        v = empty_aligned(horizon + 1 if keep_values else 2, S, N, M)
-        v[horizon % len(v)] = x.terminal[:, None]
-        buffers, arrays = _make_node_buffers(x, controller, weights, v), self.table_arrays
-        work = len(x.indices) * M * N * (1 if weights is None else N)
-        pool = self.get_pool(work)
-        edges = scheduler.split_edges(S, scheduler.count_pieces(len(pool)))
-        scratch = [_NodeScratch.from_problem(x, N) for _ in range(len(pool))]
+
+def compute_node_values(
+    prepared: Operator, controller: Controller, weights: Array | None, keep_values: bool
+) -> NodeValues:
+    """Run the backward pass of :meth:`PreparedProblem.compute_node_values`."""
+    x, T, (S, N) = prepared.problem, prepared.horizon, controller.actions.shape[1:]
+    controller = controller if weights is None else controller.copy()
+    v = empty_aligned(T + 1 if keep_values else 2, S, N, x.n_models)
+    v[T % len(v)] = x.terminal[:, None]
+    run = _make_backward(prepared, KernelArrays.from_tables(x), controller, weights, v)
+    if x.model_transitions is None:
+        run(T - 1, T)
+    for t in reversed(range(T if x.model_transitions is not None else 0)):
+        next_v = v[(t + 1) % len(v)]
+        kept_v = next_v.copy()
+        next_v[:] = x.expect_models(kept_v)
+        run(t, 1)
+        next_v[:] = kept_v
+    if weights is not None:
+        b = x.initial_joint()
+        G = np.matmul(v[0], b[:, :, None])[:, :, 0]
+        initial_nodes = choose_actions(G, b, controller.initial_nodes).astype(np.uint8)
+        controller = controller._replace(initial_nodes=initial_nodes)
+    returns = x.compute_returns(v[0, np.arange(S), controller.initial_nodes])
+    return NodeValues(controller, returns, v if keep_values else None)
+
+
+def compute_node_q(prepared: Operator, t: int, v: Array, controller: Controller) -> Array:
+    """Compute q (S, N, A, M) of every action under the node transitions."""
+    x = prepared.problem
+    v_pair, arrays = np.array([v, x.expect_models(v)]), KernelArrays.from_tables(x).from_time(t)
+    q = np.empty((*v.shape[:2], x.n_actions, x.n_models))
+    for a in range(x.n_actions):
+        one_step = controller._replace(
+            actions=np.full((1, *v.shape[:2]), a),
+            node_transitions=controller.node_transitions[t : t + 1],
+        )
+        _make_backward(prepared, arrays, one_step, None, v_pair)(0, 1)
+        q[:, :, a] = v_pair[0]
+    return q
+
+
+def _make_backward(
+    prepared: Operator, arrays: KernelArrays, controller: Controller, b: Array | None, v: Array
+) -> Callable[[int, int], None]:
+    """Make the function that runs n steps back from a time on, in place."""
+    x, N = prepared.problem, controller.n_nodes
+    work = len(x.indices) * x.n_models * N * (1 if b is None else N)
+    pool, buffers = prepared.get_pool(work), _NodeBuffers.create(controller, b, v)
+    edges = scheduler.split_edges(x.n_states, scheduler.count_pieces(len(pool)))
+    scratch = [_NodeScratch.from_problem(x, N) for _ in range(len(pool))]
+
+    def run(last_time: int, n_steps: int) -> None:
         scheduler.run_steps(
             pool,
             work,
-            lambda counters, rank: _backward(counters, rank, edges, arrays, buffers, scratch[rank]),
-        )
-        return finish_backward(
-            x, controller, v[0], v if keep_values else None, improve=weights is not None
+            lambda counters, rank: _backward(
+                counters, rank, edges, last_time, n_steps, arrays, buffers, scratch[rank]
+            ),
         )
 
-
-def _make_node_buffers(
-    x: Problem, controller: Controller, b: Array | None, v: Array | None
-) -> _NodeBuffers:
-    """Convert a controller to the arrays of the compiled code, with rows s * N + n."""
-    rows, M = x.n_states * controller.n_nodes, x.n_models
-    empty = np.empty((0, rows, M))
-    return _NodeBuffers(
-        np.require(controller.actions, np.int32, ["C", "W"]),
-        np.require(controller.node_transitions, np.uint8, ["C", "W"]),
-        *(empty if array is None else array.reshape(-1, rows, M) for array in (b, v)),
-    )
+    return run

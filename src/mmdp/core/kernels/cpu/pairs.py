@@ -1,4 +1,4 @@
-"""Pairs of models on a CPU: a belief between the two as a second state.
+"""Pairs of models, compiled, for every backend: a belief between the two as a second state.
 
 Unnormalised beliefs (lambda_i c, lambda_j) with c = exp(h g), g = -K..K-1, make a Bayes update a
 shift of g by log(p_i / p_j) / h: the same shift, and the same weights of the two points around
@@ -12,33 +12,22 @@ into the outer thirds is folded back onto the ends of the lines.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.kernels.cpu.jit import FMA_OPTIONS, REASSOC_OPTIONS, jit
-from mmdp.core.kernels.cpu.layout import CpuTableProblem
+from mmdp.core.kernels.cpu.passes import KernelArrays, at
 from mmdp.core.kernels.cpu.scheduler import split_ranges
-from mmdp.core.kernels.problem import Array, IntArray, ModelPairs, Problem, as_readonly
+from mmdp.core.kernels.events import ExogenousEvents
+from mmdp.core.kernels.operator import Operator
+from mmdp.core.kernels.problem import Array, ModelPairs, Problem
 
 TASKS_PER_THREAD = 4  # pieces per thread: pairs of very different models cost more than others
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
 _U = np.uint64
-
-
-class _PairArrays(NamedTuple):
-    """The arrays of the problem; y has length 0 if there are no prices."""
-
-    indptr: npt.NDArray[np.int64]
-    indices: IntArray
-    p: Array
-    r: Array
-    y: Array
-    allowed: npt.NDArray[np.bool_]
-    terminal: Array
-    gamma: float
 
 
 class _PairBuffers(NamedTuple):
@@ -55,10 +44,9 @@ class _PairBuffers(NamedTuple):
     model_actions: npt.NDArray[np.int16]  # (T, S, 2)
 
     @classmethod
-    def allocate(cls, problem: Problem, horizon: int, pairs: ModelPairs) -> _PairBuffers:
-        """Allocate the buffers of one thread."""
-        x, grid = problem, pairs.grid
-        G, S, nnz = len(grid), x.n_states, len(x.indices)
+    def allocate(cls, x: Problem, nnz: int, horizon: int, pairs: ModelPairs) -> _PairBuffers:
+        """Allocate the buffers of one thread, for tables with ``nnz`` entries."""
+        G, S = len(pairs.grid), x.n_states
         return cls(
             np.exp(pairs.grid_step * (np.arange(3 * G) - G - G // 2)),
             np.empty(2),
@@ -100,21 +88,20 @@ def _extrapolate(w, c, e_i, e_j):  # type: ignore[no-untyped-def]
 
 
 @jit(**FMA_OPTIONS)
-def _backward(x, pair, i, j):  # type: ignore[no-untyped-def]
+def _backward(x, terminal, y, pair, i, j):  # type: ignore[no-untyped-def]
     """Compute the values on the grid and of both models alone, back to t = 0 in slot 0."""
     T, S, G = pair.actions.shape
     A, n_grid, last_slot = x.allowed.shape[2], _U(G), T % 2
     l_i, l_j = pair.weights[_U(0)], pair.weights[_U(1)]
     c, q = pair.c[G : 2 * G], pair.q
     for s in range(_U(S)):
-        e_i, e_j = l_i * x.terminal[s, i], l_j * x.terminal[s, j]
+        e_i, e_j = l_i * terminal[s, i], l_j * terminal[s, j]
         pair.endpoints[last_slot, s, _U(0)], pair.endpoints[last_slot, s, _U(1)] = e_i, e_j
         for g in range(n_grid):
             pair.w[last_slot, s, n_grid + g] = c[g] * e_i + e_j
         _extrapolate(pair.w[last_slot, s], pair.c, e_i, e_j)
     for t in range(T - 1, -1, -1):
-        p_t, r_t = x.p[t if x.p.shape[0] > 1 else 0], x.r[t if x.r.shape[0] > 1 else 0]
-        allowed_t = x.allowed[t if x.allowed.shape[0] > 1 else 0]
+        p_t, r_t, allowed_t = at(x.p, t), at(x.r, t), at(x.allowed, t)
         if x.p.shape[0] > 1 or t == T - 1:
             _compute_shifts(p_t, i, j, pair)
         w, endpoints, w_next, endpoints_next = (
@@ -130,9 +117,9 @@ def _backward(x, pair, i, j):  # type: ignore[no-untyped-def]
                 if not allowed_t[s, a]:
                     continue
                 q_i, q_j = l_i * r_t[s, a, i], l_j * r_t[s, a, j]
-                if len(x.y) > 0:
-                    q_i -= l_i * x.y[t, s, a, i]
-                    q_j -= l_j * x.y[t, s, a, j]
+                if len(y) > 0:
+                    q_i -= l_i * y[t, s, a, i]
+                    q_j -= l_j * y[t, s, a, j]
                 for g in range(n_grid):
                     q[g] = c[g] * q_i + q_j
                 row = s * _U(A) + a
@@ -200,7 +187,7 @@ def _forward(x, pair, i, j, u):  # type: ignore[no-untyped-def]
     l_i, l_j = pair.weights[_U(0)], pair.weights[_U(1)]
     c = pair.c[G : 2 * G]
     for t in range(T):
-        p_t = x.p[t if x.p.shape[0] > 1 else 0]
+        p_t = at(x.p, t)
         if x.p.shape[0] > 1:
             _compute_shifts(p_t, i, j, pair)
         w, endpoints, w_next, endpoints_next = (
@@ -259,44 +246,42 @@ def _forward(x, pair, i, j, u):  # type: ignore[no-untyped-def]
                 start = stop
 
 
-class CpuPairPasses(CpuTableProblem):
-    """The optima of pairs of models, on the CPU."""
+def compute_pair_optima(
+    prepared: Operator, pairs: ModelPairs, y: Array | None, u: Array | None
+) -> Array:
+    """Run the passes of :meth:`PreparedProblem.compute_pair_optima`.
 
-    def compute_pair_optima(
-        self, pairs: ModelPairs, y: Array | None = None, u: Array | None = None
-    ) -> Array:
-        x, n_pairs = self.problem, len(pairs.first)
-        multipliers = np.empty((0, 1, 1, 1)) if y is None else y
-        arrays = _PairArrays(
-            x.indptr,
-            x.indices,
-            x.p,
-            as_readonly(np.asarray(x.r)),
-            multipliers,
-            x.allowed,
-            x.terminal,
-            x.discount,
-        )
-        values, G = np.empty(n_pairs), len(pairs.grid)
+    Of shared events tables are made of two models at a time if there are no prices.
+    """
+    x, n_pairs, storage = prepared.problem, len(pairs.first), prepared.problem.storage
+    values, G = np.empty(n_pairs), len(pairs.grid)
+    prices = np.empty((0, 1, 1, 1)) if y is None else y
+    is_split = isinstance(storage, ExogenousEvents) and y is None and u is None
+    # the pattern of events is found once for all pairs
+    n_entries = len(cast("Any", storage).pattern.indices if is_split else x.indices)
 
-        def run(indices: range) -> None:
-            pair = _PairBuffers.allocate(x, self.horizon, pairs)
-            for n in indices:
-                i, j = int(pairs.first[n]), int(pairs.second[n])
-                # a model paired with itself stands alone
-                pair.weights[:] = x.weights[[i, j]] * (0.5 if i == j else 1.0)
-                _backward(arrays, pair, i, j)
-                mass = pairs.initial_mass(x, i, j)
-                grid, endpoints = mass[:, 1:-1], mass[:, [-1, 0]]
-                values[n] = (grid * pair.w[0, :, G : 2 * G]).sum() + (
-                    endpoints * pair.endpoints[0]
-                ).sum()
-                if u is not None:
-                    pair.w[0], pair.w[0, :, G : 2 * G], pair.endpoints[0] = 0.0, grid, endpoints
-                    _forward(arrays, pair, i, j, u)
+    def run(indices: range) -> None:
+        pair = _PairBuffers.allocate(x, n_entries, prepared.horizon, pairs)
+        for n in indices:
+            i, j = int(pairs.first[n]), int(pairs.second[n])
+            # a model paired with itself stands alone
+            pair.weights[:] = x.weights[[i, j]] * (0.5 if i == j else 1.0)
+            mass = pairs.initial_mass(x, i, j)
+            problem = x.select_models(np.array([i, j])) if is_split else x
+            i, j = (0, 1) if is_split else (i, j)
+            arrays, grid, endpoints = (
+                KernelArrays.from_tables(problem),
+                mass[:, 1:-1],
+                mass[:, [-1, 0]],
+            )
+            _backward(arrays, problem.terminal, prices, pair, i, j)
+            values[n] = (grid * pair.w[0, :, G : 2 * G]).sum() + (
+                endpoints * pair.endpoints[0]
+            ).sum()
+            if u is not None:
+                pair.w[0], pair.w[0, :, G : 2 * G], pair.endpoints[0] = 0.0, grid, endpoints
+                _forward(arrays, pair, i, j, u)
 
-        pool = self.get_pool(len(x.indices) * len(pairs.grid) * n_pairs)
-        pool.for_each(
-            run, split_ranges(n_pairs, TASKS_PER_THREAD * len(pool) if len(pool) > 1 else 1)
-        )
-        return values
+    pool = prepared.get_pool(n_entries * G * n_pairs)
+    pool.for_each(run, split_ranges(n_pairs, TASKS_PER_THREAD * len(pool) if len(pool) > 1 else 1))
+    return values

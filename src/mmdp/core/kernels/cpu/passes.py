@@ -54,6 +54,12 @@ class KernelArrays(NamedTuple):
         x = problem
         if isinstance(x.storage, ExogenousEvents):
             return cls._from_events(x, x.storage)
+        return cls.from_tables(x)
+
+    @classmethod
+    def from_tables(cls, problem: Problem) -> KernelArrays:
+        """Convert the tables of any storage, for work that goes entry by entry."""
+        x = problem
         return cls(
             as_readonly(x.indptr),
             as_readonly(x.indices),
@@ -177,10 +183,11 @@ class PassScratch(NamedTuple):
     inflow_weights: Array | None  # (entries,)
 
     @classmethod
-    def from_arrays(cls, x: KernelArrays) -> PassScratch:
+    def from_arrays(cls, x: KernelArrays, is_randomized: bool = False) -> PassScratch:
         """Allocate the arrays of one thread."""
         (S, A), M = x.allowed.shape[1:], x.p.shape[2]
-        entries = int(np.diff(x.indptr).reshape(S, A).max(axis=1).sum())
+        row_lengths = np.diff(x.indptr).reshape(S, A)
+        entries = int(row_lengths.sum() if is_randomized else row_lengths.max(axis=1).sum())
         return cls(
             empty_aligned(A, M),
             np.empty(A),
@@ -188,8 +195,14 @@ class PassScratch(NamedTuple):
             np.zeros(S + 1, np.int64),
             np.empty(entries, np.int64),
             np.empty(entries, np.int32),
-            None if x.entry_weights is None else np.empty(entries),
+            np.empty(entries) if is_randomized or x.entry_weights is not None else None,
         )
+
+
+@jit(**BASE_OPTIONS, helper=True, inline="always")
+def at(array, t):  # type: ignore[no-untyped-def]
+    """Return the slice at time t of an array whose time axis may have length 1."""
+    return array[t * (len(array) > 1)]
 
 
 @jit(**REASSOC_OPTIONS, helper=True)
@@ -233,9 +246,16 @@ def get_entry_weight(entry_weights, k):  # type: ignore[no-untyped-def]
 
 
 @jit(**BASE_OPTIONS, helper=True)
-def _copy_entry_weight(out, i, entry_weights, k):  # type: ignore[no-untyped-def]
-    if entry_weights is not None:
-        out[i] = entry_weights[k]
+def _store_weight(out, i, prob, entry_weights, k):  # type: ignore[no-untyped-def]
+    if out is not None:
+        out[i] = prob * get_entry_weight(entry_weights, k)
+
+
+@jit(**BASE_OPTIONS, helper=True)
+def _get_action_prob(buf, t, s, a):  # type: ignore[no-untyped-def]
+    if len(buf.probabilities) > 0:
+        return buf.probabilities[t, s, a]
+    return 1.0 if buf.actions[t, s] == a else 0.0
 
 
 @jit(**BASE_OPTIONS, helper=True)
@@ -257,9 +277,9 @@ def backward(counters, rank, edges, options, x, buf, scratch):  # type: ignore[n
         if step > options.last_time:
             return
         t = options.last_time - step
-        p, r = x.p[t if len(x.p) > 1 else 0], x.r[t if len(x.r) > 1 else 0]
-        allowed, b = x.allowed[t if len(x.allowed) > 1 else 0], buf.b[t if len(buf.b) > 1 else 0]
-        p_start, offset = x.p_start[t if len(x.p_start) > 1 else 0], t * x.time_stride
+        p, r = at(x.p, t), at(x.r, t)
+        allowed, b = at(x.allowed, t), at(buf.b, t)
+        p_start, offset = at(x.p_start, t), t * x.time_stride
         v_next, v = buf.v[(t + 1) % len(buf.v)], buf.v[t % len(buf.v)]
         for s in range(edges[piece], edges[piece + 1]):
             q = buf.q[t, s] if options.keep_q else scratch.q
@@ -351,44 +371,45 @@ def _combine_actions(t, s, lo, hi, options, allowed, q, buf, v):  # type: ignore
 @jit(**BASE_OPTIONS, helper=True)
 def _list_inflow(t, lo, hi, x, buf, scratch):  # type: ignore[no-untyped-def]
     """List the entries by which b (S, M) at t moves on, by next state."""
-    inflow_ptr, actions, b, n_actions = (
-        scratch.inflow_ptr,
-        buf.actions[t],
-        buf.b[t],
-        x.allowed.shape[2],
-    )
-    p_start, offset = x.p_start[t if len(x.p_start) > 1 else 0], t * x.time_stride
+    inflow_ptr, b, n_actions = scratch.inflow_ptr, buf.b[t], x.allowed.shape[2]
+    p_start, offset = at(x.p_start, t), t * x.time_stride
     inflow_ptr[:] = 0
-    for s in range(len(actions)):
-        row = s * n_actions + actions[s]
+    for s in range(len(b)):
         if sum_range(b[s], lo, hi) > 0.0:
-            for k in range(x.indptr[row] + offset, x.indptr[row + 1] + offset):
-                inflow_ptr[x.indices[k] + 1] += 1
-    for s in range(len(actions)):
+            for a in range(n_actions):
+                row = s * n_actions + a
+                if _get_action_prob(buf, t, s, a) > 0.0:
+                    for k in range(x.indptr[row] + offset, x.indptr[row + 1] + offset):
+                        inflow_ptr[x.indices[k] + 1] += 1
+    for s in range(len(b)):
         inflow_ptr[s + 1] += inflow_ptr[s]
-    for s in range(len(actions)):
-        row = s * n_actions + actions[s]
-        if sum_range(b[s], lo, hi) > 0.0:
+    for row in range(len(b) * n_actions):
+        s = row // n_actions
+        prob = _get_action_prob(buf, t, s, row - s * n_actions)
+        if prob > 0.0 and sum_range(b[s], lo, hi) > 0.0:
             start = x.indptr[row] + offset
             shift = p_start[row if len(p_start) > 1 else 0] - start
             for k in range(start, x.indptr[row + 1] + offset):
                 i = inflow_ptr[x.indices[k]]
                 scratch.inflow_rows[i], scratch.inflow_states[i] = k + shift, s
-                _copy_entry_weight(scratch.inflow_weights, i, x.entry_weights, k)
+                _store_weight(scratch.inflow_weights, i, prob, x.entry_weights, k)
                 inflow_ptr[x.indices[k]] += 1
-    for s in range(len(actions), 0, -1):  # each head stands where the next one began
+    for s in range(len(b), 0, -1):  # each head stands where the next one began
         inflow_ptr[s] = inflow_ptr[s - 1]
     inflow_ptr[0] = 0
 
 
 @jit(**BASE_OPTIONS)
 def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, scratch):  # type: ignore[no-untyped-def]
-    """Compute b under the actions, from b at ``start_time`` on (-1: from the first time).
+    """Compute b under a policy, from b at ``start_time`` on (-1: from the first time).
+
+    The policy is probabilities if these have a length, else actions.
 
     If ``improve``, the actions after ``start_time`` are improved on the way by the kept q:
     in turn, the states of a step choose and the models move on.
     """
-    n_actions, horizon, first_time = x.allowed.shape[2], len(buf.actions), max(start_time, 0)
+    n_actions, first_time = x.allowed.shape[2], max(start_time, 0)
+    horizon = len(buf.probabilities) if len(buf.probabilities) > 0 else len(buf.actions)
     zero, n_models = _U(0), _U(x.p.shape[2])
     n_steps = 2 * (horizon - first_time)
     while True:
@@ -399,7 +420,7 @@ def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, scr
         b = buf.b[t]
         if step % 2 == 1 and t + 1 < horizon:
             lo, hi = model_edges[piece], model_edges[piece + 1]
-            p = x.p[t if len(x.p) > 1 else 0]
+            p = at(x.p, t)
             _list_inflow(t, _U(lo), _U(hi), x, buf, scratch)
             for s in range(len(b)):
                 sum_row_entries(
@@ -419,7 +440,7 @@ def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, scr
                     buf.b[t + 1, s],
                 )
         elif step % 2 == 0 and improve and t > start_time:
-            allowed = x.allowed[t if len(x.allowed) > 1 else 0]
+            allowed = at(x.allowed, t)
             for s in range(edges[piece], edges[piece + 1]):
                 if sum_range(b[s], zero, n_models) > 0.0:
                     for a in range(n_actions):
@@ -428,56 +449,3 @@ def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, scr
                             scratch.G[a] = dot(b[s], buf.q[t, s, a], zero, n_models)
                     buf.actions[t, s] = choose_action(scratch.G, np.int64(buf.actions[t, s]))
         finish_piece(counters)
-
-
-@jit(**BASE_OPTIONS)
-def compute_q(lo, hi, t, x, v, r, entry_rewards, gamma, q):  # type: ignore[no-untyped-def]
-    """Compute q (S, A, M) = r + P (entry_rewards + gamma v) at time t for the states lo..hi."""
-    n_actions, n_models = q.shape[1], np.int64(q.shape[2])
-    p, offset = x.p[t if len(x.p) > 1 else 0], t * x.time_stride
-    p_start = x.p_start[t if len(x.p_start) > 1 else 0]
-    for s in range(lo, hi):
-        for a in range(n_actions):
-            row = s * n_actions + a
-            sum_row_entries(
-                p,
-                v,
-                None,
-                x.indices,
-                x.entry_weights,
-                entry_rewards,
-                p_start[row if len(p_start) > 1 else 0],
-                x.indptr[row] + offset,
-                x.indptr[row + 1] + offset,
-                0,
-                n_models,
-                r[min(s, len(r) - 1), min(a, r.shape[1] - 1)],
-                gamma,
-                q[s, a],
-            )
-
-
-@jit(**BASE_OPTIONS)
-def forward_randomized(lo, hi, x, buf):  # type: ignore[no-untyped-def]
-    """Compute b of the models lo..hi under probabilities (T, S, A)."""
-    n_actions = x.allowed.shape[2]
-    lo, hi = _U(lo), _U(hi)
-    for t in range(len(buf.probabilities) - 1):
-        p, b, b_next = x.p[t if len(x.p) > 1 else 0], buf.b[t], buf.b[t + 1]
-        p_start, offset = x.p_start[t if len(x.p_start) > 1 else 0], t * x.time_stride
-        for s in range(len(b)):
-            for m in range(lo, hi):
-                b_next[s, m] = 0.0
-        for row in range(len(b) * n_actions):
-            s = row // n_actions
-            start, prob = x.indptr[row] + offset, buf.probabilities[t, s, row - s * n_actions]
-            shift = p_start[row if len(p_start) > 1 else 0] - start
-            for k in range(start, x.indptr[row + 1] + offset):
-                if prob > 0.0:
-                    i, j, weight = (
-                        _U(x.indices[k]),
-                        _U(k + shift),
-                        prob * get_entry_weight(x.entry_weights, k),
-                    )
-                    for m in range(lo, hi):
-                        b_next[i, m] += p[j, m] * (weight * b[s, m])

@@ -10,10 +10,11 @@ and no backward pass is needed to confirm it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from mmdp.core.kernels.cpu import scheduler
-from mmdp.core.kernels.cpu.layout import CpuTableProblem
 from mmdp.core.kernels.cpu.passes import (
     ACTIONS,
     PROBABILITIES,
@@ -24,10 +25,12 @@ from mmdp.core.kernels.cpu.passes import (
     PassScratch,
     backward,
     forward,
-    forward_randomized,
 )
 from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, empty_aligned, split_windows
 from mmdp.core.memory import memory_here
+
+if TYPE_CHECKING:
+    from mmdp.core.kernels.cpu.backend import CpuProblem
 
 MAX_MEMORY_SHARE = 0.25  # of memory for b of all times; if it takes more, it is kept in windows
 
@@ -35,7 +38,7 @@ MAX_MEMORY_SHARE = 0.25  # of memory for b of all times; if it takes more, it is
 class CpuSweeper:
     """The sweeps of the ascents of one problem; see :class:`mmdp.core.kernels.ascent.Sweeper`."""
 
-    def __init__(self, prepared: CpuTableProblem, *, two_way: bool) -> None:
+    def __init__(self, prepared: CpuProblem, *, two_way: bool) -> None:
         x, T = prepared.problem, prepared.horizon
         S, A, M = x.n_states, x.n_actions, x.n_models
         pool = prepared.get_pool(x.storage.n_entries * M)
@@ -91,8 +94,7 @@ class CpuSweeper:
         if len(self.windows) > 1:
             return self._sweep_windows(policy)
         if policy.ndim == 3:
-            buffers = self.buffers._replace(probabilities=np.ascontiguousarray(policy, np.float64))
-            forward_randomized(0, self.problem.n_models, self.arrays, buffers)
+            self._push_window(policy, 0)
         else:
             old_actions = actions.copy()
             self._run_forward(
@@ -153,18 +155,19 @@ class CpuSweeper:
 
     def _push_window(self, policy: PolicyTable, t: int) -> None:
         """Compute b of a window from b[0] on, under a policy that begins at time t."""
-        arrays = self.arrays.from_time(t)
         if policy.ndim == 3:
             buffers = self.buffers._replace(probabilities=np.ascontiguousarray(policy, np.float64))
-            forward_randomized(0, self.problem.n_models, arrays, buffers)
         else:
-            action_buffers = self.buffers._replace(actions=np.require(policy, np.int32, ["C", "W"]))
-            self._run_forward(False, -1, action_buffers, arrays)
+            buffers = self.buffers._replace(actions=np.require(policy, np.int32, ["C", "W"]))
+        self._run_forward(False, -1, buffers, self.arrays.from_time(t))
 
     def _run_forward(
         self, improve: bool, start_time: int, buffers: PassBuffers, arrays: KernelArrays
     ) -> None:
         """Run the compiled forward pass on all threads."""
+        scratch = self.scratch
+        if len(buffers.probabilities):
+            scratch = [PassScratch.from_arrays(arrays, is_randomized=True) for _ in scratch]
         self._run_steps(
             lambda counters, rank: forward(
                 counters,
@@ -175,7 +178,7 @@ class CpuSweeper:
                 improve,
                 arrays,
                 buffers,
-                self.scratch[rank],
+                scratch[rank],
             )
         )
 

@@ -1,39 +1,38 @@
-"""Compiled tree search (POMCP): the specification is in :mod:`mmdp.core.kernels.numpy.episodes`."""
+"""Tree search (POMCP), compiled, for every backend: UCB with models sampled from the belief.
+
+A node is a history after the root: its children are keyed on (action, next state). Each
+query adds one node, valued by ``values`` of a policy, or by a rollout. If values are given,
+a node keeps returns minus the value of its state in the drawn model: that difference
+compares actions just as well, without the spread between models.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from mmdp.core.kernels import random
 from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
-from mmdp.core.kernels.cpu.passes import KernelArrays, get_entry_weight
-from mmdp.core.kernels.cpu.scheduler import split_ranges
-from mmdp.core.kernels.cpu.threads import ThreadPool
+from mmdp.core.kernels.cpu.passes import KernelArrays, at, get_entry_weight
 from mmdp.core.kernels.events import ExogenousEvents
-from mmdp.core.kernels.numpy.episodes import Ints, Keys
 from mmdp.core.kernels.planner import PlannerTables
-from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, as_readonly
+from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, Problem, as_readonly
+from mmdp.core.kernels.random import PLANNER_STREAM, Keys
 from mmdp.core.kernels.sampling import cumsum_rows
 
 # Indices are unsigned: numba then drops its test for negative ones.
 _U = np.uint64
 
 
-@jit(**BASE_OPTIONS, helper=True)
-def _splitmix64(x):  # type: ignore[no-untyped-def]
-    """Hash a 64-bit number (splitmix64)."""
-    x = (x ^ (x >> _U(30))) * _U(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> _U(27))) * _U(0x94D049BB133111EB)
-    return x ^ (x >> _U(31))
+splitmix64 = jit(**BASE_OPTIONS, helper=True)(random.splitmix64)
 
 
 @jit(**BASE_OPTIONS, helper=True)
 def hash_uniform(key, counter):  # type: ignore[no-untyped-def]
-    """Return a number in [0, 1) that is a hash of this key and counter."""
-    x = _splitmix64(key + (counter + _U(1)) * _U(0x9E3779B97F4A7C15))
-    return float(np.int64(x >> _U(11))) * (1.0 / 9007199254740992.0)
+    """Return a number in [0, 1) that is a hash of this key and counter; see random.hash_bits."""
+    bits = splitmix64(key + (counter + _U(1)) * _U(0x9E3779B97F4A7C15)) >> _U(11)
+    return float(np.int64(bits)) * 2.0**-53
 
 
 @jit(**BASE_OPTIONS, helper=True)
@@ -55,32 +54,44 @@ def search_cdf(cdf, start, stop, u):  # type: ignore[no-untyped-def]
     return start + half if cdf[start + half - _U(half > _U(0))] <= target else start
 
 
-class _SearchInputs(NamedTuple):
+def make_cdf(problem: Problem, models: slice = slice(None)) -> Array | None:
+    """Make (T or 1, M, nnz) cumulative probabilities of tables; None for shared events."""
+    if isinstance(problem.storage, ExogenousEvents):
+        return None
+    return cumsum_rows(problem.p[:, :, models], problem.indptr)
+
+
+class SearchInputs(NamedTuple):
     """The inputs of the search (see PlannerTables)."""
 
     x: KernelArrays
-    cdf: Array  # (T or 1, M, nnz) cumulative probabilities of tables; of length 0 for events
-    allowed: npt.NDArray[np.bool_]
+    cdf: Array | None
     n_allowed: Array  # (T or 1, S) how many actions are allowed
     terminal: Array
     values: Array
     actions: IntArray
     exploration: Array
-    gamma: float
+    n_queries: int
     uses_rollout: bool
 
+    @classmethod
+    def create(cls, planner: PlannerTables, horizon: int) -> SearchInputs:
+        """Convert the tables of a planner."""
+        x = planner.problem
+        return cls(
+            KernelArrays.from_problem(x),
+            make_cdf(x),
+            as_readonly(x.allowed.sum(axis=2).astype(float)),
+            x.terminal,
+            as_readonly(planner.values),
+            as_readonly(planner.actions),
+            as_readonly(planner.exploration[:horizon]),
+            planner.n_queries,
+            planner.uses_rollout,
+        )
 
-class _DecisionBatch(NamedTuple):
-    """The decisions (n,) that are made at one time, one after the other."""
 
-    states: Ints
-    beliefs: Array  # (n, M)
-    keys: Keys
-    counters: Keys
-    actions: Ints
-
-
-class _SearchTree(NamedTuple):
+class SearchTree(NamedTuple):
     """The tree of one decision: a hash table of children, the nodes and the path to the leaf."""
 
     belief_cdf: Array  # (M,) cumulative
@@ -92,7 +103,7 @@ class _SearchTree(NamedTuple):
     path: Keys  # (T + 1, 3): node, action, state
 
     @classmethod
-    def allocate(cls, planner: PlannerTables, horizon: int) -> _SearchTree:
+    def allocate(cls, planner: PlannerTables, horizon: int) -> SearchTree:
         """Allocate a tree for that many queries."""
         n_nodes, n_actions = planner.n_queries + 2, planner.problem.n_actions
         n_slots = 1 << int(np.ceil(np.log2(max(4, 2 * n_nodes))))
@@ -108,27 +119,34 @@ class _SearchTree(NamedTuple):
 
 
 @jit(**BASE_OPTIONS, helper=True)
-def _sample_next(x, cdf, t, m, row, u):  # type: ignore[no-untyped-def]
-    """Return the next state of a row in model m for the uniform number u."""
-    if len(cdf) == 0:
-        return sample_next_by_event(x, t, m, row, u)
+def sample_next(x, cdf, t, m, row, u):  # type: ignore[no-untyped-def]
+    """Return a next state of a row in model m, its entry in tables, and if m has the action.
+
+    It is the first, in their order, at which the sum of probabilities exceeds u.
+    """
+    if cdf is None:
+        return _sample_next_by_event(x, t, m, row, u), _U(0), True
+    cdf_m = at(cdf, t)[m]
     start, stop = _U(x.indptr[row]), _U(x.indptr[row + _U(1)])
-    return _U(x.indices[search_cdf(cdf[t if len(cdf) > 1 else _U(0), m], start, stop, u)])
+    if start == stop:
+        return _U(0), _U(0), False
+    k = search_cdf(cdf_m, start, stop, u)
+    return _U(x.indices[k]), k, cdf_m[stop - _U(1)] > 0.0
 
 
 @jit(**BASE_OPTIONS, helper=True)
-def _find_row_entries(x, t, row):  # type: ignore[no-untyped-def]
+def find_row_entries(x, t, row):  # type: ignore[no-untyped-def]
     """Return the entries of a row at time t, and the offset of their probabilities in p."""
-    offset, time = np.int64(t) * x.time_stride, t if len(x.p_start) > 1 else _U(0)
+    offset, p_start = np.int64(t) * x.time_stride, at(x.p_start, t)
     start, stop = x.indptr[row] + offset, x.indptr[row + _U(1)] + offset
-    return start, stop, x.p_start[time, row if x.p_start.shape[1] > 1 else _U(0)] - start
+    return start, stop, p_start[row if len(p_start) > 1 else _U(0)] - start
 
 
 @jit(**BASE_OPTIONS, helper=True)
-def sample_next_by_event(x, t, m, row, u):  # type: ignore[no-untyped-def]
+def _sample_next_by_event(x, t, m, row, u):  # type: ignore[no-untyped-def]
     """Return the next state of a row by shared events in model m for the uniform number u."""
-    start, stop, shift = _find_row_entries(x, t, row)
-    p = x.p[t if len(x.p) > 1 else _U(0)]
+    start, stop, shift = find_row_entries(x, t, row)
+    p = at(x.p, t)
     total, last_state = 0.0, np.int64(-1)
     while True:
         next_lowest, mass = np.int64(2**62), 0.0
@@ -151,8 +169,8 @@ def _expect_event_reward(entry_rewards, x, t, m, row):  # type: ignore[no-untype
     """Compute the expected reward of the events of a row in model m."""
     total = 0.0
     if entry_rewards is not None:
-        start, stop, shift = _find_row_entries(x, t, row)
-        p = x.p[t if len(x.p) > 1 else _U(0)]
+        start, stop, shift = find_row_entries(x, t, row)
+        p = at(x.p, t)
         for k in range(start, stop):
             total += get_entry_weight(x.entry_weights, k) * p[k + shift, m] * entry_rewards[k]
     return total
@@ -161,7 +179,7 @@ def _expect_event_reward(entry_rewards, x, t, m, row):  # type: ignore[no-untype
 @jit(**BASE_OPTIONS, helper=True)
 def get_reward(x, t, m, s, a):  # type: ignore[no-untyped-def]
     """Return r of (s, a) in model m."""
-    r = x.r[t if len(x.r) > 1 else _U(0)]
+    r = at(x.r, t)
     table_reward = r[s if len(r) > 1 else _U(0), a if r.shape[1] > 1 else _U(0), m]
     return table_reward + _expect_event_reward(
         x.entry_rewards, x, t, m, s * _U(x.allowed.shape[2]) + a
@@ -172,23 +190,24 @@ def get_reward(x, t, m, s, a):  # type: ignore[no-untyped-def]
 def _run_rollout(inputs, t, s, m, key, counter):  # type: ignore[no-untyped-def]
     """Return the simulated return from (t, s) in model m by the policy, or at random."""
     total, factor, horizon = 0.0, 1.0, _U(len(inputs.exploration))
-    n_actions = _U(inputs.allowed.shape[2])
+    n_actions = _U(inputs.x.allowed.shape[2])
     while t < horizon:
         if len(inputs.actions) > 0:
             a = _U(inputs.actions[t, s])
         else:
-            n_allowed = inputs.n_allowed[t if len(inputs.n_allowed) > 1 else _U(0), s]
+            n_allowed = at(inputs.n_allowed, t)[s]
             n_skip = _U(np.int64(hash_uniform(key, counter) * n_allowed))
             counter += _U(1)
             a = n_skip
             if n_allowed < n_actions:  # the action with ``left`` allowed ones before it
-                allowed_s, a = inputs.allowed[t if len(inputs.allowed) > 1 else _U(0), s], _U(0)
+                allowed_s, a = at(inputs.x.allowed, t)[s], _U(0)
                 while n_skip > _U(0) or not allowed_s[a]:
                     n_skip -= _U(allowed_s[a])
                     a += _U(1)
         total += factor * get_reward(inputs.x, t, m, s, a)
-        factor *= inputs.gamma
-        s = _sample_next(inputs.x, inputs.cdf, t, m, s * n_actions + a, hash_uniform(key, counter))
+        factor *= inputs.x.gamma
+        u = hash_uniform(key, counter)
+        s = sample_next(inputs.x, inputs.cdf, t, m, s * n_actions + a, u)[0]
         counter += _U(1)
         t += _U(1)
     return total + factor * inputs.terminal[s, m], counter
@@ -211,36 +230,26 @@ def _choose_by_ucb(allowed, n_visits, n_tried, sums, exploration):  # type: igno
 
 
 @jit(**BASE_OPTIONS)
-def _choose_actions(begin, end, t0, batch, n_queries, inputs, tree):  # type: ignore[no-untyped-def]
-    """Make some of the decisions of a batch."""
-    for n in range(_U(begin), _U(end)):
-        key, counter, total = batch.keys[n], batch.counters[n], 0.0
-        for m in range(_U(batch.beliefs.shape[1])):
-            total += batch.beliefs[n, m]
-            tree.belief_cdf[m] = total
-        a, counter = _search_action(t0, _U(batch.states[n]), key, counter, n_queries, inputs, tree)
-        batch.actions[n], batch.counters[n] = a, counter
-
-
-@jit(**BASE_OPTIONS, helper=True)
-def _search_action(t0, s0, key, counter, n_queries, inputs, tree):  # type: ignore[no-untyped-def]
+def search_action(t0, s0, belief, key, counter, inputs, tree):  # type: ignore[no-untyped-def]
     """Return the action with the best mean at the root, and the counter after the last number."""
-    n_states, n_actions = _U(inputs.allowed.shape[1]), _U(inputs.allowed.shape[2])
+    n_states, n_actions = _U(inputs.x.allowed.shape[1]), _U(inputs.x.allowed.shape[2])
     n_models, horizon = _U(len(tree.belief_cdf)), _U(len(inputs.exploration))
     is_centered, mask = len(inputs.values) > 0, _U(len(tree.nodes) - 1)
     tree.nodes[:] = _U(0)
     tree.n_visits[:] = 0.0
     tree.n_tried[:] = 0.0
     tree.sums[:] = 0.0
-    n_nodes = _U(1)
-    for _ in range(n_queries):
+    n_nodes, total = _U(1), 0.0
+    for m in range(n_models):
+        total += belief[m]
+        tree.belief_cdf[m] = total
+    for _ in range(inputs.n_queries):
         m = search_cdf(tree.belief_cdf, _U(0), n_models, hash_uniform(key, counter))
         counter += _U(1)
         node, s, t, depth = _U(0), s0, t0, _U(0)
         while True:
-            allowed_s = inputs.allowed[t if len(inputs.allowed) > 1 else _U(0), s]
             a = _choose_by_ucb(
-                allowed_s,
+                at(inputs.x.allowed, t)[s],
                 tree.n_visits[node],
                 tree.n_tried[node],
                 tree.sums[node],
@@ -249,9 +258,8 @@ def _search_action(t0, s0, key, counter, n_queries, inputs, tree):  # type: igno
             tree.path[depth, _U(0)] = node
             tree.path[depth, _U(1)] = a
             tree.path[depth, _U(2)] = s
-            s = _sample_next(
-                inputs.x, inputs.cdf, t, m, s * n_actions + a, hash_uniform(key, counter)
-            )
+            u = hash_uniform(key, counter)
+            s = sample_next(inputs.x, inputs.cdf, t, m, s * n_actions + a, u)[0]
             counter += _U(1)
             t += _U(1)
             depth += _U(1)
@@ -259,7 +267,7 @@ def _search_action(t0, s0, key, counter, n_queries, inputs, tree):  # type: igno
                 value = inputs.terminal[s, m]
                 break
             child_key = (node * n_actions + a) * n_states + s
-            slot = _splitmix64(child_key) & mask
+            slot = splitmix64(child_key) & mask
             while tree.nodes[slot] != _U(0) and tree.keys[slot] != child_key:
                 slot = (slot + _U(1)) & mask
             if tree.nodes[slot] == _U(0):
@@ -276,7 +284,7 @@ def _search_action(t0, s0, key, counter, n_queries, inputs, tree):  # type: igno
             depth -= _U(1)
             node, a, s = (tree.path[depth, _U(0)], tree.path[depth, _U(1)], tree.path[depth, _U(2)])
             t = t0 + depth
-            value = get_reward(inputs.x, t, m, s, a) + inputs.gamma * value
+            value = get_reward(inputs.x, t, m, s, a) + inputs.x.gamma * value
             tree.n_visits[node] += 1.0
             tree.n_tried[node, a] += 1.0
             tree.sums[node, a] += value - (inputs.values[t, s, m] if is_centered else 0.0)
@@ -290,37 +298,14 @@ def _search_action(t0, s0, key, counter, n_queries, inputs, tree):  # type: igno
     return best_action, counter
 
 
-class CpuTreeSearch:
-    """The tree search on the CPU, for several episodes at once."""
+class TreeSearch:
+    """The tree search of a planner, for single decisions."""
 
-    def __init__(self, planner: PlannerTables, horizon: int, n_threads: int) -> None:
-        self.planner, self.horizon, self.n_threads = planner, horizon, n_threads
-        x = planner.problem
-        has_events = isinstance(x.storage, ExogenousEvents)
-        cdf = np.empty((0, 1, 1)) if has_events else cumsum_rows(x.p, x.indptr)
-        self.inputs = _SearchInputs(
-            KernelArrays.from_problem(x),
-            as_readonly(cdf),
-            x.allowed,
-            as_readonly(x.allowed.sum(axis=2).astype(float)),
-            x.terminal,
-            as_readonly(planner.values),
-            as_readonly(planner.actions),
-            as_readonly(planner.exploration[:horizon]),
-            x.discount,
-            planner.uses_rollout,
-        )
+    def __init__(self, planner: PlannerTables, horizon: int) -> None:
+        self.inputs = SearchInputs.create(planner, horizon)
+        self.tree = SearchTree.allocate(planner, horizon)
 
-    def choose_actions(
-        self, t: int, states: Ints, beliefs: Array, keys: Keys, counters: Keys
-    ) -> Ints:
-        actions = np.empty(len(states), dtype=np.int64)
-        batch = _DecisionBatch(states, beliefs, keys, counters, actions)
-        n_queries = _U(self.planner.n_queries)
-
-        def run(indices: range) -> None:
-            tree = _SearchTree.allocate(self.planner, self.horizon)
-            _choose_actions(indices.start, indices.stop, _U(t), batch, n_queries, self.inputs, tree)
-
-        ThreadPool.get(self.n_threads).for_each(run, split_ranges(len(states), 8 * self.n_threads))
-        return actions
+    def choose_action(self, t: int, state: int, belief: Array, seed: int) -> int:
+        """Return the best action found from (t, state) with this belief (M,)."""
+        numbers = (_U(n) for n in (seed, PLANNER_STREAM))
+        return int(search_action(_U(t), _U(state), belief, *numbers, self.inputs, self.tree)[0])

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from mmdp.core import timing
 from mmdp.core.errors import MemoryLimitError, Remedy
 from mmdp.core.kernels.array_cache import ArrayCache
+from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.events import ExogenousEvents
-from mmdp.core.kernels.problem import IntArray, Problem
+from mmdp.core.kernels.problem import IntArray, PolicyTable, Problem
 from mmdp.core.kernels.rewards import EventRewards
 from mmdp.core.text import format_bytes, pluralize
 
@@ -75,6 +76,13 @@ def _pad_axis(array: HostArray, axis: int, size: int) -> HostArray:
 
 
 # ------------------------------------------------------------------ transfers
+def to_policy_table(policy: PolicyTable | None) -> PolicyTable | None:
+    """Convert a policy to 32-bit actions or 64-bit probabilities."""
+    if policy is None:
+        return None
+    return np.asarray(policy, dtype=np.float64 if is_randomized(policy) else np.int32)
+
+
 def get_device_memory(device: jax.Device) -> float:
     """Return the bytes that a device can hold; infinite if it does not say."""
     return float((device.memory_stats() or {}).get("bytes_limit", np.inf))

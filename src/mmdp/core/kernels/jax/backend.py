@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple
-from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from mmdp.core.kernels.ascent import ascend as ascend_with
-from mmdp.core.kernels.ascent import is_randomized
-from mmdp.core.kernels.cpu.backend import CpuEventProblem, CpuProblem
-from mmdp.core.kernels.cpu.threads import default_n_threads
+from mmdp.core.kernels.ascent import ascend
+from mmdp.core.kernels.cpu.backend import CpuProblem
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.exchange import detect_lost_process
-from mmdp.core.kernels.jax.arrays import DeviceArrays, DevicePlacement, Traced, enable_float64
-from mmdp.core.kernels.jax.ascent import ascend
+from mmdp.core.kernels.jax.arrays import (
+    DeviceArrays,
+    DevicePlacement,
+    ProblemArrays,
+    Traced,
+    enable_float64,
+    to_policy_table,
+)
+from mmdp.core.kernels.jax.ascent import DeviceSweeper
 from mmdp.core.kernels.jax.changes import run_single_changes
-from mmdp.core.kernels.jax.passes import run_backward, run_forward, run_push_forward, run_step
+from mmdp.core.kernels.jax.passes import run_backward, run_forward
 from mmdp.core.kernels.jax.step_ops import Tuning
 from mmdp.core.kernels.jax.windowed import WindowedSweeper, needs_windows
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
@@ -32,14 +36,13 @@ from mmdp.core.kernels.problem import (
     IntArray,
     PolicyTable,
     Problem,
-    TableStorage,
 )
 
 
 class JaxBackend(BaseBackend):
     """The backend on a CPU, GPU or TPU by jax, in 64-bit arithmetic.
 
-    Passes, single steps, ascents and rounds of single changes for an objective run there; bounds
+    Passes, ascents and rounds of single changes for an objective run there; single steps, bounds
     and episodes run on the CPU.
 
     Parameters
@@ -67,16 +70,12 @@ class JaxBackend(BaseBackend):
         self.tuning = Tuning.for_placement(self.placement) if tuning is None else tuning
 
     def prepare_storage(self, problem: Problem, horizon: int) -> PreparedProblem | None:
-        problem_classes: dict[type, type[JaxProblem]] = {
-            TableStorage: JaxProblem,
-            ExogenousEvents: JaxEventProblem,
-        }
-        problem_class, placement = problem_classes.get(type(problem.storage)), self.placement
-        if problem_class is None:
+        placement = self.placement
+        if not problem.storage.is_compiled:
             return None
         if problem.n_shards > 1:  # spread over the devices of all processes
             placement = DevicePlacement(tuple(jax.devices()), problem.max_local_models)
-        return problem_class(problem, horizon, placement, self.tuning._replace(mesh=placement.mesh))
+        return JaxProblem(problem, horizon, placement, self.tuning._replace(mesh=placement.mesh))
 
 
 class JaxProblem(CpuProblem):
@@ -85,7 +84,7 @@ class JaxProblem(CpuProblem):
     def __init__(
         self, problem: Problem, horizon: int, placement: DevicePlacement, tuning: Tuning
     ) -> None:
-        super().__init__(problem, horizon, default_n_threads())
+        super().__init__(problem, horizon, None)
         placement.check_memory(problem)
         self.placement, self.tuning = placement, tuning
         self.device_arrays = DeviceArrays(placement, problem)
@@ -94,26 +93,12 @@ class JaxProblem(CpuProblem):
         super()._set_problem(problem, horizon)
         self.device_arrays = self.device_arrays.copy_cache()
 
-    # ------------------------------------------------------------ one step
-    def expect_next(self, t: int, v: Array) -> Array:
-        return self._run_step(partial(run_step, rewards=False), t, v)
+    def get_device_arrays(self) -> ProblemArrays:
+        """Return the problem on the device."""
+        return self.device_arrays.get_arrays(self.problem)
 
-    def q_step(self, t: int, v: Array) -> Array:
-        return self._run_step(partial(run_step, rewards=True), t, v)
-
-    def push_forward(self, t: int, b: Array, policy_row: PolicyTable) -> Array:
-        return self._run_step(run_push_forward, t, b, _to_policy_table(policy_row))
-
-    def _run_step(
-        self, function: Callable[..., Any], t: int, array: Array, *policy_row: Any
-    ) -> Array:
-        """Run one compiled step at time t with an array (S, M) and maybe a row of the policy."""
-        with enable_float64(), detect_lost_process():
-            x, put = self.device_arrays.get_arrays(self.problem), self.placement.put
-            args = put(array, model_axis=1), *map(put, policy_row)
-            return self._fetch_models(function(x, np.int32(t), *args, tuning=self.tuning))
-
-    def _fetch_models(self, array: Traced) -> Array:
+    def fetch_models(self, array: Traced) -> Array:
+        """Copy an array (..., M) of this process's models to the host."""
         fetched: Array = self.placement.fetch(array, self.problem.r.shape[3])
         return fetched
 
@@ -132,9 +117,9 @@ class JaxProblem(CpuProblem):
         model_outputs = {"values", "q"} | ({"actions"} if choice == "per_model" else set())
         with enable_float64(), detect_lost_process():
             first_values, device_outputs = run_backward(
-                self.device_arrays.get_arrays(problem),
+                self.get_device_arrays(),
                 placement.put(weights, model_axis=-1),
-                placement.put(_to_policy_table(policy)),
+                placement.put(to_policy_table(policy)),
                 horizon=self.horizon,
                 choice=choice,
                 keep=tuple(sorted(outputs)),
@@ -159,10 +144,10 @@ class JaxProblem(CpuProblem):
     def forward(self, policy: PolicyTable) -> Array:
         with enable_float64(), detect_lost_process():
             x, table = (
-                self.device_arrays.get_arrays(self.problem),
-                self.placement.put(_to_policy_table(policy)),
+                self.get_device_arrays(),
+                self.placement.put(to_policy_table(policy)),
             )
-            return self._fetch_models(run_forward(x, table, tuning=self.tuning))
+            return self.fetch_models(run_forward(x, table, tuning=self.tuning))
 
     # ------------------------------------------------------------ ascents
     def improve_objective(
@@ -172,8 +157,8 @@ class JaxProblem(CpuProblem):
             return None
         with enable_float64():
             x, args = (
-                self.device_arrays.get_arrays(self.problem),
-                map(self.placement.put, (_to_policy_table(table), rho)),
+                self.get_device_arrays(),
+                map(self.placement.put, (to_policy_table(table), rho)),
             )
             params, formula_class = (np.float64(min_gain), *astuple(formula)), type(formula)
             actions, returns = run_single_changes(
@@ -184,55 +169,28 @@ class JaxProblem(CpuProblem):
     def _run_ascents(  # type: ignore[override]
         self, inits: Iterable[PolicyTable | None], options: AscentOptions
     ) -> list[AscentResult]:
-        """Run ascents in one compiled loop, or in blocks of sweeps if there is a callback."""
+        """Run ascents whose sweeps are compiled whole.
+
+        The paper's sweeps over shared events are made window by window in 32-bit numbers if b
+        takes more than MAX_WEIGHT_BYTES; the returns of their last policies are in 64 bits.
+        """
         problem, placement, horizon = self.problem, self.placement, self.horizon
+        is_paper_of_events = isinstance(problem.storage, ExogenousEvents) and not options.two_way
+        if is_paper_of_events and placement.mesh is None and needs_windows(problem, horizon):
+            with enable_float64():
+                x = self.get_device_arrays()
+                windowed = WindowedSweeper(x, problem, horizon, self.tuning)
+            return [self._ascend_windowed(windowed, init, options) for init in inits]
         per_model = horizon * problem.n_states * (1 + options.two_way * problem.n_actions)
         placement.check_memory(problem, extra_per_model=per_model)  # b, and q if it is kept
-        results = []
-        for init in inits:
-            with enable_float64():
-                x, table = (
-                    self.device_arrays.get_arrays(problem),
-                    placement.put(_to_policy_table(init)),
-                )
-            with detect_lost_process():
-                n_local_models = problem.r.shape[3]
-                ascent = ascend(x, table, horizon, options, self.tuning, placement, n_local_models)
-            results.append(ascent._replace(returns=problem.gather_models(ascent.returns)))
-        return results
-
-
-def _to_policy_table(policy: PolicyTable | None) -> PolicyTable | None:
-    """Convert a policy, or one row of it, to 32-bit actions or 64-bit probabilities."""
-    if policy is None:
-        return None
-    return np.asarray(policy, dtype=np.float64 if is_randomized(policy) else np.int32)
-
-
-class JaxEventProblem(JaxProblem, CpuEventProblem):
-    """A problem with shared events on a device."""
-
-    def _run_ascents(  # type: ignore[override]
-        self, inits: Iterable[PolicyTable | None], options: AscentOptions
-    ) -> list[AscentResult]:
-        """Run ascents; in 32-bit numbers, window by window, if b takes more than MAX_WEIGHT_BYTES.
-
-        That is for the paper's sweeps; the returns of their last policies are in 64 bits.
-        """
-        is_single_device_paper = self.tuning.mesh is None and not options.two_way
-        if not (is_single_device_paper and needs_windows(self.problem, self.horizon)):
-            return super()._run_ascents(inits, options)
-        with enable_float64():
-            sweeper = WindowedSweeper(
-                self.device_arrays.get_arrays(self.problem), self.problem, self.horizon, self.tuning
-            )
-        return [self._ascend_windowed(sweeper, init, options) for init in inits]
+        sweeper = DeviceSweeper(self, options.two_way)
+        return [ascend(sweeper, init, *options.ascend_args) for init in inits]
 
     def _ascend_windowed(
         self, sweeper: WindowedSweeper, init: PolicyTable | None, options: AscentOptions
     ) -> AscentResult:
         """Run an ascent in 32-bit numbers; compute its returns in 64 bits."""
-        ascent = ascend_with(sweeper, init, *options.ascend_args)
+        ascent = ascend(sweeper, init, *options.ascend_args)
         returns = self.compute_returns(self.backward("policy", policy=ascent.policy).first_values)
         value = float(returns @ self.problem.weights)
         return ascent._replace(returns=returns, value=value, is_single_precision=True)

@@ -159,24 +159,3 @@ def run_forward(x: ProblemArrays, policy: Traced, *, tuning: Tuning) -> Traced:
         (PROBLEM_SPECS, REPLICATED),
     )
     return shard_over_models(tuning.mesh, run, in_specs, model_spec(2))(x, policy)
-
-
-# ------------------------------------------------------------------ single steps
-@functools.partial(jax.jit, static_argnames=("rewards", "tuning"))
-def run_step(x: ProblemArrays, t: Traced, v: Traced, *, rewards: bool, tuning: Tuning) -> Traced:
-    """Compute q, or P v alone, at time t."""
-
-    def run(x: ProblemArrays, v: Traced) -> Traced:
-        ops = make_step_ops(x, tuning)
-        return ops.q_step(t, v) if rewards else ops.expect_next(t, v)
-
-    return shard_over_models(tuning.mesh, run, (PROBLEM_SPECS, model_spec(1)), model_spec(2))(x, v)
-
-
-@functools.partial(jax.jit, static_argnames=("tuning",))
-def run_push_forward(
-    x: ProblemArrays, t: Traced, b: Traced, pi: Traced, *, tuning: Tuning
-) -> Traced:
-    run = lambda x, *args: make_step_ops(x, tuning).push_forward(t, *args)
-    in_specs = (PROBLEM_SPECS, model_spec(1), REPLICATED)
-    return shard_over_models(tuning.mesh, run, in_specs, model_spec(1))(x, b, pi)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from mmdp.core.kernels.costs import MIN_DENSE_FILL
-from mmdp.core.kernels.numpy.controllers import EntryIndex
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
 from mmdp.core.kernels.problem import (
     NUMPY_PREPARERS,
@@ -13,7 +12,6 @@ from mmdp.core.kernels.problem import (
     PolicyTable,
     Problem,
     TableStorage,
-    TransitionRow,
     at_time,
 )
 
@@ -31,14 +29,7 @@ def prepare_tables(problem: Problem, horizon: int) -> PreparedProblem:
     return (DenseProblem if is_dense else SparseProblem)(problem, horizon)
 
 
-class TableProblem(PreparedProblem):
-    """A prepared problem whose transitions are stored in tables."""
-
-    def get_row(self, t: int, s: int, a: int) -> TransitionRow:
-        return self.problem.storage.get_row(t, s * self.problem.n_actions + a)
-
-
-class DenseProblem(TableProblem):
+class DenseProblem(PreparedProblem):
     """Products with whole rows, one BLAS call for each model."""
 
     def __init__(self, problem: Problem, horizon: int) -> None:
@@ -60,30 +51,30 @@ class DenseProblem(TableProblem):
         return np.ascontiguousarray(np.matmul(flow.T[:, None, :], p)[:, 0].T)
 
 
-class SparseProblem(TableProblem):
+class SparseProblem(PreparedProblem):
     """Products with the non-zero entries of the tables only."""
-
-    _pattern: EntryIndex
 
     def __init__(self, problem: Problem, horizon: int) -> None:
         import scipy.sparse
 
         super().__init__(problem, horizon)
         x, nnz = problem, len(problem.indices)
-        self.p, self.indices, self._pattern = x.p, x.indices, EntryIndex(x)
+        self.p, self.indices = x.p, x.indices
+        self.state, self.action = np.divmod(x.get_entry_rows(), x.n_actions)
+        row_sums = np.ones(nnz), np.arange(nnz), x.indptr
+        self.row_sums = scipy.sparse.csr_array(row_sums, shape=(len(x.indptr) - 1, nnz))
         coordinates = (np.ones(nnz), (x.indices, np.arange(nnz)))
         self.next_state_sums = scipy.sparse.csr_array(coordinates, shape=(x.n_states, nnz))
 
     def expect_next(self, t: int, v: Array) -> Array:
-        expected = np.asarray(self._pattern.row_sums @ (at_time(self.p, t) * v[self.indices]))
+        expected = np.asarray(self.row_sums @ (at_time(self.p, t) * v[self.indices]))
         return expected.reshape(-1, self.problem.n_actions, v.shape[1])
 
     def push_forward(self, t: int, b: Array, policy_row: PolicyTable) -> Array:
         pi: Array = np.asarray(
             policy_row if policy_row.ndim == 2 else np.eye(self.problem.n_actions)[policy_row]
         )
-        state, action = self._pattern.state, self._pattern.action
-        flow = at_time(self.p, t) * (pi[state, action, None] * b[state])
+        flow = at_time(self.p, t) * (pi[self.state, self.action, None] * b[self.state])
         return np.asarray(self.next_state_sums @ flow)
 
 
