@@ -1,8 +1,8 @@
 """Search for finite-state controllers, grown node by node.
 
 A sweep is a forward pass for b_{t,m}(s, n) and a backward pass that takes in every state and node
-the best action together with its best node transitions (``ControllerPasses.compute_node_values`` in
-:mod:`mmdp.core.kernels.numpy.controllers`). The first sweep with a new node improves in the
+the best action together with its best node transitions (``PreparedProblem.compute_node_values`` in
+:mod:`mmdp.core.kernels.prepared`). The first sweep with a new node improves in the
 forward pass too: information that is gained early is useful for longer, and a backward pass would
 put the trial of an action late. Nodes must differ to gain anything. So a node is added that
 plans for the posterior over the models after a sampled history: it holds CADP's policy for these
