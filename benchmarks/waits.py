@@ -190,7 +190,15 @@ def wait_objectives() -> Iterator[Wait]:
     """The objectives beside the mean and the worst case, on the fishery."""
     model, taken = make_fishery(), {}
     mmdp.solve(make_fishery(9), 5, objective="worst")
-    for objective in ("mean", "worst", "regret:worst", "cvar:0.5", "cvar:0.2", "var:0.2", "evar:0.2"):
+    for objective in (
+        "mean",
+        "worst",
+        "regret:worst",
+        "cvar:0.5",
+        "cvar:0.2",
+        "var:0.2",
+        "evar:0.2",
+    ):
         seconds, solution = measure(lambda o=objective: mmdp.solve(model, 50, objective=o))
         taken[objective] = seconds
         peer = "worst" if objective == "regret:worst" else "mean"

@@ -132,9 +132,7 @@ class InfiniteHorizon:
         """Choose a solver by the size and the storage of a problem."""
         x = problem
         size = 8 * x.n_models * x.n_states**2 * x.n_actions
-        is_direct = size <= MAX_MATRIX_BYTES and (
-            x.n_models > 1 or x.n_states <= MAX_DIRECT_STATES
-        )
+        is_direct = size <= MAX_MATRIX_BYTES and (x.n_models > 1 or x.n_states <= MAX_DIRECT_STATES)
         return (DirectSolver if is_direct else IterativeSolver)(x, check_time)
 
     def with_clock(self, check_time: Callable[[], object]) -> InfiniteHorizon:

@@ -422,7 +422,8 @@ class RepeatedRowSpace(MarkovSpace):
 def _compute_wsu_row(context: SolveContext) -> IntArray:
     """Compute the row (S,) that WSU's improvement by the initial weights leaves as it is.
 
-    It starts from the best rewards. If rows go in circles, or half of the time is up, it ends there.
+    It starts from the best rewards. If rows go in circles, or half of the time is up, it
+    ends there.
     """
     deadline = (solver_clock() + context.stopwatch.deadline) / 2
     infinite, lam, q = context.infinite_horizon, context.problem.weights, context.infinite_horizon.r
