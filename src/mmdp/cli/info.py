@@ -18,6 +18,7 @@ from mmdp.core.text import format_with_unit, join_or, pluralize
 
 if TYPE_CHECKING:
     from mmdp import MMDP
+    from mmdp.core.solution import Status
 
 PACKAGES = "numpy scipy numba pandas highspy matplotlib click rich Jinja2 jax pyarrow gymnasium"
 SETTING_PREFIXES = ("MMDP_", "NUMBA_", "JAX_", "XLA_", "OMP_", "CUDA_VISIBLE")
@@ -106,12 +107,14 @@ def _format_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 # ---------------------------------------------------------------- methods
+def _format_status(status: Status | None) -> str:
+    """Format what a method can prove."""
+    return "nothing" if status is None else status.name.lower().replace("_", " ")
+
+
 def _print_methods() -> None:
     """Print a table of the methods and lists of those that support special problems."""
-    rows = [
-        (x.name, x.title, x.memory, x.best_status.name.lower() if x.best_status else "nothing")
-        for x in list_capabilities()
-    ]
+    rows = [(x.name, x.title, x.memory, _format_status(x.best_status)) for x in list_capabilities()]
     print_table(("method", "what it does", "memory", "proves"), rows, n_left=4)
     print()
     for case, names in methods_by_feature().items():

@@ -276,7 +276,7 @@ def domain(
         sizes = {"models": train.n_models, "test_models": test.n_models}
         print_json({"domain": name, "out": out, **sizes, "options": arguments})
     else:
-        print(f"{out}\n{train}; {pluralize(test.n_models, 'test model')}")
+        print(f"{out}\n{train}\n{pluralize(test.n_models, 'test model')}")
 
 
 def _parse_literal(text: str) -> Any:

@@ -108,16 +108,18 @@ def report(
             horizon = options["horizon"] = horizon or _find_horizon(incumbent.horizon)
             objective = objective or mmdp.io.load_objective(policy)
             if certify_time is None:
-                certificate = _load_certificate(policy, model)
-        if certificate is not None:
-            objective = objective or certificate.objective
-            if options["policy"].horizon == math.inf or objective != certificate.objective:
-                options["notes"] = [
-                    f"no proof is shown: the proof is for {certificate.objective} and the horizon "
-                    f"{options['policy'].horizon}; --certify-time 10 proves it again"
-                ]
-                print_stderr(f"note: {options['notes'][0]}")
-                certificate = None
+                certificate, reason = _load_certificate(policy, model)
+                wanted = objective or getattr(certificate, "objective", None)
+                is_infinite = options["policy"].horizon == math.inf
+                if certificate is not None and (is_infinite or wanted != certificate.objective):
+                    horizon_text = "an infinite horizon" if is_infinite else f"horizon {horizon}"
+                    reason = f"the proof is for {certificate.objective} and {horizon_text}"
+                    certificate = None
+                if reason:
+                    note = f"no proof is shown: {reason}; --certify-time 10 proves it again"
+                    options["notes"] = [note]
+                    print_stderr(f"note: {note}")
+                objective = wanted
         objective = objective or mmdp.objectives.Mean()
         if certify_time is not None:
             live_line.update("proving a bound")
@@ -148,15 +150,14 @@ def _find_horizon(horizon: float) -> int | None:
     return None if horizon == math.inf else int(horizon)
 
 
-def _load_certificate(policy: Path, model: MMDP) -> Bound | None:
-    """Load the certificate of a policy's file, if it is about these models."""
+def _load_certificate(policy: Path, model: MMDP) -> tuple[Bound | None, str]:
+    """Load the certificate of a policy's file, or say why it is not about these models."""
     import mmdp
 
     try:
-        return mmdp.io.load_certificate(policy, model)
+        return mmdp.io.load_certificate(policy, model), ""
     except InputError as error:  # the page or file is about the policy all the same
-        print_stderr(f"note: no proof is shown: {error.message}")
-        return None
+        return None, error.message
 
 
 @command(
@@ -250,7 +251,9 @@ def export(
     check_output_path(out, policy if data is None else data.path, policy)
     model = None if data is None else data.read()
     loaded_policy = mmdp.load_policy(policy, model)
-    bound = None if model is None else _load_certificate(policy, model)
+    bound, reason = (None, "") if model is None else _load_certificate(policy, model)
+    if reason:
+        print_stderr(f"note: no proof is shown: {reason}")
     if out is not None:
         mmdp.export(loaded_policy, out, to=to, model=model, bound=bound)
         print(f"policy exported to {out}")

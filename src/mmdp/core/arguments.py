@@ -3,8 +3,8 @@
 :func:`check_arguments` decorates a function or a class. Before each call it compares the arguments
 with their annotations; a value of another type is an :class:`mmdp.InputError`. Numbers with a
 range have types of their own here, such as :data:`PositiveInt` and :data:`Seconds`. NaN is no
-number, and True is none. Whole numbers other than seeds have at most 64 bits. What arrays, files
-and mappings hold is checked by those who read them.
+number, and True is none. Whole numbers other than seeds have at most 64 bits, and a range must fit
+into memory. What arrays, files and mappings hold is checked by those who read them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError
+from mmdp.core.memory import check_memory
 from mmdp.core.text import did_you_mean, join_or, pluralize
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -174,6 +175,7 @@ def check_arguments(function: F) -> F:
             raise TypeError(f"{name}(): {error}") from None
         hints = _get_type_hints(function)
         for argument, value in {**kwargs, **bound_arguments}.items():
+            _check_length(argument, value)
             if argument in hints:
                 check_type(argument, value, hints[argument])
         return function(*args, **kwargs)
@@ -185,6 +187,11 @@ def check_type(name: str, value: object, hint: object) -> None:
     """Raise InputError if a value is not of the type; ``name`` is that of the argument."""
     if is_of_type(value, hint):
         return
+    if _is_whole(value) and not -WIDEST <= value < WIDEST:
+        raise InputError(
+            f"{name} is a whole number of about 1e{int(math.log10(abs(value)))}, too large for 64 "
+            "bits; give a smaller one, or a number with a decimal point if that is meant"
+        )
     alternatives, shown_value = _split_union(hint), type(value).__name__
     choices = [
         x
@@ -197,7 +204,9 @@ def check_type(name: str, value: object, hint: object) -> None:
     elif isinstance(value, numbers.Real) or len(repr(value)) <= MAX_REPR_LENGTH:
         shown_value = repr(value)
     expected = join_or(dict.fromkeys(map(_describe_type, alternatives)))
-    raise InputError(f"{name} must be {expected}, not {shown_value}")
+    is_path = expected == "an MMDP" and isinstance(value, (str, os.PathLike))
+    remedies = ["use mmdp.load(path) for files"] if is_path else []
+    raise InputError(f"{name} must be {expected}, not {shown_value}", remedies)
 
 
 # ---------------------------------------------------------------------- names
@@ -225,6 +234,15 @@ def as_instance(
         choices = join_or([*registry, f"an object of a class in {module}"])
         raise InputError(f"{argument} must be {choices}, not {value!r}")
     return value
+
+
+def _check_length(name: str, value: object) -> None:
+    """Refuse a range, or a dict with one, that would not fit into memory as an array."""
+    for x in value.values() if type(value) is dict else [value]:
+        if isinstance(x, range):
+            # len() raises for what does not fit into 64 bits
+            count = max(0, -((x.start - x.stop) // x.step))
+            check_memory(8 * count, f"{name}, {count:,} numbers,", ["shorten it"])
 
 
 # ---------------------------------------------------------------------- annotations

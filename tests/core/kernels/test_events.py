@@ -314,7 +314,7 @@ def test_bad_event_rewards_are_named() -> None:
         exogenous.make_rewards(np.zeros((2, 1, 3)))
     event_rewards = np.zeros((2, 1, 2))
     event_rewards[1, 0, 1] = np.nan
-    with pytest.raises(mmdp.InputError, match="reward is nan at state 1, action 0, event 1"):
+    with pytest.raises(mmdp.InputError, match="reward is nan at event 1, state 1, action 0"):
         mmdp.MMDP(exogenous, exogenous.make_rewards(event_rewards))
     two_step_events = ExogenousEvents(np.repeat(NEXT_STATES, 2, axis=0), PROBS)
     assert two_step_events.make_rewards(np.zeros((2, 2, 1, 2))).shape[0] == 2

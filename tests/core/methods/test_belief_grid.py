@@ -387,7 +387,7 @@ def test_the_command_line_writes_and_reads_a_policy(tmp_path: Path) -> None:
     message = run_refused("report", models, "--policy", file, "--out", tmp_path / "page.html")
     assert "draw it with mmdp plot belief" in message
     message = run_refused("solve", models, "-T", 3, "--method", "grid", "-o", tmp_path / "plan.csv")
-    assert "give --out policy.json" in message
+    assert "--out policy.json" in message
     rule_file = tmp_path / "rule.csv"
     mmdp.save_policy(mmdp.policies.StationaryPolicy([0] * 7), rule_file)
     message = run_refused(

@@ -454,7 +454,8 @@ def require_markov(
         raise InputError(f"{prefix} {policy.method} has one policy per model", [cadp_remedy])
     plain_policy = as_policy(inner_policy, f"{purpose} a policy or the Solution it comes from")
     if plain_policy.memory_note:
-        remedies = [] if plain_policy.has_exact_returns else [cadp_remedy]
+        plots = "draw it with mmdp plot belief, or a controller with mmdp plot chart"
+        remedies = [plots] if plain_policy.has_exact_returns else [cadp_remedy]
         subject = "this one" if plain_policy.has_exact_returns else plain_policy.name
         raise InputError(f"{prefix} {subject} {plain_policy.memory_note}", remedies)
     if horizon is None and plain_policy.horizon == math.inf:

@@ -20,6 +20,7 @@ from mmdp.core.kernels.planner import PlannerTables
 from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, Problem, as_readonly
 from mmdp.core.kernels.random import PLANNER_STREAM, Keys
 from mmdp.core.kernels.sampling import cumsum_rows
+from mmdp.core.memory import check_memory
 
 # Indices are unsigned: numba then drops its test for negative ones.
 _U = np.uint64
@@ -107,6 +108,8 @@ class SearchTree(NamedTuple):
         """Allocate a tree for that many queries."""
         n_nodes, n_actions = planner.n_queries + 2, planner.problem.n_actions
         n_slots = 1 << int(np.ceil(np.log2(max(4, 2 * n_nodes))))
+        n_bytes = 8 * (2 * n_slots + n_nodes * (1 + 2 * n_actions))
+        check_memory(n_bytes, f"a tree of {planner.n_queries:,} queries", ["take fewer n_queries"])
         return cls(
             np.empty(planner.problem.n_models),
             np.empty(n_slots, np.uint64),
