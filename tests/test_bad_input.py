@@ -229,7 +229,7 @@ def test_npz_of_others_and_damaged(tmp_path: Path) -> None:
         {"indices": arrays["indices"] + 5},
         {"indptr": arrays["indptr"][:-1]},
         {"r": arrays["r"][:, :1]},
-        {"allowed": arrays["allowed"].astype(float)},
+        {"allowed": arrays["allowed"] * 0.5},
         {"p": arrays["p"][:, :, :1]},
     ):
         np.savez(path, **{**arrays, **change})

@@ -432,7 +432,8 @@ def _parse_axis(
     for label, value in pairs:
         description = describe_object(value)
         names = (label if i == 1 else f"{label} ({i})" for i in itertools.count(1))
-        name = next(x for x in names if descriptions.setdefault(x, description) == description)
+        name = next(x for x in names if x not in descriptions or descriptions[x] == description)
+        descriptions[name] = description
         values_by_label[name] = value.item() if isinstance(value, np.generic) else value
     return values_by_label
 
