@@ -9,10 +9,9 @@ import mmdp
 from mmdp.core.kernels import get_backend
 from mmdp.core.kernels.cpu.backend import NumbaBackend
 from mmdp.core.kernels.planner import TREE
-from mmdp.core.kernels.problem import at_time
+from mmdp.core.kernels.problem import ModelPairs, at_time
 from mmdp.core.testing import (
     BackendCase,
-    _make_random_pairs,
     make_random_controller,
     make_random_event_model,
     make_random_model,
@@ -168,8 +167,9 @@ def test_pairs_equal_plain_loops(kind, seeds):
         prepared = NumbaBackend(1 + seed % 2, min_parallel_work=0).prepare(x, horizon)
         rng = np.random.default_rng(seed)
         y = rng.normal(size=(horizon, x.n_states, x.n_actions, x.n_models))
-        for pairs in _make_random_pairs(x, rng):
-            pairs = pairs._replace(grid_radius=min(pairs.grid_radius, 3))
+        order = rng.permutation(x.n_models)
+        halves = np.array_split(order[: x.n_models // 2 * 2], 2)
+        for pairs in (ModelPairs(*halves, 3, 0.5), ModelPairs(order, order, 0, 1.0)):
             for prices in (None, y):
                 u = np.zeros_like(y)
                 values = prepared.compute_pair_optima(pairs, prices, u)
