@@ -25,6 +25,7 @@ from mmdp.core.kernels.cpu.passes import (
     PassOptions,
     PassScratch,
     backward,
+    compute_q,
     forward,
 )
 from mmdp.core.kernels.cpu.sweeps import CpuSweeper
@@ -41,6 +42,7 @@ from mmdp.core.kernels.problem import (
     Problem,
     TableStorage,
     as_readonly,
+    at_time,
     copy_models,
     empty_aligned,
 )
@@ -102,24 +104,25 @@ class CpuProblem(PreparedProblem):
 
     # ------------------------------------------------------------ one step
     def expect_next(self, t: int, v: Array) -> Array:
-        r = as_readonly(np.zeros((1, 1, 1, self.problem.n_models)))
-        return self._compute_q(t, v, self.arrays._replace(r=r, entry_rewards=None, gamma=1.0))
+        return self._compute_q(t, v, np.zeros((1, 1, 1, self.problem.n_models)), None, 1.0)
 
     def q_step(self, t: int, v: Array) -> Array:
-        return self._compute_q(t, v, self.arrays)
+        x = self.arrays
+        return self._compute_q(t, v, x.r, x.entry_rewards, x.gamma)
 
-    def _compute_q(self, t: int, v: Array, arrays: KernelArrays) -> Array:
-        """Compute (S, A, M) r + P (entry rewards + gamma v) of all actions, allowed or not."""
-        x = self.problem
-        q, all_allowed = (
-            empty_aligned(1, *x.r.shape[1:]),
-            np.ones((1, x.n_states, x.n_actions), bool),
+    def _compute_q(
+        self, t: int, v: Array, r: Array, entry_rewards: Array | None, gamma: float
+    ) -> Array:
+        """Compute (S, A, M) r + P (entry rewards + gamma v)."""
+        x, q = self.arrays, empty_aligned(*self.problem.r.shape[1:])
+        pool = self.get_pool(self.problem.storage.n_entries * q.shape[2])
+        edges, r_t = scheduler.split_edges(len(q), len(pool)), as_readonly(at_time(r, t))
+        v = np.require(v, np.float64, ["C", "W"])
+        pool.for_each(
+            lambda i: compute_q(edges[i], edges[i + 1], t, x, v, r_t, entry_rewards, gamma, q),
+            range(len(pool)),
         )
-        buffers = PassBuffers.create(x, 1, v=np.stack([v, v]), q=q)
-        buffers.v[1] = v
-        arrays = arrays.from_time(t)._replace(allowed=as_readonly(all_allowed))
-        self._run_steps(PassOptions(PER_MODEL, 0, keep_q=True), arrays, buffers)
-        return q[0]
+        return q
 
     def _run_steps(
         self, options: PassOptions, arrays: KernelArrays, buffers: PassBuffers, n_rows: int = 1

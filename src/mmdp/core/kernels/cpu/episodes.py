@@ -25,6 +25,7 @@ from mmdp.core.kernels.cpu.tree_search import (
     sample_next,
     search_action,
 )
+from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.planner import (
     ACTIONS,
@@ -70,6 +71,7 @@ class _LearnerArrays(NamedTuple):
     x: KernelArrays
     prior: Array  # (M',)
     initial: Array  # (S, M' or 1)
+    has_unique_entries: bool  # a row leads to a next state once
     carries_belief: bool
     reward_sd: float
     uses_transitions: bool
@@ -163,10 +165,16 @@ def _multiply_belief(belief, p):  # type: ignore[no-untyped-def]
 
 
 @jit(**BASE_OPTIONS, helper=True)
-def _observe_transition(belief, x, t, row, next_state, scratch):  # type: ignore[no-untyped-def]
-    """Update a belief by the probability of a transition, if any model explains it."""
+def _observe_transition(belief, learner, t, row, next_state, hint, scratch):  # type: ignore[no-untyped-def]
+    """Update a belief by the probability of a transition, if any model explains it.
+
+    ``hint``: the entry at which the transition is if the simulated models have this pattern.
+    """
+    x = learner.x
     start, stop, shift = find_row_entries(x, t, row)
     p, first, count = at(x.p, t), start, 0
+    if learner.has_unique_entries and start <= hint < stop and x.indices[hint] == next_state:
+        return _multiply_belief(belief, p[hint + shift])
     for k in range(start, stop):
         if x.indices[k] == next_state and get_entry_weight(x.entry_weights, k) > 0.0:
             first, count = k if count == 0 else first, count + 1
@@ -195,13 +203,15 @@ def _observe_reward(belief, learner, t, s, a, reward, scratch):  # type: ignore[
 
 
 @jit(**BASE_OPTIONS, helper=True)
-def _learn(learner, K, belief, t, s, a, next_state, reward, scratch):  # type: ignore[no-untyped-def]
+def _learn(learner, K, belief, t, s, a, next_state, k, reward, scratch):  # type: ignore[no-untyped-def]
     """Update a belief after a step by Bayes' rule; return whether any model explains the step."""
     if learner is None:
         return True
     row, is_explained = s * _U(learner.x.allowed.shape[2]) + a, True
     if learner.uses_transitions:
-        is_explained = _observe_transition(belief, learner.x, t, row, next_state, scratch)
+        is_explained = _observe_transition(
+            belief, learner, t, row, next_state, np.int64(k), scratch
+        )
     if is_explained and learner.reward_sd > 0.0:
         _observe_reward(belief, learner, t, s, a, reward, scratch)
     if len(K) > 0:
@@ -284,7 +294,7 @@ def _simulate(  # type: ignore[no-untyped-def]
                 if len(next_rewards) > 0:
                     reward = at(next_rewards, t)[k, m]
                 is_explained = _learn(
-                    learner, learner_K, beliefs[e], t, s, a, next_state, reward, scratch
+                    learner, learner_K, beliefs[e], t, s, a, next_state, k, reward, scratch
                 )
                 lanes.n_unexplained[lane] += not is_explained
                 if len(policy.node_transitions) > 0:
@@ -325,11 +335,14 @@ def simulate(
     def run(task: tuple[range, range]) -> None:
         models, episodes = task
         cdf = make_cdf(env, slice(models.start, models.stop))
-        for m in models:
-            ids = np.full(len(episodes), m)
-            lanes = _Lanes.create(env, ids, first_episode + np.array(episodes), seed)
-            if planner.controller is not None:
-                lanes.memory[:] = planner.controller.initial_nodes[lanes.states]
+        n = len(episodes)
+        ids = np.repeat(models, n), first_episode + np.tile(episodes, len(models))
+        all_lanes = _Lanes.create(env, *ids, seed)
+        if planner.controller is not None:
+            all_lanes.memory[:] = planner.controller.initial_nodes[all_lanes.states]
+        beliefs = _make_beliefs(planner, n)
+        for i, m in enumerate(models):
+            lanes = _Lanes._make(array[i * n : i * n + n] for array in all_lanes)
             _simulate(
                 _U(0 if cdf is None else models.start),
                 _U(T),
@@ -342,7 +355,7 @@ def simulate(
                 planner_K,
                 search_inputs and (search_inputs, SearchTree.allocate(planner, T)),
                 lanes,
-                _make_beliefs(planner, len(ids)),
+                beliefs,
             )
             has_ended, window = lanes.states == env.n_states, slice(episodes.start, episodes.stop)
             terminal = env.terminal[np.where(has_ended, 0, lanes.states), lanes.models]
@@ -352,7 +365,7 @@ def simulate(
             n_unexplained[m, window] = lanes.n_unexplained
 
     tasks = [(models, episodes) for models in model_ranges for episodes in episode_ranges]
-    ThreadPool(n_threads).for_each(run, tasks)
+    ThreadPool.get(n_threads).for_each(run, tasks)
     return returns, n_unexplained.sum(axis=1)
 
 
@@ -378,6 +391,7 @@ def _make_learner(planner: PlannerTables) -> _LearnerArrays:
         KernelArrays.from_problem(x),
         as_readonly(x.weights / x.weights.sum()),
         as_readonly(x.initial),
+        not isinstance(x.storage, ExogenousEvents),
         planner.carries_belief,
         planner.reward_sd,
         planner.uses_transitions,

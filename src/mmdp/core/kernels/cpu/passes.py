@@ -449,3 +449,30 @@ def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, scr
                             scratch.G[a] = dot(b[s], buf.q[t, s, a], zero, n_models)
                     buf.actions[t, s] = choose_action(scratch.G, np.int64(buf.actions[t, s]))
         finish_piece(counters)
+
+
+@jit(**BASE_OPTIONS)
+def compute_q(lo, hi, t, x, v, r, entry_rewards, gamma, q):  # type: ignore[no-untyped-def]
+    """Compute q (S, A, M) = r + P (entry_rewards + gamma v) at time t for the states lo..hi."""
+    n_actions, n_models = q.shape[1], np.int64(q.shape[2])
+    p, offset = at(x.p, t), t * x.time_stride
+    p_start = at(x.p_start, t)
+    for s in range(lo, hi):
+        for a in range(n_actions):
+            row = s * n_actions + a
+            sum_row_entries(
+                p,
+                v,
+                None,
+                x.indices,
+                x.entry_weights,
+                entry_rewards,
+                p_start[row if len(p_start) > 1 else 0],
+                x.indptr[row] + offset,
+                x.indptr[row + 1] + offset,
+                0,
+                n_models,
+                r[min(s, len(r) - 1), min(a, r.shape[1] - 1)],
+                gamma,
+                q[s, a],
+            )
