@@ -920,7 +920,10 @@ def test_unknown_arguments_are_refused(name: str) -> None:
         ),
         (lambda: MODEL.replace(states=5), "state labels must be a sequence .* not 5"),
         (lambda: MODEL.replace(discount=10**400), "discount must be a number from 0 to 1, not 1"),
-        (lambda: mmdp.fit(LOG, concentration=10**30), "concentration is a whole number of about 1e"),
+        (
+            lambda: mmdp.fit(LOG, concentration=10**30),
+            "concentration is a whole number of about 1e",
+        ),
         (lambda: mmdp.fit(LOG, prior=np.full((2, 2, 2), 1j)), "prior must be real numbers"),
         (
             lambda: policies.MarkovPolicy(probabilities=np.full((1, 2, 2), 0.5 + 0j)),
