@@ -206,6 +206,19 @@ def test_one_call_finds_the_optimum_and_exact_proves_it() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("objective", ["mean", "worst", "cvar:0.5", "regret:worst"])
+def test_the_optimum_of_one_model_needs_no_search(objective: str) -> None:
+    for seed in range(5):
+        model = make_model(seed, M=1)
+        solution = mmdp.solve(model, INF, objective=objective)
+        best = compute_returns_by_power_series(enumerate_policies(model), model).max()
+        value = 0.0 if objective.startswith("regret") else best
+        assert solution.value == pytest.approx(value, abs=1e-9)
+        assert solution.returns[0] == pytest.approx(best, rel=1e-10)
+        assert (solution.status, solution.details["sweep_type"]) == (mmdp.Status.OPTIMAL, "none")
+        assert solution.restriction_cost == pytest.approx(0, abs=1e-12)
+
+
 def test_one_call_finds_the_optimum_of_200_instances() -> None:
     assert compute_success_rate(range(200)) >= 0.85
 
