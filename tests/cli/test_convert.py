@@ -88,7 +88,7 @@ def test_the_net_benefit_becomes_the_reward(tmp_path: Path) -> None:
         np.testing.assert_allclose(rewards[t, :, 0, 1], expected_rewards[0, 1] + probs * last)
     file.write_text("\n".join(["state,action,effect,cost,next_state", *once, once[-1]]))
     message = run_refused(*command, "--out", tmp_path / "x.npz")
-    assert "state '0', action '1', next_state '1' is given twice" in message
+    assert "line 7: this combination of labels is given twice" in message
     file.write_text("\n".join(["state,action,effect,cost", *rows]))
     assert "give the horizon" in run_refused(*command, *rates[:4], "--out", tmp_path / "x.npz")
     assert "belong together" in run_refused(*command[:4], "--out", tmp_path / "x.npz")
