@@ -219,6 +219,18 @@ def test_the_optimum_of_one_model_needs_no_search(objective: str) -> None:
         assert solution.restriction_cost == pytest.approx(0, abs=1e-12)
 
 
+def test_an_objective_that_is_not_monotone_is_searched_with_one_model_too() -> None:
+    def value(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return -np.abs(returns[..., 0])
+
+    for seed in range(5):
+        model = make_model(seed, M=1)
+        solution = mmdp.solve(model, INF, objective=value)
+        best = mmdp.solve(model, INF)  # the largest return is not what is asked for
+        assert solution.value == pytest.approx(-abs(solution.returns[0]), abs=1e-12)
+        assert solution.value > -abs(best.returns[0]) + 1e-3
+
+
 def test_one_call_finds_the_optimum_of_200_instances() -> None:
     assert compute_success_rate(range(200)) >= 0.85
 

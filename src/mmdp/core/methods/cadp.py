@@ -139,7 +139,8 @@ class CADP(Method):
             type(context.policy_class) is Stationary and context.policy_class.is_infinite_horizon
         )
         is_default = self.init == "wsu" and self.choose_n_init(context.problem) == 1
-        if is_stationary and is_default and context.problem.n_models == 1:
+        is_single = context.problem.n_models == 1 and context.objective.is_monotone
+        if is_stationary and is_default and is_single:
             return _solve_single_model(context)
         space = make_space(context, self.sweep_type)
         if is_stationary or not context.policy_class.is_restricted:
@@ -189,7 +190,7 @@ class CADP(Method):
 
 
 def _solve_single_model(context: SolveContext) -> MethodResult:
-    """Return the optimum of the only model over an infinite horizon, under any objective."""
+    """Return the optimum of the only model over an infinite horizon, under monotone objectives."""
     optima = context.model_optima
     row, returns = optima.actions[0], context.compute_returns(optima.actions[0])
     value = context.objective_value(returns)
