@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from types import SimpleNamespace
 
 import pytest
+
+# Threads for the small matrices of tests would only wait for each other; read when numpy loads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
