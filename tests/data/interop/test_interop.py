@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 import warnings
@@ -559,6 +560,35 @@ def test_an_agent_acts_in_many_states_at_once() -> None:
     memory = mmdp.policies.MemoryPolicy([[[0, 1]]] * 3, [[[[1], [1]]]] * 3)
     with pytest.raises(mmdp.InputError, match="each environment needs an agent"):
         mmdp.interop.Agent(memory).act([0, 0])
+
+
+@pytest.mark.parametrize("policy_class", ["markov", "stationary"])
+def test_an_agent_acts_on_an_array_of_states_as_state_by_state(policy_class: str) -> None:
+    model = make_random_model(3, n_models=2, n_states=6, n_actions=4, horizon=0, discount=0.9)
+    horizon = math.inf if policy_class == "stationary" else 4
+    policy = mmdp.solve(model, horizon, policy_class=policy_class).policy
+    agent = mmdp.interop.Agent(policy)
+    states = np.random.default_rng(0).integers(6, size=40)
+    for t in range(3):
+        expected = [policy.act(None, t, s) for s in states.tolist()]
+        assert agent.act(states).tolist() == agent.act(states.tolist()).tolist() == expected
+        agent(0)
+    with pytest.raises(mmdp.InputError, match="the policy knows no state 6"):
+        agent.act(np.array([0, 6]))
+
+
+def test_named_values_go_to_the_nearest_point_of_a_wide_axis() -> None:
+    points = np.linspace(-1.0, 1.0, 41)
+    labels = [f"x={x:.6g}, mode={mode}" for mode in ("on", "off") for x in points]
+    policy = mmdp.policies.StationaryPolicy(np.arange(82), state_labels=labels)
+    agent = mmdp.interop.Agent(policy)
+    for x in np.random.default_rng(1).uniform(-1, 1, 200).tolist():
+        nearest = int(np.abs(points - x).argmin())
+        assert agent({"x": x, "mode": "off"}) == 41 + nearest
+        assert policy.action(x=x, mode="on") == str(nearest)
+    assert agent({"x": 0.025, "mode": "on"}) == 20  # halfway between 0 and 0.05: the lower
+    with pytest.raises(mmdp.InputError, match="x is 1.1, and the policy knows it from -1 to 1"):
+        agent({"x": 1.1, "mode": "on"})
 
 
 @pytest.mark.parametrize("observation", [np.array([0, 1]), np.array([0.3]), 0.3, [0], None])

@@ -10,8 +10,11 @@ that is done with a policy.
 from __future__ import annotations
 
 import copy
+import functools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -392,8 +395,9 @@ class Policy(Planner):
             raise InputError(f"time {time} is outside 0..{self.horizon - 1:g}")
         if (state is None) == (not state_values):
             raise InputError("give the state: state= its id or label, or its values by name")
-        key = find_state_label(state_values, self.state_names) if state is None else state
-        s = match_ids([key], self.state_names, "the state")[0]
+        key = self.state_index.find_label(state_values) if state is None else state
+        s = self.state_index.ids.get(key) if isinstance(key, str) else None
+        s = match_ids([key], self.state_names, "the state")[0] if s is None else s
         return self.action_names[self.act(self.initial_memory(), time, s)]
 
     def _find_time(self, axis: str, value: object) -> int:
@@ -447,6 +451,11 @@ class Policy(Planner):
         """Labels of the states, or their ids."""
         return list(self.state_labels or map(str, range(self.n_states)))
 
+    @functools.cached_property
+    def state_index(self) -> StateIndex:
+        """Ids of the states by label and by named values."""
+        return StateIndex(self.state_names)
+
     @property
     def action_names(self) -> list[str]:
         """Labels of the actions, or their ids."""
@@ -482,50 +491,49 @@ class Policy(Planner):
         return self.name
 
 
-def find_state_label(
-    state_values: Mapping[str, object],
-    labels: Collection[str],
-    axes: Mapping[str, Sequence[str]] | None = None,
-) -> str:
-    """Find the label of the state with these values of its axes, or of the nearest grid point.
+class StateIndex:
+    """Ids of states by label, or by the values of the axes that their labels name."""
 
-    ``axes`` are those of :func:`parse_named_axes`, if they are known.
-    """
-    names = parse_named_values(next(iter(labels)))
-    if set(names) != set(state_values):
-        description = (
-            f"are named by {join_or(names, ' and ')}" if names else "have no names of values"
-        )
-        raise InputError(f"states {description}, not by {join_or(state_values, ' and ')}")
-    exact_label = ", ".join(f"{name}={_format_value(state_values[name])}" for name in names)
-    if exact_label in labels:
-        return exact_label
-    axes = parse_named_axes([*labels])[0] if axes is None else axes
-    return ", ".join(
-        f"{name}={_find_nearest(name, state_values[name], axes.get(name, []))}" for name in names
-    )
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.ids = {label: i for i, label in enumerate(labels)}
+        self._names = [*parse_named_values(labels[0])] if labels else []
+        axes, _ = parse_named_axes(labels)
+        self._texts = {name: {*axes.get(name, ())} for name in self._names}
+        self._points: dict[str, list[tuple[float, str]]] = {}  # of axes of numbers, sorted
+        for name, texts in axes.items():
+            with suppress(ValueError):
+                self._points[name] = sorted((float(text), text) for text in texts)
 
+    def find_label(self, state_values: Mapping[str, UserData]) -> str:
+        """Find the label of the state with these values, or of the nearest grid point."""
+        if state_values.keys() != self._texts.keys():
+            description = (
+                f"are named by {join_or(self._names, ' and ')}"
+                if self._names
+                else "have no names of values"
+            )
+            raise InputError(f"states {description}, not by {join_or(state_values, ' and ')}")
+        return ", ".join(f"{x}={self._find_nearest(x, state_values[x])}" for x in self._names)
 
-def _format_value(value: object) -> str:
-    """Format a value as it appears in state labels."""
-    return f"{value:.6g}" if isinstance(value, (float, np.floating)) else str(value)
-
-
-def _find_nearest(name: str, value: UserData, grid_values: Sequence[str]) -> str:
-    """Return the grid value nearest to a number; other text is returned unchanged."""
-    text = _format_value(value)
-    try:
-        x, grid = float(value), np.array(grid_values, dtype=float)
-    except (TypeError, ValueError):
-        return text
-    if not grid.size or text in grid_values:
-        return text
-    if not grid.min() <= x <= grid.max():
-        range_text = f"from {grid.min():g} to {grid.max():g}"
-        raise InputError(
-            f"{name} is {text}, and the policy knows it {range_text}; give a value there"
-        )
-    return grid_values[int(np.abs(grid - x).argmin())]
+    def _find_nearest(self, name: str, value: UserData) -> str:
+        """Find the grid value nearest to a number; other text is returned unchanged."""
+        is_float = isinstance(value, (float, np.floating))
+        text = f"{value:.6g}" if is_float else str(value)
+        if text in self._texts[name] or name not in self._points:
+            return text
+        try:
+            x = float(value)
+        except (TypeError, ValueError):
+            return text
+        points = self._points[name]
+        (low, _), (high, _) = points[0], points[-1]
+        if not low <= x <= high:
+            raise InputError(
+                f"{name} is {text}, and the policy knows it from {low:g} to {high:g}; give a value "
+                "there"
+            )
+        i = min(max(1, bisect_left(points, (x,))), len(points) - 1)
+        return min(points[i - 1 : i + 1], key=lambda point: abs(point[0] - x))[1]
 
 
 def get_label_kwargs(model: MMDP) -> NamedValues:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import SupportsFloat, cast
+from typing import Any, SupportsFloat, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,9 @@ import numpy.typing as npt
 from mmdp.core.arguments import FiniteFloat, Seed, check_arguments, check_type, is_of_type
 from mmdp.core.errors import InputError
 from mmdp.core.policies import Planner
-from mmdp.core.policies.base import find_state_label
+from mmdp.core.policies.base import StateIndex
 from mmdp.core.solution import Solution
-from mmdp.core.text import did_you_mean, parse_named_axes, shorten
+from mmdp.core.text import did_you_mean, shorten
 
 
 class Agent:
@@ -51,9 +51,7 @@ class Agent:
                 f"an agent follows a policy, or the solution that has it, not {type_name}"
             )
         self.policy, self.seed, self.n_episodes = followed_policy, seed, 0
-        labels = getattr(followed_policy, "state_labels", None) or ()
-        self._state_ids = {label: i for i, label in enumerate(labels)}
-        self._axes = parse_named_axes(labels)[0]
+        self._states = StateIndex(getattr(followed_policy, "state_labels", None) or ())
         self.reset()
 
     def reset(self) -> None:
@@ -67,8 +65,7 @@ class Agent:
         if reward is not None and not (type(reward) is float and math.isfinite(reward)):
             check_type("reward", reward, FiniteFloat)
         state, policy = self._read_state(observation), self.policy
-        if self.time >= policy.horizon:
-            raise InputError(f"the policy ends after {policy.horizon} steps; call reset()")
+        self._check_time()
         if self.time > 0:
             self.memory = policy.update(self.memory, self.time - 1, *self.last_step, state, reward)
         action = policy.act(self.memory, self.time, state)
@@ -79,17 +76,27 @@ class Agent:
     def act(self, observations: Iterable[object]) -> npt.NDArray[np.int64]:
         """Return the actions (n,) in many states at the present time; the agent does not move on.
 
-        For policies without memory, such as in all environments of a vector.
+        For policies without memory, such as in all environments of a vector. An array of numbers of
+        states is one lookup in the table of a deterministic policy.
 
         >>> import mmdp
         >>> agent = mmdp.interop.Agent(mmdp.policies.StationaryPolicy([1, 0]))
         >>> agent.act([0, 1, 0]).tolist()
         [1, 0, 1]
         """
-        policy, states = self.policy, [self._read_state(x) for x in observations]
+        policy: Any = self.policy
         if getattr(policy, "memory_note", True):
             raise InputError(f"{policy!r} has a memory, so each environment needs an agent")
-        return np.array([policy.act(self.memory, self.time, s) for s in states], np.int64)
+        self._check_time()
+        states = observations
+        if not (isinstance(states, np.ndarray) and states.ndim == 1 and states.dtype.kind in "iu"):
+            states = np.array([self._read_state(x) for x in observations], np.int64)
+        for limit in (states.min(initial=0), states.max(initial=0)):
+            self._read_state(limit)
+        if getattr(policy, "is_deterministic", False):
+            index = (self.time, states)[-policy.actions.ndim :]
+            return np.asarray(policy.actions[index], np.int64)
+        return np.array([policy.act(self.memory, self.time, s) for s in states.tolist()], np.int64)
 
     @property
     def belief(self) -> dict[str, float]:
@@ -111,11 +118,15 @@ class Agent:
             return belief_policy.belief_by_label(self.memory, 1, 0)
         return belief_policy.belief_by_label(self.memory, self.time - 1, self.last_step[0])
 
+    def _check_time(self) -> None:
+        if self.time >= self.policy.horizon:
+            raise InputError(f"the policy ends after {self.policy.horizon} steps; call reset()")
+
     def _read_state(self, observation: object) -> int:
         """Find the number of a state from its number or label."""
-        labels = self._state_ids
+        labels = self._states.ids
         if isinstance(observation, Mapping) and labels:
-            observation = find_state_label(observation, labels, self._axes)
+            observation = self._states.find_label(observation)
         if isinstance(observation, str):
             if observation not in labels:
                 raise InputError(f"the policy knows no state {did_you_mean(observation, labels)}")
