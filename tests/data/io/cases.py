@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,7 @@ def make_event_storage(n_times: int, use_corners: bool) -> tuple[Any, Any]:
     return storage, storage.make_rewards(EVENT_PAYOFFS[:n_times])
 
 
+@functools.cache
 def make_tables(n_times: int) -> tuple[Any, Any]:
     storage, rewards = make_event_storage(T, use_corners=True)
     model = mmdp.MMDP(storage, rewards)
@@ -117,13 +119,21 @@ FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_model(storage: str, field: str) -> mmdp.MMDP | None:
-    """The model, or None if there is no such model."""
+def has_model(storage: str, field: str) -> bool:
+    """Whether this storage can have this field."""
+    if "next_rewards" in FIELDS[field]:
+        return not storage.startswith(("events", "corners"))
+    return "allow_missing" not in FIELDS[field] or not storage.startswith(
+        ("events", "corners", "own")
+    )
+
+
+@functools.cache
+def make_model(storage: str, field: str) -> mmdp.MMDP:
+    """The model with this field in this storage."""
     fields = {"initial": INITIAL, **FIELDS[field]}
     transitions, rewards, options = STORAGES[storage]()
     if fields.pop("next_rewards", False):
-        if storage.startswith(("events", "corners")):
-            return None
         n_times = T if "time" in storage else 1
         next_rewards = np.random.default_rng(1).normal(size=(n_times, M, S, A, S))
         return mmdp.MMDP(
@@ -133,8 +143,6 @@ def make_model(storage: str, field: str) -> mmdp.MMDP | None:
             **fields,
         )
     if fields.get("allow_missing"):
-        if not isinstance(transitions, np.ndarray):
-            return None
         transitions = transitions.copy()
         transitions[..., 1, 2, 0, :] = 0.0  # model 1 lacks action 0 in state 2
     return mmdp.MMDP(transitions, rewards, **options, **fields)

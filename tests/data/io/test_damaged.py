@@ -65,7 +65,6 @@ def is_equal(a: Any, b: Any) -> bool:
 def test_a_model_comes_back_or_is_refused(name: str, tmp_path: Path) -> None:
     """These files have checksums."""
     file, model = tmp_path / name, make_model(*MODEL_CASES[name])
-    assert model is not None
     mmdp.save(model, file)
     data, expected = file.read_bytes(), model_to_dict(mmdp.load(file))
     for damaged_data in iter_damaged(data, 60):
@@ -77,7 +76,6 @@ def test_a_model_comes_back_or_is_refused(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*TEXT_CASES, *POLICY_FILES])
 def test_texts_and_policies_are_read_or_refused(name: str, tmp_path: Path) -> None:
     file, model = tmp_path / name, make_model(*TEXT_CASES.get(name, ("sparse", "everything")))
-    assert model is not None
     if name in POLICY_FILES:
         mmdp.save_policy(mmdp.solve(model, 2, "wsu", backend="numpy"), file)
     elif name == "m.csv":
@@ -93,7 +91,6 @@ def test_texts_and_policies_are_read_or_refused(name: str, tmp_path: Path) -> No
 def test_other_arrays_in_an_npz_file_are_refused(storage: str, tmp_path: Path) -> None:
     """Each array left out; in another type, shape or size there is no error from below."""
     file, model = tmp_path / "m.npz", make_model(storage, "everything")
-    assert model is not None
     mmdp.save(model, file)
     with np.load(file) as npz_file:
         arrays = dict(npz_file)
@@ -114,7 +111,6 @@ def test_other_arrays_in_an_npz_file_are_refused(storage: str, tmp_path: Path) -
 
 def test_damaged_shards_are_refused(tmp_path: Path) -> None:
     model = make_model("sparse", "everything")
-    assert model is not None
     mmdp.io.save_shards(model, tmp_path, 2)
     file, expected = tmp_path / "part-00001.npz", model_to_dict(mmdp.load(tmp_path))
     data = file.read_bytes()
