@@ -21,6 +21,9 @@ from scipy import stats
 
 import mmdp
 from benchmarks.studies import print_table
+from mmdp.insight.report import DEFAULT_TIME_LIMIT
+from mmdp.insight.report.context import ReportContext
+from mmdp.insight.report.sections import choose_sections
 
 
 class Wait(NamedTuple):
@@ -229,12 +232,17 @@ def wait_evaluate() -> Iterator[Wait]:
 
 def wait_pages() -> Iterator[Wait]:
     """Pages as written by default, beside the time that they announce."""
-    for name in ("riverswim", "hiv", "inventory"):
-        model = getattr(mmdp.domains, name)().train
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "page.html"
-            seconds, _ = measure(lambda m=model, p=path: mmdp.report.write(m, p, horizon=20))
-        yield Wait(f"page, {name}", seconds, None, "", "")
+    names = "riverswim", "hiv", "inventory", "population_small"
+    models = {x: getattr(mmdp.domains, x)().train for x in names} | {"fishery": make_fishery(21)}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.html"
+        mmdp.report.write(models["riverswim"], path, horizon=2)
+        for name, model in models.items():
+            context = ReportContext(model, 20)
+            chosen, skipped = choose_sections(context, DEFAULT_TIME_LIMIT)
+            announced = sum(x.estimate_seconds(context) for x in chosen)
+            seconds, _ = measure(lambda m=model: mmdp.report.write(m, path, horizon=20))
+            yield Wait(f"page, {name}", seconds, announced, "announced", f"not: {[*skipped]}")
 
 
 CASES = {

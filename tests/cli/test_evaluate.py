@@ -69,7 +69,7 @@ def test_evaluate_lists_near_optimal_actions(
         f"{near_optimal.description}.\n"
     )
     output = run("evaluate", policy_file, folder, "--near-optimal", "0.05", "--json").json
-    assert (output["free"], output["free_alone"]) == pytest.approx(
+    assert (output["share_interchangeable"], output["share_near_optimal_alone"]) == pytest.approx(
         (near_optimal.share_interchangeable, near_optimal.share_near_optimal_alone)
     )
 

@@ -55,7 +55,7 @@ def test_info_tells_labels_masks_weights_and_time(tmp_path: Path) -> None:
     assert model_with_ages.parse_facts()["times"] == "age 40 to 42"
     assert model_with_ages.parse_facts()["rewards"] == "1 to $1"
     model_with_ages = run("info", tmp_path / "aged.npz", "--json")
-    assert (model_with_ages.json["times"], model_with_ages.json["unit"]) == (
+    assert (model_with_ages.json["time_labels"], model_with_ages.json["unit"]) == (
         {"age": ["40", "41", "42"]},
         "$",
     )

@@ -70,7 +70,7 @@ def _describe_model(model: MMDP) -> dict[str, Any]:
         "models": model.n_models,
         "states": model.n_states,
         "actions": model.n_actions,
-        "times": {x.name: x.labels} if (x := model.time_labels).labels else None,
+        "time_labels": {x.name: x.labels} if (x := model.time_labels).labels else None,
         "initial_given": model.has_initial,
         "initial_per_model": model.initial.ndim > 1,
         "initial_states": int(model.problem.initial.any(axis=1).sum()),
@@ -81,7 +81,7 @@ def _describe_model(model: MMDP) -> dict[str, Any]:
         "next_rewards": model.has_next_rewards,
         "models_change": model.is_switching,
         "terminal": bool(model.terminal.any()),
-        "memory": model.nbytes,
+        "n_bytes": model.nbytes,
         "labels": {
             axis: getattr(model, f"{axis}_labels") for axis, x in model.has_labels.items() if x
         },

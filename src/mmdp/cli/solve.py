@@ -240,8 +240,7 @@ def evaluate(
             free_actions = mmdp.measures.near_optimal_actions(
                 model, loaded_policy, near_optimal, objective=objective
             )
-            free_document["free"] = free_actions.share_interchangeable
-            free_document["free_alone"] = free_actions.share_near_optimal_alone
+            free_document = pick(free_actions, "share_interchangeable share_near_optimal_alone")
             texts.insert(0, f"{free_actions.description}.")
     if out is not None:
         write_csv(evaluation.to_frame(), out)

@@ -566,6 +566,22 @@ def make_shop() -> mmdp.MMDP:
     return mmdp.MMDP(P, r, initial=[0.75, 0.25, 0, 0], states=names, actions=["a", "\u202e</b>"])
 
 
+def test_cards_from_python_and_from_a_file_have_the_same_stake(tmp_path: Path) -> None:
+    """A tree knows that a better policy was found without its restriction; its file does not."""
+    model = mmdp.domains.riverswim(n_train=20, n_test=1).train
+    solution = mmdp.solve(model, 20, policy_class=mmdp.policies.Tree(2))
+    assert solution.best_value > solution.value
+    mmdp.save_policy(solution, tmp_path / "tree.json")
+    loaded = mmdp.load_policy(tmp_path / "tree.json", model)
+    cards = [render_policy(x, "html", model) for x in (solution, loaded)]
+    costs = [next(x for x in str(card).splitlines() if "ACTION_COSTS =" in x) for card in cards]
+    assert costs[0] == costs[1]
+    stake = solution.value - max(
+        mmdp.evaluate(model, mmdp.policies.MarkovPolicy([[a] * 20] * 20)).mean for a in (0, 1)
+    )
+    assert json.loads(costs[0].split(" = ")[1].rstrip(";"))["stake"] == pytest.approx(stake)
+
+
 def test_the_card_says_what_the_next_best_action_costs(tmp_path: Path) -> None:
     model, file = make_shop(), tmp_path / "card.html"
     mmdp.export(mmdp.solve(model, 2), file, model=model)

@@ -1007,6 +1007,19 @@ def test_the_budget_is_spent_from_the_top(small: mmdp.MMDP) -> None:
     assert not sections.choose_sections(context, 1e9)[1]
 
 
+def test_announced_seconds_are_those_of_this_machine(
+    small: mmdp.MMDP, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first section takes three times its estimate of 2 s, so the second is to take 6 s."""
+    cpu_times, texts = iter([100.0, 106.0, 112.0]), list[str]()
+    monkeypatch.setattr(sections.time, "process_time", lambda: next(cpu_times))
+    context = ReportContext(small, 40, callback=texts.append)
+    row = sections.Section("a", "A", "work", lambda context: None, search_seconds=2.0)
+    sections.compute_sections(context, [row, row])
+    assert texts[-2:] == ["work (1 of 2, about 2.0 s)", "work (2 of 2, about 6.0 s)"]
+    assert row.estimate_seconds(context) == 2.0  # what is chosen depends on sizes alone
+
+
 def test_requested_and_declined_sections_need_no_budget(small: mmdp.MMDP) -> None:
     context = ReportContext(small, 4, frontier=True, max_nodes=0, n_resamples=3, sample_size=False)
     for section_seconds, others in ((0.0, set()), (1e9, {"simpler", "voi"})):

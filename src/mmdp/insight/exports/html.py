@@ -107,7 +107,7 @@ def _make_action_costs(spec: PolicySpec, model: MMDP) -> dict[str, object]:
     cost is that of one visit, or of all visits if the rule is the same at all times.
     """
     near_optimal = near_optimal_actions(
-        model, spec.source, NEAR_OPTIMAL_TOLERANCE, objective=spec.objective
+        model, spec.policy, NEAR_OPTIMAL_TOLERANCE, objective=spec.objective
     )
     # a model may have actions that are not used
     loss, is_interchangeable = (

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.core import kernels
 from mmdp.core.arguments import PositiveInt, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.methods import CADP, Method
@@ -43,6 +44,7 @@ Array = npt.NDArray[np.float64]
 Estimator = Literal["auto", "exact", "bins", "regression"]
 # distinct values up to which "auto" conditions on each one; groups of models for policies
 MAX_GROUPS = 12
+PASSES_PER_GROUP = 200  # of the solves of a group of models, about
 MAX_KNOTS = 30  # of a smoothing spline
 
 
@@ -69,7 +71,7 @@ def evpi(
     >>> mmdp.measures.evpi(two, 1)                       # (3 + 5) / 2 - (2 + 5) / 2
     0.5
     """
-    return GroupSolver(model, resolve_solution(model, horizon, method), method).evpi
+    return GroupSolver(model, horizon, method, model.n_models).evpi
 
 
 @check_arguments
@@ -111,7 +113,7 @@ def evppi(
     (0.5, 0.0)
     """
     values = read_parameter_values(parameter, model.parameters, model.model_labels)
-    groups = GroupSolver(model, resolve_solution(model, horizon, method), method)
+    groups = GroupSolver(model, horizon, method)
     return groups.compute_evppi(values, _resolve_estimator(estimator, values), bins)
 
 
@@ -139,7 +141,7 @@ def voi_table(
                x    0.5    1.0     exact
                y    0.0    0.0     exact
     """
-    groups = GroupSolver(model, resolve_solution(model, horizon, method), method)
+    groups = GroupSolver(model, horizon, method, MAX_GROUPS * len(model.parameters))
     rows = []
     for name, column in model.parameters.items():
         resolved = _resolve_estimator(estimator, column[:, None])
@@ -201,14 +203,32 @@ def _resolve_estimator(estimator: str, values: Array) -> str:
 
 # ---------------------------------------------------------------------- conditioning
 class GroupSolver:
-    """Solver of groups of models, in the policy class and horizon of the best overall solution."""
+    """Solver of groups of models, in the policy class and horizon of the best overall solution.
+
+    All solves, about as many as ``n_groups``, are made on one backend, so that loading compiled
+    code counts once.
+    """
 
     def __init__(
-        self, model: MMDP, best_solution: Solution, method: str | Method | Solution
+        self,
+        model: MMDP,
+        horizon: int | None,
+        method: str | Method | Solution,
+        n_groups: int = MAX_GROUPS,
     ) -> None:
-        self.model, self.best_solution = model, best_solution
-        self.method = best_solution.method if isinstance(method, Solution) else method
-        self.policy_class = best_solution.provenance.policy_class
+        self.model, self.best_solution = model, resolve_solution(model, horizon, method)
+        self.method = self.best_solution.method if isinstance(method, Solution) else method
+        self.policy_class, horizon = (
+            self.best_solution.provenance.policy_class,
+            self.best_solution.provenance.horizon,
+        )
+        self.backend = kernels.get_backend(
+            "auto",
+            model.problem,
+            horizon,
+            n_passes=PASSES_PER_GROUP * n_groups,
+            prefer_loaded=True,
+        )
 
     @cached_property
     def evpi(self) -> float:
@@ -277,15 +297,15 @@ class GroupSolver:
         if len(reachable) > len(members):
             weights = np.where(np.isin(reachable, members), self.model.weights[reachable], 0.0)
             model = model.replace(weights=weights / weights.sum())
-        restart = CADP(init=self.best_solution.policy)
-        problem = model, self.best_solution.provenance.horizon
-        # a class that grows its policies starts from the given one too: one solve is enough
-        can_grow = self.policy_class.uses_growth
-        first = restart if can_grow and method == "cadp" else method
-        solution = solve(*problem, first, policy_class=self.policy_class)
-        if can_grow or solution.method != "cadp" or model.n_models == 1:
+        horizon, policy = self.best_solution.provenance.horizon, self.best_solution.policy
+        options: dict[str, Any] = {"policy_class": self.policy_class, "backend": self.backend}
+        if self.policy_class.uses_growth:  # it starts from a given policy too: one solve is enough
+            method = CADP(init=policy) if method == "cadp" else method
+            return solve(model, horizon, method, **options)
+        solution = solve(model, horizon, method, **options)
+        if solution.method != "cadp" or model.n_models == 1:
             return solution
-        restarted = solve(*problem, restart, policy_class=self.policy_class)
+        restarted = solve(model, horizon, CADP(init=policy, n_init=1), **options)
         return max(solution, restarted, key=lambda x: x.value)
 
 

@@ -97,8 +97,11 @@ class ReportContext:
     ``solution``: the solution of the policy; None if unknown or for other models. ``request``: the
     options by name. ``policy_text``: a given tree in words, otherwise empty. ``comparators``:
     policies to compare with, by name. ``controller``: a given finite-state controller; the rest of
-    the page is then about the Markov policy that the first method computes.
+    the page is then about the Markov policy that the first method computes. ``slowness``: CPU
+    seconds that this machine takes for an estimated one, as far as the page has measured it.
     """
+
+    slowness = 1.0
 
     def __init__(
         self,

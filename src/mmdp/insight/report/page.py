@@ -69,7 +69,9 @@ def render_report(
             for x in applicable
             if x.heading and (x.shows_when_skipped or values[x.key] is not None)
         ],
-        skipped=skipped,
+        skipped={
+            key: x._replace(seconds=context.slowness * x.seconds) for key, x in skipped.items()
+        },
         context=context,
         model=context.model,
         evaluation=context.evaluation,

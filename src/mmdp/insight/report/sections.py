@@ -6,6 +6,7 @@ readers want most comes first. A section without a heading belongs to the one ab
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
@@ -15,7 +16,7 @@ from mmdp.core.policies import Tree
 from mmdp.core.text import format_duration
 from mmdp.data.posterior.check import can_simulate_logs, coverage
 from mmdp.insight.measures import near_optimal_actions, risk_frontier
-from mmdp.insight.measures.information import MAX_GROUPS
+from mmdp.insight.measures.information import MAX_GROUPS, PASSES_PER_GROUP
 from mmdp.insight.measures.robustness import with_single_init
 from mmdp.insight.report import findings
 from mmdp.insight.report.context import ReportContext
@@ -24,8 +25,8 @@ from mmdp.insight.report.findings import SectionResults
 MAX_WEIGHT_ENTRIES = 50_000_000  # numbers in (T, M, S) model weights that are still computed
 MAX_MODEL_SOLVES = 2_000  # models times horizon up to which each model is solved apart
 MIN_BUDGET_SHARE = 0.1  # of the time limit, for sections that were not requested
-SECONDS_PER_FIGURE = 0.2
 N_LOGS, N_REFITTED_MODELS = 20, 100  # simulated logs, and the models fitted to each
+MIN_TIMED_SECONDS = 0.5  # of estimates that the time of this machine is compared with
 EXTRA_PASSES = 3  # passes for what goes with an ascent: returns here and on test models, visits
 
 # a figure or a truth about the problem, by its sizes alone
@@ -57,12 +58,8 @@ class Section:
     search_seconds: float = 0.0  # seconds of a search with a time limit, on average
 
     def estimate_seconds(self, context: ReportContext) -> float:
-        """Estimate the seconds that the section takes."""
-        return (
-            context.estimate_seconds(self.estimate_passes(context))
-            + SECONDS_PER_FIGURE * len(self.figures)
-            + self.search_seconds
-        )
+        """Estimate the CPU seconds that the section takes, by size alone."""
+        return context.estimate_seconds(self.estimate_passes(context)) + self.search_seconds
 
     def is_requested(self, context: ReportContext) -> bool | None:
         """Return whether the section was requested; None if the time limit decides."""
@@ -125,7 +122,7 @@ def _estimate_information_passes(context: ReportContext) -> float:
     """Estimate the passes of the solves by groups of models."""
     n_groups, policy_class = MAX_GROUPS * len(context.model.parameters), context.policy_class
     if not n_groups or not isinstance(policy_class, Tree):
-        return 200.0 * n_groups
+        return float(PASSES_PER_GROUP * n_groups)
     return 125.0 * policy_class.max_leaves * (context.model.n_models + n_groups)
 
 
@@ -335,11 +332,18 @@ def choose_sections(
 
 
 def compute_sections(context: ReportContext, sections: Sequence[Section]) -> SectionResults:
-    """Compute the chosen sections; the results by key, None for the others."""
+    """Compute the chosen sections; the results by key, None for the others.
+
+    What they take on this machine is compared with the estimates, for those that follow.
+    """
     results: dict[str, object] = dict.fromkeys(section.key for section in SECTIONS)
+    start, estimate = time.process_time(), 0.0
     for i, x in enumerate(sections):
-        seconds = x.estimate_seconds(context)
+        seconds = context.slowness * x.estimate_seconds(context)
         estimate_text = f", about {format_duration(seconds)}" if seconds >= 1 else ""
         context.callback(f"{x.description} ({i + 1} of {len(sections)}{estimate_text})")
         results[x.key] = x.compute(context)
+        estimate += x.estimate_seconds(context)
+        if estimate >= MIN_TIMED_SECONDS:
+            context.slowness = (time.process_time() - start) / estimate
     return cast("SectionResults", results)
