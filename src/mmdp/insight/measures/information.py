@@ -218,14 +218,12 @@ class GroupSolver:
     ) -> None:
         self.model, self.best_solution = model, resolve_solution(model, horizon, method)
         self.method = self.best_solution.method if isinstance(method, Solution) else method
-        self.policy_class, horizon = (
-            self.best_solution.provenance.policy_class,
-            self.best_solution.provenance.horizon,
-        )
+        self.policy_class = self.best_solution.provenance.policy_class
+        self.n_steps = int(self.best_solution.provenance.horizon)
         self.backend = kernels.get_backend(
             "auto",
             model.problem,
-            horizon,
+            self.n_steps,
             n_passes=PASSES_PER_GROUP * n_groups,
             prefer_loaded=True,
         )
@@ -297,7 +295,7 @@ class GroupSolver:
         if len(reachable) > len(members):
             weights = np.where(np.isin(reachable, members), self.model.weights[reachable], 0.0)
             model = model.replace(weights=weights / weights.sum())
-        horizon, policy = self.best_solution.provenance.horizon, self.best_solution.policy
+        horizon, policy = self.n_steps, self.best_solution.policy
         options: dict[str, Any] = {"policy_class": self.policy_class, "backend": self.backend}
         if self.policy_class.uses_growth:  # it starts from a given policy too: one solve is enough
             method = CADP(init=policy) if method == "cadp" else method
