@@ -210,6 +210,7 @@ SECTIONS: dict[str, Section] = {
             ("GPU, POP models, backward: share of copying", None): Goal(0.55, 0.80),
             ("GPU, many models, backward: share of copying", None): Goal(0.70, 0.85),
             ("GPU, population, CVaR(0.1), solve", None): Goal(4, 1, "max"),
+            ("GPU, POP models, repeated solve, one init", None): Goal(12, 9, "max"),
         },
     ),
     "gpu-events": Section(

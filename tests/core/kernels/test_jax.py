@@ -500,3 +500,21 @@ def test_transitions_stay_on_the_device_as_long_as_their_model() -> None:
     del model, other, first, second, third, expected
     gc.collect()
     assert len(arrays.DeviceArrays._caches.items) == n_kept - 1
+
+
+def test_transitions_of_other_models_leave_a_device_that_is_full(monkeypatch) -> None:
+    first, second = (
+        JaxBackend().prepare(
+            mmdp.domains.garnet(
+                n_models=3, n_states=4, n_actions=2, branching=2, seed=seed
+            ).train.problem,
+            3,
+        )
+        for seed in (0, 1)
+    )
+    expected = first.backward("per_model").first_values
+    monkeypatch.setattr(arrays.DevicePlacement, "free_memory", 100.0)
+    second.backward("per_model")
+    assert second.device_arrays.transitions
+    assert not first.device_arrays.transitions
+    np.testing.assert_array_equal(first.backward("per_model").first_values, expected)

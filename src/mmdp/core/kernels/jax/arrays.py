@@ -106,6 +106,12 @@ class DevicePlacement(NamedTuple):
         return own_devices[0] if own_devices else jax.local_devices()[0]
 
     @property
+    def free_memory(self) -> float:
+        """The bytes that a device has left; infinite if it does not say."""
+        stats = self.local_device.memory_stats() or {}
+        return float(stats.get("bytes_limit", np.inf) - stats.get("bytes_in_use", 0))
+
+    @property
     def mesh(self) -> jax.sharding.Mesh | None:
         """The devices in a row, if there are several."""
         if self.devices is None or len(self.devices) == 1:
@@ -221,6 +227,10 @@ class DeviceArrays:
 
         if not self.transitions:
             e = self.problem.storage
+            if sum(array.nbytes for array in e.get_arrays()) > self.placement.free_memory:
+                for arrays in self._caches.items.values():  # of other models
+                    arrays[0].clear()
+                    arrays[1].clear()
             self.transitions |= (
                 self._put_events(e) if isinstance(e, ExogenousEvents) else self._put_transitions()
             )
