@@ -601,6 +601,7 @@ class MMDP:
             (at_time(table.p, time)[:, model], table.indices, table.indptr),
             shape=(self.n_states, self.n_states),
         )
+        matrix.sum_duplicates()
         matrix.eliminate_zeros()
         return matrix
 

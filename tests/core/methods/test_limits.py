@@ -18,7 +18,7 @@ import pytest
 import mmdp
 from mmdp.core import kernels
 from mmdp.core.kernels import infinite
-from mmdp.core.kernels.infinite import DirectSolver, IterativeSolver
+from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
 from mmdp.core.kernels.numpy.passes import Passes
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.methods import METHODS, SolveContext
@@ -84,9 +84,9 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], list[float
             slow_down(DirectSolver, name, seconds / 2)
         slow_down(PreparedProblem, "simulate", seconds / 4)
         slow_down(_GridRecursion, "_backup_state", seconds / 20)
-        original_step = IterativeSolver._make_step
+        original_step = InfiniteHorizon._make_step
 
-        def make_slow_step(self: IterativeSolver, policy: Any, transposed: bool) -> Any:
+        def make_slow_step(self: InfiniteHorizon, policy: Any, transposed: bool) -> Any:
             step_once, n_rounds = original_step(self, policy, transposed)
 
             def slow_step(x: Any) -> Any:
@@ -95,7 +95,7 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], list[float
 
             return slow_step, n_rounds
 
-        monkeypatch.setattr(IterativeSolver, "_make_step", make_slow_step)
+        monkeypatch.setattr(InfiniteHorizon, "_make_step", make_slow_step)
         return clock
 
     return start
@@ -140,9 +140,9 @@ def test_unfinished_results_say_so_and_limits_hold(
         assert solution.value == pytest.approx(exact, rel=1e-9)
 
 
-@pytest.mark.parametrize("solver_class", [DirectSolver, IterativeSolver])
+@pytest.mark.parametrize("solver_class", [DirectSolver, InfiniteHorizon])
 def test_every_stop_leaves_a_policy(
-    solver_class: type[IterativeSolver], monkeypatch: pytest.MonkeyPatch
+    solver_class: type[InfiniteHorizon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However early the time is up: the clock is looked at once more each time."""
     monkeypatch.setattr(infinite, "MAX_MATRIX_BYTES", 2**28 if solver_class is DirectSolver else 0)
@@ -193,7 +193,7 @@ def test_iterative_values_equal_linear_algebra(discount: float) -> None:
     row = np.where(model.allowed[np.arange(30), row], row, model.allowed.argmax(axis=1))
     row = row.astype(np.int32)
     values, occupancy = (
-        getattr(IterativeSolver(model.problem), x)(row)
+        getattr(InfiniteHorizon(model.problem), x)(row)
         for x in ("compute_values", "compute_occupancy")
     )
     for m in range(2):

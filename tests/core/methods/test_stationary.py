@@ -16,7 +16,7 @@ import pytest
 
 import mmdp
 from mmdp.core.evaluate import RankOneUpdate
-from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon, IterativeSolver
+from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
 from mmdp.core.kernels.numpy.passes import Passes
 from mmdp.core.methods.base import TimeUp
 from mmdp.core.objectives import as_objective
@@ -59,7 +59,7 @@ def compute_returns_by_power_series(policies: np.ndarray, model: mmdp.MMDP) -> n
 # ---------------------------------------------------------------------- values
 def test_direct_and_iterative_solvers_agree() -> None:
     model = make_model(1, S=7)
-    direct, iterative = DirectSolver(model.problem), IterativeSolver(model.problem)
+    direct, iterative = DirectSolver(model.problem), InfiniteHorizon(model.problem)
     rng = np.random.default_rng(0)
     for policy in (rng.integers(0, 3, 7), rng.dirichlet(np.ones(3), size=7)):
         assert np.allclose(
@@ -101,7 +101,7 @@ def compute_exact_optimum(model: mmdp.MMDP, m: int) -> list[Fraction]:
 
 @pytest.mark.parametrize(
     ("solver_class", "one_minus_discount"),
-    [(IterativeSolver, 1e-2), (DirectSolver, 1e-2), (DirectSolver, 1e-5), (DirectSolver, 1e-6)],
+    [(InfiniteHorizon, 1e-2), (DirectSolver, 1e-2), (DirectSolver, 1e-5), (DirectSolver, 1e-6)],
 )
 def test_model_optima_near_discount_one_are_proven(
     solver_class: type[InfiniteHorizon], one_minus_discount: float
@@ -411,7 +411,7 @@ def test_limits() -> None:
     assert stopped_exact.bound >= stopped_exact.value
 
 
-@pytest.mark.parametrize("solver_class", [DirectSolver, IterativeSolver])
+@pytest.mark.parametrize("solver_class", [DirectSolver, InfiniteHorizon])
 def test_model_optima_are_bounded_after_any_stop(solver_class: type[InfiniteHorizon]) -> None:
     model = make_model(4, S=8)
     optimum, gaps = DirectSolver(model.problem).compute_model_optima().values, []
@@ -530,7 +530,7 @@ def test_refused_elsewhere() -> None:
     )
 
 
-@pytest.mark.parametrize("solver_class", [DirectSolver, IterativeSolver])
+@pytest.mark.parametrize("solver_class", [DirectSolver, InfiniteHorizon])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_unit_of_rewards_does_not_matter(
     solver_class: type[InfiniteHorizon], seed: int, monkeypatch: pytest.MonkeyPatch

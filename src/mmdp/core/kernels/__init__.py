@@ -22,6 +22,7 @@ DEFAULT_N_PASSES = 20  # of a solve, unless its method says otherwise
 # On an H200 a first solve costs about 5 s for loading jax and compiling, and then takes 1/5 to
 # 1/20 of the time of 16 CPU threads. With fewer multiply-adds per pass the CPU finishes first.
 MIN_ACCELERATOR_OPERATIONS = 12e9
+ACCELERATOR_PACKAGES = ("jax_plugins", "libtpu")  # with which jax can see a GPU or TPU
 PASS_SHARE = 0.5  # of the estimated passes that solves take in the median
 
 
@@ -105,6 +106,7 @@ def _should_use_accelerator(problem: Problem, horizon: int) -> bool:
         problem.model_transitions is not None  # single steps run on the CPU
         or problem.count_multiply_adds(horizon) < MIN_ACCELERATOR_OPERATIONS
         or importlib.util.find_spec("jax") is None
+        or not any(map(importlib.util.find_spec, ACCELERATOR_PACKAGES))
     ):
         return False
     import jax

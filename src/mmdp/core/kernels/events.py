@@ -36,6 +36,7 @@ from mmdp.core.kernels.storage import CustomStorage
 from mmdp.core.text import format_bytes
 
 MAX_TABLE_BYTES = 2 * 1024**3  # bytes that tables made from events may take
+MAX_BLOCK_ENTRIES = 2**22  # events of the rows that are merged at a time
 
 
 class EventsAtTime(NamedTuple):
@@ -290,7 +291,32 @@ class ExogenousEvents(CustomStorage):
         return self._fill_pattern(self.pattern)
 
     def select_rows(self, rows: IndexArray) -> TableStorage:
-        return self._fill_pattern(self._find_pattern(rows))
+        if self.n_times > 1:
+            return self._fill_pattern(self._find_pattern(rows))
+        size = max(1, MAX_BLOCK_ENTRIES // self.max_row_length)
+        blocks = [self._merge_runs(rows[i : i + size]) for i in range(0, len(rows), size)]
+        lengths, next_states, p = (np.concatenate(x) for x in zip(*blocks, strict=True))
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        return TableStorage(indptr, next_states, p[None], is_dense=False)
+
+    def _merge_runs(self, rows: IndexArray) -> tuple[IndexArray, IntArray, Array]:
+        """Merge events of these rows that follow each other and lead to the same state.
+
+        Return the number of entries of each row, and the next states and p (k, M) of them all.
+        """
+        import scipy.sparse
+
+        e = self.at_time(0).select_rows(rows)
+        (_, W, M), C = e.probs.shape, e.next_states.shape[2]
+        next_states = e.next_states.reshape(len(rows), W * C)
+        is_first = np.ones(next_states.shape, dtype=bool)
+        np.not_equal(next_states[:, 1:], next_states[:, :-1], out=is_first[:, 1:])
+        starts = np.append(np.flatnonzero(is_first), is_first.size)
+        columns = (e.distribution_id[:, None] * W + np.arange(W, dtype=np.int32)).repeat(C)
+        probs = e.probs.reshape(-1, M)
+        sums = e.corner_weights.reshape(-1), columns, starts
+        run_sums = scipy.sparse.csr_array(sums, (len(starts) - 1, len(probs)))
+        return np.count_nonzero(is_first, axis=1), next_states[is_first], run_sums @ probs
 
     def _fill_pattern(self, pattern: EventPattern) -> TableStorage:
         """Compute the tables p = E k on a pattern."""

@@ -18,6 +18,7 @@ iterated if there are many states.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Sequence
@@ -41,11 +42,8 @@ EPS = float(np.finfo(float).eps)
 TAIL_WEIGHT = 1e-4  # weight of what lies beyond the horizon at which planning by time ends
 MAX_PLANNING_HORIZON = 1000  # decisions of that horizon at most
 MAX_VALUE_BYTES = 2**29  # bytes that values by time, state and model may take there
-CLOCK_INTERVAL = 64  # iterations between two looks at the clock
-MAX_CHANGE_RATIO, BICGSTAB_RTOL = (
-    0.5,
-    1e-6,
-)  # what a correction must make of a change at most, and may
+MAX_CHANGE_RATIO, BICGSTAB_RTOL = 0.5, 1e-6  # what a correction must and may make of a change
+MAX_BICGSTAB_ITER = 64  # of a correction
 MAX_DIRECT_STATES = 256  # states up to which values are found by factorising
 BLOCK_MULTIPLY_ADDS = 2**28  # multiply-adds of factorisations between two looks
 DIRECT_SPEEDUP = 30  # times that a multiply-add is faster in a factorisation than in an iteration
@@ -111,7 +109,10 @@ class InfiniteHorizon:
 
     A policy is (S,) actions, (M, S) actions of each model, or (S, A) probabilities.
     ``check_time`` is called every so often and may raise :class:`mmdp.core.timing.TimeUp`.
+    Linear systems are solved by iteration on the entries, with all models as one system.
     """
+
+    uses_factorization = False  # whether iterating took too long before
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
         self.problem, self.check_time = problem, check_time
@@ -124,6 +125,9 @@ class InfiniteHorizon:
             self.transient = self.proper_info.transient
             self.r = self.r * self.transient[:, :, None]
             self.problem = problem._replace(r=np.moveaxis(self.r, 0, 2)[None])
+        if problem.n_models == 1 and problem.storage.format == "events":
+            rows = np.arange(problem.n_states * problem.n_actions)
+            self.problem = self.problem._replace(storage=problem.storage.select_rows(rows))
 
     @staticmethod
     def from_problem(
@@ -133,7 +137,7 @@ class InfiniteHorizon:
         x = problem
         size = 8 * x.n_models * x.n_states**2 * x.n_actions
         is_direct = size <= MAX_MATRIX_BYTES and (x.n_models > 1 or x.n_states <= MAX_DIRECT_STATES)
-        return (DirectSolver if is_direct else IterativeSolver)(x, check_time)
+        return (DirectSolver if is_direct else InfiniteHorizon)(x, check_time)
 
     def with_clock(self, check_time: Callable[[], object]) -> InfiniteHorizon:
         """Return a copy that calls another ``check_time``."""
@@ -145,32 +149,19 @@ class InfiniteHorizon:
         """Keep the cached results of the last policy until the next call."""
         self.retained_cache.update(self.last_cache)
 
-    def compute_q(self, v: Array) -> Array:
-        """Compute (M, S, A) q = r + gamma P v."""
-        raise NotImplementedError
-
-    def solve_linear(
-        self,
-        policy: PolicyTable,
-        rhs: Array,
-        init: Array | None = None,
-        *,
-        transposed: bool = False,
-    ) -> Array:
-        """Solve (I - gamma P^pi) x = rhs, or its transpose, for x (M, S), from ``init``."""
-        raise NotImplementedError
-
     def compute_values(self, policy: PolicyTable) -> Array:
         """Compute the values v (M, S) of a policy."""
         rhs = (self._to_probs(policy) * self.r).sum(axis=2)
         last_values = self.last_cache["v"][1] if "v" in self.last_cache else rhs
-        return self._get_cached("v", policy, lambda: self.solve_linear(policy, rhs, last_values))
+        return self._get_cached(
+            "v", policy, lambda: self.solve_linear(policy, rhs, last_values, transposed=False)
+        )
 
     def compute_occupancy(self, policy: PolicyTable) -> Array:
         """Compute the discounted visits d (M, S) of a policy."""
         initial = np.broadcast_to(self.problem.initial.T, self.r.shape[:2])
         return self._get_cached(
-            "d", policy, lambda: self.solve_linear(policy, initial, transposed=True)
+            "d", policy, lambda: self.solve_linear(policy, initial, initial, transposed=True)
         )
 
     def _get_cached(self, name: str, policy: PolicyTable, compute: Callable[[], Array]) -> Array:
@@ -261,12 +252,7 @@ class InfiniteHorizon:
         probs: Array = np.eye(self.problem.n_actions)[np.atleast_2d(policy)]
         return probs
 
-
-class IterativeSolver(InfiniteHorizon):
-    """Values by iteration on the entries, with all models as one system; for many states."""
-
-    uses_factorization = False  # whether iterating took too long before
-
+    # ------------------------------------------------------------ by iteration
     @cached_property
     def prepared(self) -> PreparedProblem:
         """The problem of one decision, prepared on the default backend."""
@@ -276,65 +262,50 @@ class IterativeSolver(InfiniteHorizon):
             self.problem, 1
         )
 
+    @cached_property
+    def single_matrix(self) -> Any:
+        """The sparse matrix (S A, S) of the transitions of a single model."""
+        from scipy.sparse import csr_array
+
+        table = self.problem.storage.to_table()
+        shape = (len(table.indptr) - 1, self.problem.n_states)
+        return csr_array((table.p[0, :, 0], table.indices, table.indptr), shape)
+
     def compute_q(self, v: Array) -> Array:
-        expected = np.moveaxis(self.prepared.expect_next(0, np.ascontiguousarray(v.T)), 2, 0)
+        """Compute (M, S, A) q = r + gamma P v."""
+        if self.problem.n_models == 1:
+            expected = (self.single_matrix @ v[0]).reshape(self.r.shape)
+        else:
+            expected = self.prepared.expect_next(0, np.ascontiguousarray(v.T)).transpose(2, 0, 1)
         return self.r + self.problem.discount * self.transient[:, :, None] * expected
 
-    def solve_linear(
-        self,
-        policy: PolicyTable,
-        rhs: Array,
-        init: Array | None = None,
-        *,
-        transposed: bool = False,
-    ) -> Array:
-        """Iterate x = rhs + gamma P x until nothing changes beyond rounding.
+    def solve_linear(self, policy: PolicyTable, rhs: Array, init: Array, transposed: bool) -> Array:
+        """Solve (I - gamma P^pi) x = rhs, or its transpose, for x (M, S), beginning with ``init``.
 
-        In between, x moves by what BiCGSTAB finds for the last change, if that makes it smaller.
+        x = rhs + gamma P x is repeated until nothing changes beyond rounding. In between, x moves
+        by what BiCGSTAB finds for the last change, if that makes it smaller.
         """
         step, max_iter = self._make_step(policy, transposed)
         max_iter = 0 if self.uses_factorization else max_iter
-        x, scale = np.array(rhs if init is None else init), float(np.abs(rhs).max())
-        last_change = math.inf
-        n, last_x = 0, x
-        while True:
-            n += 1
-            if n % CLOCK_INTERVAL == 0:
-                self.check_time()
-            if n > max_iter:
+        x, last_x, last_change = init, init, math.inf
+        min_change = REL_TOL * float(np.abs(rhs).max())
+        for n in itertools.count():
+            self.check_time()
+            if n >= max_iter:
                 self.uses_factorization = True
                 return self._solve_by_model(policy, rhs, transposed)
-            if n > MAX_ITER_UNDISCOUNTED and self.problem.discount == 1:
+            if n >= MAX_ITER_UNDISCOUNTED and self.problem.discount == 1:
                 raise _make_improper_error()
             new_x = rhs + step(x)
             change = float(np.abs(new_x - x).max())
-            if change <= REL_TOL * scale or change <= 4 * EPS * float(np.abs(new_x).max()):
+            if change <= max(min_change, 4 * EPS * float(np.abs(new_x).max())):
                 return new_x
             if change < MAX_CHANGE_RATIO * last_change:
-                last_change, last_x, x = (
-                    change,
-                    new_x,
-                    x + self._compute_correction(step, new_x - x),
-                )
+                last_change, last_x = change, new_x
+                x = x + _compute_correction(step, new_x - x, self.check_time)
             else:
                 x = new_x if change < last_change else last_x
-
-    def _compute_correction(self, step: Callable[[Array], Array], residual: Array) -> Array:
-        """Approximate d = residual + gamma P d by BiCGSTAB."""
-        from scipy.sparse.linalg import LinearOperator, bicgstab
-
-        def apply_system(d: Array) -> Array:
-            return d - step(d.reshape(residual.shape)).ravel()
-
-        system = LinearOperator((residual.size, residual.size), apply_system, dtype=np.float64)
-        d, _ = bicgstab(
-            system,
-            residual.ravel(),
-            rtol=BICGSTAB_RTOL,
-            maxiter=CLOCK_INTERVAL,
-            callback=lambda _: self.check_time(),
-        )
-        return d.reshape(residual.shape) if np.isfinite(d).all() else residual
+        raise AssertionError
 
     def _make_step(
         self, policy: PolicyTable, transposed: bool
@@ -342,8 +313,8 @@ class IterativeSolver(InfiniteHorizon):
         """Make x -> gamma P^pi x, and the number of its calls that cost a factorization."""
         matrix, S = self._build_discounted_matrix(policy), self.problem.n_states
         break_even = len(self.r) * S**3 / (DIRECT_SPEEDUP * max(matrix.nnz, 1))
-        matrix = matrix.T.tocsr() if transposed else matrix
-        return lambda x: np.asarray(matrix @ x.ravel()).reshape(x.shape), break_even
+        matrix = matrix.T if transposed else matrix
+        return lambda x: (matrix @ x.ravel()).reshape(x.shape), break_even
 
     def _solve_by_model(self, policy: PolicyTable, rhs: Array, transposed: bool) -> Array:
         """Solve the system of one model after the other, by its matrix."""
@@ -359,58 +330,81 @@ class IterativeSolver(InfiniteHorizon):
         """Build the block-diagonal matrix (M S, M S) of gamma P^pi, from the rows of the policy."""
         from scipy.sparse import csr_array
 
-        x, (M, S) = self.problem, self.r.shape[:2]
-        if policy.ndim == 2 and policy.dtype.kind != "f":
-            m, s = np.indices((M, S)).reshape(2, -1)
-            rows, row_index = np.unique(s * x.n_actions + policy.ravel(), return_inverse=True)
+        x, (M, S), A = self.problem, self.r.shape[:2], self.problem.n_actions
+        if policy.ndim == 2 and policy.dtype.kind != "f" and M > 1:
+            rows, row_index = np.unique(np.arange(S) * A + policy, return_inverse=True)
             table = x.storage.select_rows(rows)
-            k, position = find_row_entries(table.indptr, row_index)
-            m, s, next_state = m[position], s[position], table.indices[k]
-            data = table.p[0, k, m]
+            k, position = find_row_entries(table.indptr, row_index.ravel())
+            m = position // S
+            data, columns = table.p[0, k, m], m * S + table.indices[k]
+            lengths = np.diff(table.indptr)[row_index.ravel()]
         else:
-            probs = self._to_probs(policy)[0]
+            probs = self._to_probs(policy)[0].ravel()
             rows = np.flatnonzero(probs)
             table = x.storage.select_rows(rows)
-            entry_row = rows[table.get_entry_rows()]
-            cells, cell_index = np.unique(
-                entry_row // x.n_actions * S + table.indices, return_inverse=True
-            )
-            coords = cell_index, np.arange(len(cell_index))
-            mixing = csr_array((probs.ravel()[entry_row], coords), (len(cells), len(cell_index)))
-            data = (mixing @ table.p[0]).T.ravel()  # before there are entries of each model
-            m, (s, next_state) = (
-                np.repeat(np.arange(M), len(cells)),
-                np.tile(np.divmod(cells, S), M),
-            )
-        data *= x.discount * np.broadcast_to(self.transient, (M, S))[m, s]
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(m * S + s, minlength=M * S))])
-        return csr_array((data, m * S + next_state, indptr), (M * S, M * S))
+            data = (table.p[0] * probs[rows][table.get_entry_rows(), None]).T.ravel()
+            columns = (np.arange(M)[:, None] * S + table.indices).ravel()
+            ends = table.indptr[np.searchsorted(rows, np.arange(S + 1) * A)]
+            lengths = np.tile(np.diff(ends), M)
+        data *= x.discount
+        if x.discount == 1:
+            data *= np.repeat(self.transient.ravel(), lengths)
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        return csr_array((data, columns, indptr), (M * S, M * S))
 
 
-class DirectSolver(IterativeSolver):
+def _compute_correction(
+    step: Callable[[Array], Array], residual: Array, check_time: Callable[[], object]
+) -> Array:
+    """Approximate d = residual + gamma P d by BiCGSTAB, for each model by itself.
+
+    If that does not converge in a model, its d is the residual.
+    """
+
+    def dot(x: Array, y: Array) -> Array:
+        return np.einsum("ms,ms->m", x, y)[:, None]  # BLAS would start threads for it
+
+    def divide(x: Array, y: Array) -> Array:
+        return np.divide(x, y, out=np.zeros_like(x), where=y != 0)
+
+    d, r, p = np.zeros_like(residual), residual, residual
+    size = rho = dot(r, r)
+    for _ in range(MAX_BICGSTAB_ITER):
+        check_time()
+        p_change = p - step(p)
+        alpha = divide(rho, dot(residual, p_change))
+        r = r - alpha * p_change
+        r_change = r - step(r)
+        omega = divide(dot(r_change, r), dot(r_change, r_change))
+        d += alpha * p + omega * r
+        r = r - omega * r_change
+        if (dot(r, r) <= BICGSTAB_RTOL**2 * size).all():
+            break
+        last_rho, rho = rho, dot(residual, r)
+        p = r + divide(rho * alpha, last_rho * omega) * (p - omega * p_change)
+    return np.where(dot(r, r) < size, d, residual)
+
+
+class DirectSolver(InfiniteHorizon):
     """Values by full matrices, which are factorized if there are few states."""
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
+        from scipy.sparse import csr_array
+
         super().__init__(problem, check_time)
-        x = self.problem
-        P = np.zeros((x.n_models, len(x.indptr) - 1, x.n_states))
-        P[:, x.get_entry_rows(), x.indices] = x.p[0].T
-        self.P = P.reshape(x.n_models, x.n_states, x.n_actions, x.n_states)
+        x, (M, S, A) = self.problem, self.r.shape
+        self.P = np.empty((M, S, A, S))
+        for m in range(M):
+            matrix = csr_array((x.p[0, :, m], x.indices, x.indptr), (S * A, S))
+            matrix.toarray(out=self.P[m].reshape(S * A, S))
         self.P *= self.transient[:, :, None, None]
 
     def compute_q(self, v: Array) -> Array:
         return self.r + self.problem.discount * np.matmul(self.P, v[:, None, :, None])[..., 0]
 
-    def solve_linear(
-        self,
-        policy: PolicyTable,
-        rhs: Array,
-        init: Array | None = None,
-        *,
-        transposed: bool = False,
-    ) -> Array:
+    def solve_linear(self, policy: PolicyTable, rhs: Array, init: Array, transposed: bool) -> Array:
         if self.problem.n_states > MAX_DIRECT_STATES:
-            return super().solve_linear(policy, rhs, init, transposed=transposed)
+            return super().solve_linear(policy, rhs, init, transposed)
         A = self._build_matrix(policy)
         A = np.swapaxes(A, 1, 2) if transposed else A
         return self._map_model_blocks(lambda m: _solve_or_raise(A[m], rhs[m][:, :, None])[:, :, 0])

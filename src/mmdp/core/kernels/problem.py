@@ -138,7 +138,10 @@ class Storage(Protocol):
         ...
 
     def select_rows(self, rows: IndexArray) -> TableStorage:
-        """Return the tables of these rows s * A + a alone, in this order."""
+        """Return the tables of these rows s * A + a alone, in this order.
+
+        A next state may have several entries.
+        """
         ...
 
     def map_models(self, function: Callable[[Array], Array]) -> Storage:
