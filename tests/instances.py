@@ -13,6 +13,8 @@ import pytest
 from hypothesis import strategies as st
 
 import mmdp
+from mmdp.core.kernels import Problem
+from mmdp.core.kernels.controller import Controller
 from mmdp.core.testing import make_random_model
 
 Array = npt.NDArray[np.float64]
@@ -101,6 +103,19 @@ def returns_by_histories(
 
 
 # ---------------------------------------------------------------------- models that change
+def make_random_controller(problem: Problem, horizon: int, n_nodes: int, seed: int) -> Controller:
+    """A random controller with this many nodes and allowed actions."""
+    rng, shape = np.random.default_rng(seed + 5), (horizon, problem.n_states, n_nodes)
+    scores = rng.random((*shape, problem.n_actions)) * problem.allowed[:, :, None]
+    node_transitions = rng.integers(0, n_nodes, (*shape, problem.n_states))
+    initial_nodes = rng.integers(0, n_nodes, problem.n_states)
+    return Controller(
+        scores.argmax(axis=3).astype(np.int32),
+        node_transitions.astype(np.uint8),
+        initial_nodes.astype(np.uint8),
+    )
+
+
 def make_switching_model(
     seed: int, M: int = 2, S: int = 2, A: int = 2, **options: Any
 ) -> mmdp.MMDP:

@@ -9,8 +9,18 @@ import numpy as np
 
 import mmdp
 from mmdp.core.kernels.numpy.backend import NumpyBackend
+from mmdp.core.kernels.planner import (
+    ACTIONS,
+    NODES,
+    PROBABILITIES,
+    SAMPLED,
+    TREE,
+    VALUES,
+    PlannerTables,
+)
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import AscentResult, PolicyTable, Problem
+from tests.instances import make_random_controller
 
 M, S, A, T = 5, 6, 3, 20
 # rows of 4 to 6 next states, which are padded; one long row among short ones, which is split
@@ -52,6 +62,35 @@ def make_random_policies(seed: int, n_policies: int, randomized: bool = False) -
     if randomized:
         return list(rng.dirichlet(np.ones(A), size=(n_policies, T, S)))
     return list(rng.integers(0, A, (n_policies, T, S)).astype(np.int32))
+
+
+def make_planners(x: Problem, horizon: int, seed: int) -> dict[str, PlannerTables]:
+    """One planner of every type, with the options that change the simulation."""
+    reference = NumpyBackend().prepare(x, horizon)
+    p = np.random.default_rng(seed + 1).random((horizon, *x.allowed.shape[1:])) * x.allowed
+    actions = p.argmax(axis=2).astype(np.int32)
+    model_optima = reference.backward("per_model", keep=("q", "actions"))
+    values = reference.backward("policy", policy=actions, keep=("values",)).values
+    sampled_tables = PlannerTables(SAMPLED, x, model_actions=model_optima.actions)
+    max_reward = max(1.0, float(np.abs(np.asarray(x.r)).max()))
+    tree = PlannerTables(TREE, x, n_queries=6, exploration=np.full(horizon, max_reward))
+    probabilities = p / p.sum(axis=2, keepdims=True)
+    return {
+        "actions": PlannerTables(ACTIONS, x, actions=actions),
+        "probabilities": PlannerTables(PROBABILITIES, x, probabilities=probabilities),
+        "nodes": PlannerTables(NODES, x, controller=make_random_controller(x, horizon, 3, seed)),
+        "values": PlannerTables(VALUES, x, q=model_optima.q),
+        "sampled": sampled_tables,
+        "sampled each step, by rewards too": sampled_tables._replace(
+            resamples_each_step=True, reward_sd=max_reward
+        ),
+        "sampled, carried, by rewards alone": sampled_tables._replace(
+            carries_belief=True, reward_sd=max_reward, uses_transitions=False
+        ),
+        "tree with values": tree._replace(values=values),
+        "tree with rollouts": tree._replace(values=values, uses_rollout=True, actions=actions),
+        "tree at random": tree,
+    }
 
 
 class PatchedBackend(NumpyBackend):

@@ -10,13 +10,8 @@ from mmdp.core.kernels import get_backend
 from mmdp.core.kernels.cpu.backend import NumbaBackend
 from mmdp.core.kernels.planner import TREE
 from mmdp.core.kernels.problem import ModelPairs, at_time
-from mmdp.core.testing import (
-    BackendCase,
-    make_random_controller,
-    make_random_event_model,
-    make_random_model,
-    make_switching,
-)
+from mmdp.core.testing import make_random_event_model, make_random_model, make_switching
+from tests.core.kernels.instances import make_planners
 from tests.core.kernels.reference import (
     Numbers,
     PlainSearch,
@@ -26,7 +21,7 @@ from tests.core.kernels.reference import (
     simulate_plainly,
     solve_pair_plainly,
 )
-from tests.instances import seed_ranges
+from tests.instances import make_random_controller, seed_ranges
 
 
 def make_model(kind: str, seed: int) -> mmdp.MMDP:
@@ -68,7 +63,7 @@ def test_episodes_and_searches_equal_plain_loops(kind, seeds):
             horizon=horizon,
         ).problem
         backend = get_backend("numpy") if seed % 2 else NumbaBackend(2, min_parallel_work=0)
-        planners = BackendCase(backend, model, horizon, seed=seed)._make_planners()
+        planners = make_planners(x, horizon, seed)
         for name, planner in planners.items():
             for env in (x, other) if kind == "tables" else (x,):
                 has_own_rewards = seed % 2 and env.storage.format != "events"

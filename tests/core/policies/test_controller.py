@@ -14,8 +14,8 @@ import mmdp
 from mmdp.core.kernels import get_backend
 from mmdp.core.kernels.controller import Controller
 from mmdp.core.policies.controller import format_transitions, parse_transitions
-from mmdp.core.testing import make_random_controller, make_random_model
-from tests.instances import returns_by_histories
+from mmdp.core.testing import make_random_model
+from tests.instances import make_random_controller, returns_by_histories
 
 
 def make_random_policy(

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.core.testing import make_random_controller, make_random_model
+from mmdp.core.testing import make_random_model
 from mmdp.data import interop
+from tests.instances import make_random_controller
 
 TRANSITIONS = [
     [[[0.9, 0.1, 0], [0.2, 0, 0.8]], [[0, 1, 0], [0.8, 0.2, 0]], [[0, 0, 1], [0, 0, 0]]],

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.core.testing import make_random_controller, make_random_model
+from mmdp.core.testing import make_random_model
+from tests.instances import make_random_controller
 
 STATES, ACTIONS = ("well", "ill", "dead"), ("wait", "treat")
 
