@@ -661,7 +661,6 @@ CALLS: dict[str, Callable[[], Call]] = {
     "interop.save_pomdp": lambda: make_call(
         interop.save_pomdp, model=MODEL, path=new_path("m.pomdp")
     ),
-    "interop.to_arviz": lambda: make_call(interop.to_arviz, model=MODEL),
     "interop.to_gymnasium": lambda: make_call(interop.to_gymnasium, model=MODEL, horizon=2),
     "interop.to_gymnasium_vector": lambda: make_call(
         interop.to_gymnasium_vector, model=MODEL, horizon=2

@@ -96,11 +96,6 @@ def make_good_folder() -> Path:
     mmdp.io.to_frame(model).to_csv(folder / "tidy.csv", index=False)
     for suffix in ("pomdpx", "pomdp"):
         mmdp.interop.save_pomdp(model.replace(terminal=None), folder / f"model.{suffix}")
-    blocks = [mmdp.io.to_frame(model.subset([m])) for m in range(2)]
-    columns = ["state", "action", "next_state", "probability"]
-    text = "\n".join(x[columns].to_csv(sep=" ", header=False, index=False) for x in blocks)
-    (folder / "model.transitions").write_text(text)
-    (folder / "model.rewards").write_text("well wait 1\nill treat -1\n\ndead wait 2\n")
     policy = mmdp.solve(model, 3, "wsu", backend="numpy").policy
     for suffix in ("csv", "json", "parquet"):
         mmdp.save_policy(policy, folder / f"policy.{suffix}")
@@ -147,17 +142,12 @@ def read_effects(folder: Path) -> list[list[object]]:
     return [["plot", "willingness", folder / "models", "-o", folder / "out.png", *options]]
 
 
-def read_blocks(folder: Path) -> list[list[object]]:
-    return [["info", folder / "model.transitions", "--load-option", "sidecars=false"]]
-
-
-TEXTS = ("model.pomdpx", "model.pomdp", "model.transitions", "model.rewards")  # of words
+TEXTS = ("model.pomdpx", "model.pomdp")  # of words
 SIDECARS = ("training", "initial", "parameters", "weights", "terminal", "labels", "draws")
 READERS: dict[str, Callable[[Path], list[list[object]]]] = {
     **{f"models/{side}.csv": read_models for side in SIDECARS},
     **{name: read_file(name) for name in ("tidy.csv", "model.npz", "model.parquet")},
     **{name: read_file(name) for name in ("model.pomdpx", "model.pomdp")},
-    **dict.fromkeys(("model.transitions", "model.rewards"), read_blocks),
     **{f"policy.{kind}": read_policy(f"policy.{kind}") for kind in ("csv", "json", "parquet")},
     "log.csv": read_log,
     "rewards.csv": read_rewards,

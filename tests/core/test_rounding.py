@@ -98,12 +98,6 @@ def from_csv(p: Any, folder: Path, digits: int) -> Any:
     return mmdp.load(folder).transitions[0, :, 0]
 
 
-def from_blocks(p: Any, folder: Path, digits: int) -> Any:
-    rows = [f"{s} 0 {n} {format_row([p[s, n]], digits)}" for s, n in np.ndindex(3, 3)]
-    (folder / "m.transitions").write_text("\n".join([*rows, ""]))
-    return mmdp.load(folder / "m.transitions").transitions[0, :, 0]
-
-
 def from_pomdp(p: Any, folder: Path, digits: int) -> Any:
     rows = "\n".join(format_row(row, digits) for row in p)
     (folder / "m.pomdp").write_text(POMDP.format(start="a", rows=rows))
@@ -166,7 +160,6 @@ READERS: list[Callable[[Any, Path, int], Any]] = [
     from_samples,
     from_frame,
     from_csv,
-    from_blocks,
     from_pomdp,
     from_pomdp_start,
     from_pomdpx,

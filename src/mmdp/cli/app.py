@@ -182,8 +182,8 @@ def app(ctx: click.Context) -> None:
     When the probabilities of a Markov decision process are uncertain, write down many models
     that the data allow and solve them together: a multi-model Markov decision process.
 
-    DATA is a folder with training.csv (and test.csv), a .csv, .parquet, .npz, .pomdpx, .pomdp or
-    .transitions file, or FILE.py:NAME for models that a Python file builds.
+    DATA is a folder with training.csv (and test.csv), a .csv, .parquet, .npz, .pomdpx or .pomdp
+    file, or FILE.py:NAME for models that a Python file builds.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -45,15 +45,12 @@ AXIS_BY_ROLE = {role: axis for axis, roles in AXIS_ROLES.items() for role in rol
 
 @dataclass(frozen=True)
 class TableSource:
-    """File or table that rows come from, for error messages; ``line_numbers`` of a text file."""
+    """File or table that rows come from, for error messages."""
 
     location: Path | str
-    line_numbers: Sequence[int] = ()
 
     def describe_row(self, row: int) -> str:
-        """Format a row: ``line 7`` of a text file, ``row 5`` of another table (from 0)."""
-        if self.line_numbers:
-            return f"line {self.line_numbers[row]}"
+        """Format a row: ``line 7`` of a CSV, ``row 5`` of another table (from 0)."""
         if isinstance(self.location, Path) and self.location.suffix.lower() == ".csv":
             line_numbers = (n for i, (n, _) in enumerate(iter_csv_lines(self.location)) if i > row)
             return f"line {next(line_numbers, row + 2)}"

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import mmdp
-from mmdp.data import interop, posterior
+from mmdp.data import posterior
 from mmdp.data.io import from_frame
 
 TRANSITIONS = pd.DataFrame(
@@ -98,35 +98,24 @@ def test_dimensions_of_samples_in_any_order() -> None:
     np.testing.assert_array_equal(table["x"], values[0, 0])
 
 
-def test_arviz_round_trip() -> None:
-    model = mmdp.from_samples({"p": np.array([0.1, 0.3]), "q": np.array([5.0, 6.0])}, build_model)
-    groups = interop.to_arviz(model, {"return": [1, 2]})
-    assert groups["sample_stats"]["weight"].tolist() == [[0.5, 0.5]]
-    assert groups["posterior"]["return"].tolist() == [[1.0, 2.0]]
+def test_draws_of_chains_are_models() -> None:
+    samples = {"p": np.array([0.1, 0.3, 0.2, 0.4]), "q": np.array([5.0, 6.0, 7.0, 8.0])}
+    model = mmdp.from_samples(samples, build_model)
     variables = {
-        name: SimpleNamespace(values=values, dims=("chain", "draw"))
-        for name, values in groups["posterior"].items()
+        name: SimpleNamespace(values=x.reshape(2, 2), dims=("chain", "draw"))
+        for name, x in samples.items()
     }
     loaded = mmdp.from_samples(
         SimpleNamespace(posterior=SimpleNamespace(data_vars=variables)), build_model
     )
     np.testing.assert_array_equal(loaded.transitions, model.transitions)
-    np.testing.assert_array_equal(loaded.parameters["q"], model.parameters["q"])
-    for returns, message in (
-        ({"x": [1]}, "shape (1,); give one per model"),
-        ({"p": [1, 2]}, "is a "),
-    ):
-        with pytest.raises(mmdp.InputError) as error_info:
-            interop.to_arviz(model, returns)
-        assert message in str(error_info.value)
-    with pytest.raises(mmdp.InputError, match="carry no parameters"):
-        interop.to_arviz(from_frame(TRANSITIONS))
+    np.testing.assert_array_equal(loaded.parameters["q"], samples["q"])
 
 
 def test_arviz_itself() -> None:
     arviz = pytest.importorskip("arviz", reason="arviz is not here")
     model = mmdp.from_samples({"p": np.array([0.1, 0.3])}, build_model)
-    groups = interop.to_arviz(model)
+    groups = {"posterior": {name: x[None] for name, x in model.parameters.items()}}
     data = arviz.from_dict(**groups) if arviz.__version__ < "1" else arviz.from_dict(groups)
     np.testing.assert_array_equal(
         mmdp.from_samples(data, build_model).transitions, model.transitions

@@ -54,21 +54,30 @@ def test_shards_load_as_the_model(tmp_path: Path) -> None:
         assert_same_model(model.take_shard(i, 2), model, models)
 
 
-def test_shards_with_other_sparsity_patterns_are_joined(tmp_path: Path) -> None:
-    """Files that were saved one by one: their union, and the same weight for every model."""
+def test_shards_that_were_saved_one_by_one_have_equal_weights(tmp_path: Path) -> None:
     rng, models = np.random.default_rng(0), []
     for i in range(3):
-        p = np.zeros((i + 1, 3, 1, 3))
-        p[:, :, 0, i], p[:, :, 0, 0] = 0.25, 0.75
-        p[:, :, 0, 0] += 1 - p.sum(axis=3)[:, :, 0]
-        models.append(mmdp.MMDP(p, rng.normal(size=(i + 1, 3, 1)), storage="sparse"))
+        p = rng.dirichlet(np.ones(3), size=(i + 1, 3, 1))
+        initial = rng.dirichlet(np.ones(3), size=i + 1)  # of each model
+        models.append(mmdp.MMDP(p, rng.normal(size=(i + 1, 3, 1)), initial=initial))
         mmdp.save(models[-1], tmp_path / f"part-{i}.npz")
     loaded = mmdp.load(tmp_path)
-    np.testing.assert_array_equal(
-        loaded.transitions, np.concatenate([x.transitions for x in models])
-    )
-    np.testing.assert_array_equal(loaded.rewards, np.concatenate([x.rewards for x in models]))
+    for name in ("transitions", "rewards"):
+        expected = np.concatenate([getattr(x, name) for x in models])
+        np.testing.assert_array_equal(getattr(loaded, name), expected)
+    initial = np.concatenate([np.atleast_2d(x.initial) for x in models])
+    np.testing.assert_array_equal(loaded.initial, initial)
+    np.testing.assert_array_equal(mmdp.load(tmp_path, shard=(1, 2)).initial, initial[3:])
     np.testing.assert_allclose(loaded.weights, 1 / 6)
+
+
+def test_shards_with_other_zeros_are_refused(tmp_path: Path) -> None:
+    for i in range(2):
+        p = np.zeros((1, 2, 1, 2))
+        p[..., i] = 1.0
+        mmdp.save(mmdp.MMDP(p, [[1.0], [0.0]], storage="sparse"), tmp_path / f"part-{i}.npz")
+    with pytest.raises(InputError, match=r"part-1.npz: indices differ from those of part-0.npz"):
+        mmdp.load(tmp_path)
 
 
 def test_saving_again_replaces_the_shards(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
-"""Models to and from other tools: Gymnasium, ArviZ, quantecon, Storm, POMDP solvers and others."""
+"""Models to and from other tools: Gymnasium, quantecon, Storm, POMDP solvers and others."""
 
 from mmdp.data.interop.agent import Agent
-from mmdp.data.interop.arviz import to_arviz
 from mmdp.data.interop.gym import from_gymnasium, to_gymnasium, to_gymnasium_vector
 from mmdp.data.interop.pomdp import save_pomdp
 from mmdp.data.interop.quantecon import from_quantecon, to_quantecon
@@ -13,7 +12,6 @@ __all__ = [
     "from_quantecon",
     "from_storm",
     "save_pomdp",
-    "to_arviz",
     "to_gymnasium",
     "to_gymnasium_vector",
     "to_quantecon",

@@ -43,8 +43,6 @@ Files of other tools:
 - ``.pomdp`` (Cassandra): every state is seen as one observation. The first decision is taken
   before anything is seen: a start that is spread over several observations becomes one state,
   ``start``.
-- ``.transitions`` (multiple-environment MDPs): lines ``s a s' p``, a blank line between
-  environments, with ``.rewards`` of the same name next to it: ``s a s' r``, ``s a r`` or ``s r``.
 
 A file that is not an MMDP (a hidden part that changes with the action or the state, a state
 observed with errors) is refused.
@@ -55,8 +53,8 @@ column: in the order of its categories), in the ``state`` column before ``next_s
 
 from mmdp.data.io.features import load_features, load_groups
 from mmdp.data.io.models import load, save
+from mmdp.data.io.npz import save_shards
 from mmdp.data.io.policies import load_certificate, load_objective, load_policy, save_policy
-from mmdp.data.io.shards import save_shards
 from mmdp.data.io.tables import from_frame, to_frame
 from mmdp.data.io.writing import write_all_atomic, write_atomic
 from mmdp.data.schema import PAPER_COLUMNS

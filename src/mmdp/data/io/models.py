@@ -20,12 +20,10 @@ from mmdp.data.io.folders import (
     save_csv,
     save_folder,
 )
-from mmdp.data.io.memdp import read_memdp_table
-from mmdp.data.io.npz import load_npz, save_npz
+from mmdp.data.io.npz import find_shard_files, load_npz, load_shards, save_npz
 from mmdp.data.io.parquet import read_parquet_table, save_parquet
 from mmdp.data.io.pomdp import load_pomdp
 from mmdp.data.io.pomdpx import load_pomdpx
-from mmdp.data.io.shards import find_shard_files, load_shards
 from mmdp.data.io.tables import (
     Compatibility,
     DeadEnds,
@@ -47,7 +45,6 @@ SPLIT_STEMS: dict[Split, str] = {"train": "training", "test": "test", "true": "t
 TABLE_READERS: dict[str, Callable[[Path, LoadOptions], ModelTable]] = {
     ".csv": read_csv_table,
     ".parquet": read_parquet_table,
-    ".transitions": read_memdp_table,
 }
 POMDP_LOADERS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
 MODEL_SUFFIXES = (*TABLE_READERS, ".npz", *POMDP_LOADERS)
@@ -79,8 +76,8 @@ def load(
     path
         A folder means its ``training.csv`` (else ``training.parquet``, else ``model.npz``, else
         its shards ``part-*.npz``, see :func:`mmdp.io.save_shards`); a
-        file is read by its suffix: ``.csv``, ``.parquet``, ``.npz``, ``.pomdpx``, ``.pomdp`` or
-        ``.transitions``. :mod:`mmdp.io` says which files are read along with it.
+        file is read by its suffix: ``.csv``, ``.parquet``, ``.npz``, ``.pomdpx`` or ``.pomdp``.
+        :mod:`mmdp.io` says which files are read along with it.
     split
         Which models of a folder to read. ``"test"`` reads its ``test.csv`` (or ``test.parquet``),
         ``"true"`` its ``true.csv``. Only for folders: with a file it is an error.
@@ -154,7 +151,7 @@ def load(
 
 
 def _load_table(file: Path, options: LoadOptions, sidecars: bool) -> MMDP:
-    """Load a model from a table (.csv, .parquet or .transitions)."""
+    """Load a model from a table (.csv or .parquet)."""
     table, file_fields = TABLE_READERS[file.suffix.lower()](file, options)
     has_sidecars = sidecars and file_fields is None
     fields = read_parameters(file, options) if has_sidecars else file_fields or {}
@@ -189,8 +186,6 @@ def _find_files(path: Path, split: Split) -> list[Path]:
             f"{path}: is a file, but {split!r} names one of the files of a folder",
             ["give its folder", Remedy("split", verb="leave out")],
         )
-    if path.suffix.lower() == ".rewards":
-        raise InputError(f"{path}: belongs to {path.stem}.transitions; name that file")
     if path.suffix.lower() not in MODEL_SUFFIXES:
         raise InputError(
             f"{path}: unknown suffix {path.suffix!r}; known are {', '.join(MODEL_SUFFIXES)}"

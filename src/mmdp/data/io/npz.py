@@ -1,27 +1,36 @@
-"""npz files: every array of a model as it is in memory, without pickle."""
+"""npz files: every array of a model as it is in memory, without pickle; folders of shards.
+
+The files ``part-*.npz`` of a folder hold some of the models each; in the order of their names they
+are one model. Models of different files have equal weights unless the files have total weights, as
+:func:`save_shards` writes them. Large arrays are read one after the other into those of the result,
+so that loading takes little more memory than the result and one shard.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mmdp.core.errors import InputError, MemoryLimitError
+from mmdp.core.arguments import check_arguments
+from mmdp.core.errors import InputError, MemoryLimitError, Remedy
 from mmdp.core.kernels.events import ExogenousEvents
-from mmdp.core.kernels.problem import Shard
+from mmdp.core.kernels.problem import Shard, empty_aligned
 from mmdp.core.kernels.rewards import EventRewards
+from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
-from mmdp.core.text import format_bytes
+from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.transitions import SparseTransitions
-from mmdp.core.validate import ModelFields
+from mmdp.core.validate import ModelFields, check_int, check_not_sharded
 from mmdp.data.io.reading import check_file_type
-from mmdp.data.io.writing import describe_error
+from mmdp.data.io.writing import PathLike, describe_error, write_all_atomic
 from mmdp.data.schema import Fields, TableSource
 
 ArrayMapping = Mapping[str, Any]  # arrays and numbers by name
@@ -29,6 +38,8 @@ MODEL_FORMAT = "mmdp-model-3"
 MAX_UNPACKED_BYTES = 2**27  # bytes that the arrays may take, however small their file is
 TEXT_ARRAYS = ("format", "fields")
 EVENT_ARRAYS = ("next_states", "probs", "distribution_id", "corner_weights")
+LARGE_ARRAYS = ("p", "r", "next_rewards")  # of a shard; models are their last axis
+MODEL_FIELDS = ("weights", "terminal", "initial", "total_weight", "models", "parameters")
 
 
 def save_npz(model: MMDP, path: Path, **extra_arrays: Any) -> None:
@@ -152,3 +163,111 @@ def model_from_arrays(arrays: ArrayMapping, shard: Shard | None = None) -> MMDP:
     return MMDP.from_sparse(
         transitions, rewards, next_rewards=arrays.get("next_rewards"), shard=shard, **fields
     )
+
+
+# ---------------------------------------------------------------------- shards
+def find_shard_files(folder: Path) -> list[Path]:
+    """Find the files of a folder of shards, in order; none if it is another folder."""
+    return sorted(folder.glob("part-*.npz"))
+
+
+@check_arguments
+def save_shards(model: MMDP, folder: PathLike, n_shards: int) -> None:
+    """Write models as a folder of ``n_shards`` files, which :func:`mmdp.load` reads.
+
+    All files are written or none; shards that the folder held before are replaced.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> mmdp.io.save_shards(mmdp.MMDP([[[[1.0]]]] * 5, [[2.0]]), folder, 2)
+    >>> [file.name for file in sorted(folder.iterdir())], mmdp.load(folder).n_models
+    (['part-00000.npz', 'part-00001.npz'], 5)
+    """
+    check_int(n_shards, "n_shards")
+    check_not_sharded(model.problem, "a folder of shards")
+    if model.is_switching or model.storage == "events":
+        raise InputError(
+            "exogenous events and models that switch cannot be divided into shards; save them as "
+            "one .npz"
+        )
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+
+    def write_shard(i: int, path: Path) -> None:
+        local_models = Shard(i, n_shards, model.n_models).local_models
+        total_weight = float(model.weights[local_models].sum())
+        save_npz(model.subset(local_models), path, total_weight=total_weight)
+
+    Shard.parse((0, n_shards), model.n_models)
+    files = {target / f"part-{i:05}.npz": partial(write_shard, i) for i in range(n_shards)}
+    write_all_atomic(files, {*find_shard_files(target)} - {*files})
+
+
+def load_shards(files: Sequence[Path], shard: tuple[int, int] | None) -> MMDP:
+    """Load the models of all files, or of shard i of n, given as (i, n)."""
+    headers: list[Fields] = []
+    for file in files:
+        headers.append(_read_header(file, files[0], headers))
+    sizes = [len(header["weights"]) for header in headers]
+    weights = np.concatenate([header["weights"] * header["total_weight"] for header in headers])
+    local_shard = None if shard is None else Shard.parse(shard, len(weights))
+    local_models = slice(0, len(weights)) if local_shard is None else local_shard.local_models
+    n_models = local_models.stop - local_models.start
+    arrays, fields = headers[0], headers[0]["fields"]
+    for name in {"terminal", "initial"} & arrays.keys():
+        rows = [
+            np.broadcast_to(header[name], (size, len(arrays["allowed"])))
+            for header, size in zip(headers, sizes, strict=True)
+        ]
+        arrays[name] = np.concatenate(rows)[local_models]
+    fields["parameters"] = {
+        name: [x for header in headers for x in header["fields"]["parameters"][name]]
+        for name in fields["parameters"]
+    }
+    labels = [x for header in headers for x in header["fields"]["models"] or ()]
+    fields["models"] = labels if len(labels) == len(weights) else None
+    arrays |= {"fields": np.array(json.dumps(fields)), "weights": weights / weights.sum()}
+    for file, end, size in zip(files, np.cumsum(sizes).tolist(), sizes, strict=True):
+        low, high = max(local_models.start, end - size), min(local_models.stop, end)
+        if low >= high:
+            continue
+        with open_npz(file) as file_arrays:
+            for name in filter(file_arrays.__contains__, LARGE_ARRAYS):
+                values = file_arrays[name][..., low - end + size : high - end + size]
+                if name not in arrays:
+                    check_memory(
+                        values.nbytes // (high - low) * n_models,
+                        f"{name} of {pluralize(n_models, 'model')}",
+                        [Remedy("shard", verb="load a shard in each of several processes with")],
+                    )
+                    arrays[name] = empty_aligned(*values.shape[:-1], n_models)
+                arrays[name][..., low - local_models.start : high - local_models.start] = values
+    return model_from_arrays(arrays, local_shard)
+
+
+def _read_header(file: Path, first_file: Path, headers: Sequence[Fields]) -> Fields:
+    """Read the small arrays of a file; refuse one that does not fit to the first header."""
+    with open_npz(file) as file_arrays:
+        header: Fields = {x: file_arrays[x] for x in file_arrays if x not in LARGE_ARRAYS}
+        header["has_next_rewards"] = np.array("next_rewards" in file_arrays)
+    if "indptr" not in header or "model_transitions" in header:
+        TableSource(file).fail(
+            "exogenous events and models that switch cannot be divided into shards; use one file"
+        )
+    header["has_initial"] = np.array("initial" in header)
+    header["fields"] = json.loads(str(header["fields"]))
+    header.setdefault("total_weight", np.array(len(header["weights"])))
+    first_header = next(iter(headers), header)
+    shared, first_shared = (
+        {**x, **x["fields"], "parameter_names": [*x["fields"]["parameters"]]}
+        for x in (header, first_header)
+    )
+    for name in first_shared.keys() - {*MODEL_FIELDS, "fields", "count"}:
+        if name not in shared or not np.array_equal(shared[name], first_shared[name]):
+            TableSource(file).fail(
+                f"{name.replace('_', ' ')} differ from those of {first_file.name}; save the "
+                "shards again from one model"
+            )
+    if headers:  # what is the same is held once
+        header = {name: header[name] for name in (*MODEL_FIELDS, "fields") if name in header}
+    return header

@@ -13,9 +13,13 @@ from mmdp.core.model import MMDP
 from mmdp.core.policies import Planner
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
-from mmdp.data.posterior.dirichlet import sample_models
-from mmdp.data.posterior.prior import DirichletRows, Prior, TransitionCounts
-from mmdp.data.posterior.rewards import RewardPosterior
+from mmdp.data.posterior.dirichlet import (
+    DirichletRows,
+    Prior,
+    RewardPosterior,
+    TransitionCounts,
+    sample_models,
+)
 from mmdp.data.sampling import spawn_generators
 from mmdp.data.schema import ColumnLabels, Fields, IntArray, TableSource
 

@@ -9,16 +9,18 @@ sigma^2 ~ InverseGamma(a_n, b_n).
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.special import fdtrc
 
 from mmdp.core.arguments import (
     Label,
@@ -29,31 +31,45 @@ from mmdp.core.arguments import (
     StateText,
     check_arguments,
 )
-from mmdp.core.errors import InputError, Remedy
+from mmdp.core.errors import InputError, MemoryLimitError, Remedy
 from mmdp.core.kernels.problem import Shard
 from mmdp.core.model import MMDP, Evidence
-from mmdp.core.text import join_first, pluralize
-from mmdp.core.transitions import SparseTransitions
+from mmdp.core.text import format_bytes, format_number, join_first, pluralize
+from mmdp.core.transitions import (
+    MAX_DENSE_BYTES,
+    Array,
+    SparseTransitions,
+    as_float_array,
+    check_not_masked,
+)
 from mmdp.core.validate import align_to_labels
 from mmdp.data.io.folders import TABLE_FILES, is_read_with, replace_folder
-from mmdp.data.io.writing import Writer, check_writable, format_csv
-from mmdp.data.posterior.log import read_log, split_terminal_states
-from mmdp.data.posterior.prior import (
-    DirichletRows,
-    Prior,
-    TransitionCounts,
-    UnseenRule,
-    check_fit_size,
-)
-from mmdp.data.posterior.rewards import RewardPosterior, make_reward_posterior
+from mmdp.data.io.parquet import read_table
+from mmdp.data.io.reading import as_frame
+from mmdp.data.io.writing import PathLike, Writer, check_writable, format_csv
+from mmdp.data.posterior.log import TransitionLog, read_log, split_terminal_states
 from mmdp.data.sampling import sample_dirichlet_rows, spawn_generators
-from mmdp.data.schema import Fields, IntArray, ValuesByLabel
+from mmdp.data.schema import (
+    AnyArray,
+    ColumnLabels,
+    Fields,
+    IntArray,
+    Mask,
+    Table,
+    TableSource,
+    ValuesByLabel,
+    assign_roles,
+)
 
+UnseenRule = Literal["prior", "absorb", "forbid"]
 UNSEEN_TEXTS = {
     "prior": "sampled from the prior alone",
     "absorb": "made to stay and earn 0",
     "forbid": "forbidden",
 }
+SIGNIFICANCE_LEVEL = 0.01  # of the test whether rewards depend on the next state
+JEFFREYS_COUNT = 0.5  # the pseudo-count of Jeffreys' prior
+TABLE_ROLES = ("state", "action", "next_state", "reward")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -353,3 +369,435 @@ def _make_warnings(rows: DirichletRows, prior: Prior) -> list[str]:
             'support="seen" rules out all others; ranges over the models are too narrow'
         )
     return messages
+
+
+# ---------------------------------------------------------------------- counts and prior
+class RewardMoments(NamedTuple):
+    """Number, mean and sum of squares about the mean of the rewards of each id, in order."""
+
+    ids: IntArray
+    n: AnyArray
+    mean: AnyArray
+    sum_squares: AnyArray
+
+    def select(self, mask: Mask) -> RewardMoments:
+        """Select the ids in a mask."""
+        return RewardMoments._make(x[mask] for x in self)
+
+    def group_by(self, group_keys: IntArray) -> RewardMoments:
+        """Combine the moments of ids with the same group key."""
+        codes, group_ids = pd.factorize(group_keys, sort=True)
+        return self.combine(codes, group_ids)
+
+    def combine(self, codes: IntArray, group_ids: IntArray) -> RewardMoments:
+        """Combine the moments of the ids with each code, the index of a group."""
+        n = np.bincount(codes, self.n)
+        mean = np.bincount(codes, self.n * self.mean) / n
+        sum_squares = self.sum_squares + self.n * (self.mean - mean[codes]) ** 2
+        return RewardMoments(group_ids, n, mean, np.bincount(codes, sum_squares))
+
+    def lookup(self, ids: IntArray) -> RewardMoments:
+        """Look up the moments of ids; 0 for ids without rewards."""
+        moments = pd.DataFrame(self._asdict()).set_index("ids").reindex(ids, fill_value=0.0)
+        return RewardMoments(ids, *moments.to_numpy(np.float64).T)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the rewards of each id are all equal, up to rounding."""
+        return bool(self.sum_squares.sum() <= 1e-12 * (self.n @ self.mean**2))
+
+    def differs_from(self, groups: RewardMoments) -> bool:
+        """Test whether the means within groups differ, by a one-way analysis of variance."""
+        if groups.is_exact or self.is_exact:
+            return not groups.is_exact
+        within, total = float(self.sum_squares.sum()), float(groups.sum_squares.sum())
+        dof = len(self.ids) - len(groups.ids), int(self.n.sum()) - len(self.ids)
+        if not dof[0]:
+            return False
+        f_ratio = ((total - within) / dof[0]) / (within / dof[1])
+        return bool(fdtrc(*dof, f_ratio) < SIGNIFICANCE_LEVEL)
+
+
+class TransitionCounts(NamedTuple):
+    """Counts of the transitions (s A + a) S + s' that occur, sorted, and their rewards if known.
+
+    With the states and actions of their log, its source, and the states that end episodes.
+    """
+
+    states: ColumnLabels
+    actions: ColumnLabels
+    keys: IntArray
+    counts: IntArray
+    source: TableSource
+    terminal_states: IntArray
+    rewards: RewardMoments | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of states and of actions."""
+        return self.states.size, self.actions.size
+
+    @property
+    def pair_counts(self) -> IntArray:
+        """Number of transitions (S A,) from each pair s A + a; exact below 2^53."""
+        n_pairs = self.states.size * self.actions.size
+        return np.bincount(self.to_pairs(self.keys), self.counts, n_pairs).astype(np.int64)
+
+    def to_pairs(self, keys: IntArray) -> IntArray:
+        """Convert keys (s A + a) S + s' to s A + a."""
+        return keys // self.states.size
+
+    def to_moves(self, keys: IntArray) -> IntArray:
+        """Convert keys (s A + a) S + s' to s S + s'."""
+        n_states, n_actions = self.shape
+        return keys // (n_states * n_actions) * n_states + keys % n_states
+
+    @classmethod
+    def from_log(cls, log: TransitionLog) -> TransitionCounts:
+        """Count the transitions of a log."""
+        state, action, next_state = (log.frame[x] for x in ("state", "action", "next_state"))
+        row_keys = (state * log.actions.size + action) * log.states.size + next_state
+        codes, keys = pd.factorize(row_keys.to_numpy(), sort=True)
+        del row_keys
+        n_rows = log.frame.get("counts")
+        counts = np.bincount(codes, n_rows).astype(np.int64, copy=False)
+        rewards = None
+        if "reward" in log.frame:
+            reward = log.frame["reward"].to_numpy()
+            n = np.ones(len(reward)) if n_rows is None else n_rows.to_numpy()
+            rewards = RewardMoments(codes, n, reward, np.zeros(1)).combine(codes, keys)
+        data = cls(log.states, log.actions, keys, counts, log.source, log.terminal_states, rewards)
+        check_fit_size(0, data, 1)
+        return data
+
+    def describe_pair(self, pair: int) -> str:
+        """Format the state and action of a pair s A + a."""
+        s, a = divmod(pair, self.actions.size)
+        return f"state {self.states.format_id(s)}, action {self.actions.format_id(a)}"
+
+
+def check_fit_size(n_entries: int, data: TransitionCounts, n_models: int) -> None:
+    """Refuse models that would exceed the memory limit."""
+    n_bytes = 8 * n_models * (n_entries + math.prod(data.shape))
+    if n_bytes > MAX_DENSE_BYTES:
+        raise MemoryLimitError(
+            f"{data.source.location}: {n_entries:,} possible transitions ("
+            f"{pluralize(data.states.size, 'state')}, {pluralize(data.actions.size, 'action')}) in "
+            f"{pluralize(n_models, 'model')} would take {format_bytes(n_bytes)}",
+            [
+                Remedy("support", "seen", verb="leave out next states that the log lacks with"),
+                Remedy("unseen", "forbid", verb="leave out pairs that the log lacks with"),
+                "sample fewer models",
+                "merge states",
+            ],
+        )
+
+
+class DirichletRows(NamedTuple):
+    """Dirichlet parameters alpha + n on sorted keys, and masks (S A,) of the pairs.
+
+    Pairs in ``is_absorbing`` stay in their state and earn 0.
+    """
+
+    data: TransitionCounts
+    keys: IntArray
+    alpha: Array
+    allowed: Mask
+    is_absorbing: Mask
+    is_unseen: Mask
+    prior_totals: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Prior of the transitions; its fields are options of :func:`fit`."""
+
+    pseudo_counts: Any = "pooled"  # or "symmetric", or an array
+    concentration: float = 1.0
+    support: Literal["all", "seen"] = "all"
+    unseen: UnseenRule = "prior"
+    absorbing: Iterable[object] = ()
+
+    def to_dict(self, data: TransitionCounts) -> Fields:
+        """Convert to a dict of fields, states as ids."""
+        return vars(self) | {"absorbing": self._find_absorbing(data)}
+
+    def _find_absorbing(self, data: TransitionCounts) -> list[int]:
+        """Find the ids of the states that end an episode."""
+        return sorted({*data.states.get_ids(self.absorbing), *data.terminal_states.tolist()})
+
+    def make_rows(self, data: TransitionCounts) -> DirichletRows:
+        """Make the Dirichlet parameters of every row from the counts of the log."""
+        (n_states, n_actions), is_seen = data.shape, data.pair_counts > 0
+        is_terminal = np.zeros(n_states, dtype=bool)
+        is_terminal[self._find_absorbing(data)] = True
+        is_absorbing = np.repeat(is_terminal, n_actions)
+        is_unseen, allowed = ~is_seen & ~is_absorbing, np.ones_like(is_absorbing)
+        if self.unseen == "absorb":
+            is_absorbing = is_absorbing | is_unseen
+        elif self.unseen == "forbid":
+            is_left = np.repeat(is_seen.reshape(n_states, -1).any(axis=1), n_actions)
+            allowed = ~is_unseen | ~is_left
+            is_absorbing |= is_unseen & allowed  # a state that is never left stays
+        is_sampled = allowed & ~is_absorbing
+        keys, pseudo_counts = self._make_pseudo_counts(data, is_sampled)
+        alpha = pseudo_counts * self.concentration
+        prior_totals = np.bincount(data.to_pairs(keys), alpha, len(allowed)).astype(np.float64)
+        is_counted = is_sampled[data.to_pairs(data.keys)]
+        seen_keys = data.keys[is_counted]
+        impossible_keys = seen_keys[~np.isin(seen_keys, keys, assume_unique=True)]
+        if len(impossible_keys):
+            pair, next_state = divmod(int(impossible_keys[0]), n_states)
+            data.source.fail(
+                f"the log has {data.describe_pair(pair)} leading to "
+                f"{data.states.format_id(next_state)}, which the prior rules out "
+                f"({pluralize(len(impossible_keys), 'transition')} like it); allow it or correct "
+                "the log"
+            )
+        empty_rows = np.flatnonzero(is_sampled & (prior_totals == 0))
+        if len(empty_rows):
+            data.source.fail(
+                f"no next state is possible for {data.describe_pair(int(empty_rows[0]))}, which "
+                f"the log lacks ({pluralize(len(empty_rows), 'pair')} like it)",
+                remedies=[
+                    Remedy("support", verb="widen"),
+                    Remedy("prior", verb="widen"),
+                    Remedy("unseen", "absorb", "forbid", verb="choose"),
+                ],
+            )
+        alpha[np.searchsorted(keys, seen_keys)] += data.counts[is_counted]
+        absorbing_rows = np.flatnonzero(is_absorbing)
+        keys = np.append(keys, absorbing_rows * n_states + absorbing_rows // n_actions)
+        alpha, order = np.append(alpha, np.ones(len(absorbing_rows))), np.argsort(keys)
+        return DirichletRows(
+            data, keys[order], alpha[order], allowed, is_absorbing, is_unseen, prior_totals
+        )
+
+    def _make_pseudo_counts(
+        self, data: TransitionCounts, is_sampled: Mask
+    ) -> tuple[IntArray, Array]:
+        """Make the keys of the sampled rows, with pseudo-counts before scaling."""
+        (n, n_actions), is_named = data.shape, isinstance(self.pseudo_counts, str)
+        is_pooled = is_named and self.pseudo_counts == "pooled"
+        if self.support == "seen":
+            keys = data.keys[is_sampled[data.to_pairs(data.keys)]]
+        elif is_pooled:
+            return _make_pooled_counts(data, is_sampled)
+        else:
+            check_fit_size(n * int(is_sampled.sum()), data, 1)
+            keys = (np.flatnonzero(is_sampled)[:, None] * n + np.arange(n)).reshape(-1)
+        if is_named:
+            return keys, np.full(len(keys), JEFFREYS_COUNT if is_pooled else 1.0)
+        pseudo_counts = _broadcast_pseudo_counts(self.pseudo_counts, (n, n_actions, n))
+        pseudo_counts = pseudo_counts.reshape(-1)[keys]
+        return keys[pseudo_counts > 0], pseudo_counts[pseudo_counts > 0]
+
+
+def _make_pooled_counts(data: TransitionCounts, is_sampled: Mask) -> tuple[IntArray, Array]:
+    """Make the keys of the sampled rows with half an observation of each next state of the state.
+
+    With fewer than two next states of a state, another half is spread over all states.
+    """
+    n, n_actions = data.shape
+    seen_moves = np.unique(data.to_moves(data.keys))
+    n_next = np.bincount(seen_moves // n, minlength=n)
+    n_sampled = is_sampled.reshape(n, -1).sum(axis=1)
+    check_fit_size(int((np.where(n_next < 2, n, n_next) * n_sampled).sum()), data, 1)
+    spread_states = np.flatnonzero((n_next < 2) & (n_sampled > 0))
+    spread_moves = (spread_states[:, None] * n + np.arange(n)).reshape(-1)
+    moves = np.union1d(seen_moves, spread_moves)
+    counts = np.isin(moves, seen_moves) + np.isin(moves, spread_moves) / n
+    pairs = (moves // n)[:, None] * n_actions + np.arange(n_actions)
+    keys = (pairs * n + (moves % n)[:, None])[is_sampled[pairs]]
+    counts = np.broadcast_to(JEFFREYS_COUNT * counts[:, None], pairs.shape)[is_sampled[pairs]]
+    order = np.argsort(keys)
+    return keys[order], counts[order]
+
+
+def _broadcast_pseudo_counts(values: Any, shape: tuple[int, int, int]) -> npt.NDArray[np.float64]:
+    """Check pseudo-counts and broadcast them to (S, A, S')."""
+    array = as_float_array(values, "prior")
+    if not (np.isfinite(array).all() and array.min(initial=0.0) >= 0):
+        raise InputError("prior has pseudo-counts below 0 or not finite; give finite ones >= 0")
+    if array.shape == (shape[0], shape[2]):  # the same for all actions
+        if shape[0] == shape[1]:
+            raise InputError(
+                f"prior of shape {array.shape} could be by state or by action and next "
+                "state; give it as (S, 1, S') or (1, A, S')"
+            )
+        array = array[:, None, :]
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise InputError(
+            f"prior of shape {array.shape} does not broadcast to (S, A, S') = {shape}"
+        ) from None
+
+
+# ---------------------------------------------------------------------- rewards
+@dataclass(frozen=True)
+class RewardPosterior:
+    """Rewards by pair (S A,) or, if ``is_by_next_state``, by key (nnz,); absorbing pairs earn 0.
+
+    ``values`` are known, or the means of a posterior with ``spread`` (kappa, a, b).
+    """
+
+    rows: DirichletRows
+    values: Array
+    is_by_next_state: bool = False
+    spread: tuple[Array, Array, Array] | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def sample(
+        self, n_samples: int, rng: np.random.Generator, kept: slice = slice(None)
+    ) -> tuple[Array | None, Array | None]:
+        """Sample rewards of models: (1, S, A, M) by pair, or (1, nnz, M) by next state.
+
+        ``kept``: the slice of the samples to return. The other of the two is None.
+        """
+        n_kept = len(range(n_samples)[kept])
+        rewards = np.repeat(self.values[:, None], n_kept, axis=1)
+        if self.spread is not None:
+            kappa, a, b = (x[:, None] for x in self.spread)
+            variance = b / rng.standard_gamma(np.broadcast_to(a, (len(a), n_samples)))
+            noise = rng.standard_normal(variance.shape) * np.sqrt(variance / kappa)
+            rewards += noise[:, kept]
+        is_absorbing = self.rows.is_absorbing
+        if self.is_by_next_state:
+            rewards[is_absorbing[self.rows.data.to_pairs(self.rows.keys)]] = 0.0
+            return None, rewards[None]
+        rewards[is_absorbing] = 0.0
+        return rewards.reshape(1, *self.rows.data.shape, n_kept), None
+
+
+def make_reward_posterior(rewards: Any, rows: DirichletRows) -> RewardPosterior:
+    """Make the values, or the posterior, of the reward of every pair or transition.
+
+    ``rewards`` is "average", "normal", an array, a table or its path.
+    """
+    rewards = as_frame(rewards)
+    if isinstance(rewards, str) and rewards in ("average", "normal"):
+        return _posterior_from_log(rewards == "normal", rows)
+    if isinstance(rewards, (str, os.PathLike, pd.DataFrame)):
+        return _posterior_from_table(rewards, rows)
+    return _posterior_from_array(rewards, rows)
+
+
+def _posterior_from_log(is_sampled: bool, rows: DirichletRows) -> RewardPosterior:
+    """Make the averages or, if they are to be sampled, the posterior of the rewards of a log.
+
+    The prior of sampled rewards is Normal-inverse-gamma; its mean and variance count as one
+    observation.
+    """
+    data = rows.data
+    if data.rewards is None:
+        data.source.fail(
+            "no column 'reward'",
+            remedies=["add it", Remedy("rewards", "FILE", verb="give a table by")],
+        )
+    _, (n_total,), (mean_reward,), (total_squares,) = data.rewards.group_by(0 * data.keys)
+    moments = data.rewards.select(~rows.is_absorbing[data.to_pairs(data.keys)])
+    pair_moments = moments.group_by(data.to_pairs(moments.ids))
+    is_by_next_state = _is_by_next_state(moments, pair_moments, rows)
+    if is_by_next_state:
+        cells, pairs = moments.lookup(rows.keys), data.to_pairs(rows.keys)
+        unseen_text = "a transition never seen earns the average of those to its next state"
+    else:
+        pairs = np.arange(len(rows.allowed))
+        cells, mean_text = pair_moments.lookup(pairs), format_number(mean_reward)
+        unseen_text = f"a pair never seen earns the log's average reward, {mean_text}"
+    is_seen = cells.n > 0
+    is_guessed = bool((rows.allowed & ~rows.is_absorbing)[pairs[~is_seen]].any())
+    notes = ["rewards are by state, action and next state"] * is_by_next_state
+    notes += [f"{unseen_text}; give a table of rewards if they are known"] * is_guessed
+    prior_mean = np.full(len(pairs), mean_reward)
+    if is_by_next_state:  # the average from s to s', else to s', else of the log
+        for to_group in (lambda keys: keys % data.states.size, data.to_moves):
+            groups = moments.group_by(to_group(moments.ids)).lookup(to_group(rows.keys))
+            prior_mean = np.where(groups.n > 0, groups.mean, prior_mean)
+    if not is_sampled:
+        values = np.where(is_seen, cells.mean, prior_mean)
+        return RewardPosterior(rows, values, is_by_next_state, warnings=notes)
+    kappa = 1.0 + cells.n
+    mean_shift = cells.n * (cells.mean - prior_mean) ** 2 / (2 * kappa)
+    b = total_squares / n_total + cells.sum_squares / 2 + mean_shift
+    values = (prior_mean + cells.n * cells.mean) / kappa
+    return RewardPosterior(rows, values, is_by_next_state, (kappa, 2.0 + cells.n / 2, b), notes)
+
+
+def _is_by_next_state(
+    moments: RewardMoments, pair_moments: RewardMoments, rows: DirichletRows
+) -> bool:
+    """Return whether rewards belong to transitions rather than to pairs (s, a).
+
+    They do if those of a pair differ by next state. Short logs may lack pairs with two next
+    states: rewards without noise belong to transitions too, unless they differ by action from s to
+    the same s'.
+    """
+    if moments.differs_from(pair_moments):
+        return True
+    by_state = moments.group_by(moments.ids // len(rows.allowed))
+    varies = moments.is_exact and moments.differs_from(by_state)
+    return varies and not moments.differs_from(moments.group_by(rows.data.to_moves(moments.ids)))
+
+
+def _posterior_from_array(rewards: Any, rows: DirichletRows) -> RewardPosterior:
+    """Make rewards of an array (S,), (S, A) or (S, A, S')."""
+    n_states, n_actions = shape = rows.data.shape
+    check_not_masked(rewards, "rewards")
+    labeled = align_to_labels(rewards, "rewards", rows.data.states.axis_labels)
+    try:
+        array = np.asarray(labeled, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            'rewards must be "average", "normal", an array or a table, not '
+            f"{type(rewards).__name__}"
+        ) from None
+    if not np.isfinite(array).all():
+        raise InputError("rewards has numbers that are not finite; give finite ones")
+    if array.shape == (n_states,):
+        array = np.repeat(array[:, None], n_actions, axis=1)
+    if array.shape == shape:
+        return RewardPosterior(rows, array.reshape(-1))
+    if array.shape != (*shape, n_states):
+        raise InputError(
+            f"rewards has shape {array.shape}; give (S,) = ({n_states},), (S, A) = "
+            f"{shape} or (S, A, S') = {*shape, n_states}"
+        )
+    return RewardPosterior(rows, array.reshape(-1)[rows.keys], True)
+
+
+def _posterior_from_table(rewards: PathLike | pd.DataFrame, rows: DirichletRows) -> RewardPosterior:
+    """Make rewards of a table by state, by state and action, or by transition."""
+    if isinstance(rewards, pd.DataFrame):
+        table = Table.from_frame(rewards, TableSource("rewards"))
+    elif Path(rewards).is_file():
+        table = read_table(Path(rewards))
+    else:
+        raise InputError(f'rewards: no file {rewards}; give "average", "normal" or a table')
+    data, is_by_next_state = rows.data, "next_state" in table
+    required = TABLE_ROLES if is_by_next_state else ("state", "reward")
+    expected = f"expected {','.join(TABLE_ROLES)}"
+    assign_roles(table.columns, TABLE_ROLES, required, table.source, expected)
+    labels = {"state": data.states, "action": data.actions, "next_state": data.states}
+    axes = {role: x for role, x in labels.items() if role in table}
+    index, sizes = table.find_cells(axes, "this reward")
+    values = table.parse_floats("reward")
+    table.source.fail_where(~np.isfinite(values), "reward is missing; fill it in")
+    pairs = data.to_pairs(rows.keys) if is_by_next_state else np.arange(len(rows.allowed))
+    cells = rows.keys if is_by_next_state else pairs
+    table_values = pd.Series(values, np.ravel_multi_index(index, sizes))
+    found = table_values.reindex(
+        cells if "action" in table else cells // data.actions.size
+    ).to_numpy()
+    missing_pairs = pairs[np.isnan(found) & (rows.allowed & ~rows.is_absorbing)[pairs]]
+    notes = []
+    if len(missing_pairs) and not is_by_next_state:
+        table.source.fail(
+            f"no reward for {data.describe_pair(int(missing_pairs[0]))} "
+            f"({pluralize(len(missing_pairs), 'pair')} like it); add a row"
+        )
+    if len(missing_pairs):
+        transitions_text = pluralize(len(missing_pairs), "possible transition")
+        notes = [f"the rewards table lacks {transitions_text}, and nothing is earned there"]
+    return RewardPosterior(rows, np.nan_to_num(found), is_by_next_state, warnings=notes)
