@@ -37,7 +37,8 @@ from benchmarks.rows import (
     summarize,
 )
 from mmdp import InputError, __version__
-from mmdp.cli.console import LiveLine, print_json, print_stderr
+from mmdp.cli.console import print_json, print_stderr
+from mmdp.core.timing import progress_line
 from mmdp.data.io import write_all_atomic
 
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
@@ -355,9 +356,9 @@ def _run(options: argparse.Namespace) -> int:
     show("quick trial: tiny sizes, no measure of speed" * options.quick)
     show(LINE.format(*HEADS))
     try:
-        with LiveLine("starting", quiet=options.json) as live_line:
+        with progress_line.open("bench") as call:
             for i, (name, section) in enumerate(sections.items()):
-                live_line.show_step(f"{name}: {section.title}", i, len(sections))
+                call.activity = f"{i} of {len(sections)} sections, {name}"
                 show(f"\n{name}: {section.title}")
                 for row in run.measure(name, section):
                     run.rows.append(row)

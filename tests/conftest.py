@@ -11,6 +11,7 @@ import pytest
 import mmdp
 
 ROOT = Path(__file__).resolve().parents[1]
+os.environ["MMDP_PROGRESS"] = "0"  # busy machines get no lines where tests read stderr
 
 
 @pytest.fixture(scope="session")

@@ -232,12 +232,11 @@ def test_an_interrupt_outside_a_command_exits_130(monkeypatch: pytest.MonkeyPatc
 def interrupt_at_first_progress(call: Any) -> Any:
     """The call with Ctrl-C sent by this process at the first progress report."""
 
-    def run(*arguments: Any, callback: Any, **options: Any) -> Any:
-        def callback_and_interrupt(progress: Any) -> None:
-            callback(progress)
+    def run(*arguments: Any, **options: Any) -> Any:
+        def interrupt(_: object) -> None:
             signal.raise_signal(signal.SIGINT)
 
-        return call(*arguments, callback=callback_and_interrupt, **options)
+        return call(*arguments, callback=interrupt, **options)
 
     return run
 

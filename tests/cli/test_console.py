@@ -1,64 +1,92 @@
-"""Lines that show while work lasts, on a real terminal."""
+"""The line that shows while a command works, on a real terminal and in a pipe."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from mmdp.cli.console import LiveLine, show_status
 from tests.processes import TIMEOUT, run_process
 
 pty = pytest.importorskip("pty", reason="needs a terminal of its own")
 
+PROGRAM = """
+from mmdp.cli import main
+from mmdp.core import timing
+from mmdp.core.search.context import SolveContext
 
-def run_on_terminal(code: str) -> tuple[str, str]:
-    """stdout, and what a terminal on stderr is sent."""
-    controller, terminal = pty.openpty()
-    with run_process(sys.executable, "-c", code, stderr=terminal) as process:
-        os.close(terminal)
-        sent = b""
-        while True:
-            try:
-                part = os.read(controller, 4096)
-            except OSError:  # the other end was closed
-                break
-            if not part:
-                break
-            sent += part
-        os.close(controller)
-        out, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0
-    return out, sent.decode()
+timing.LINE_DELAY, timing.REFRESH_INTERVAL, timing.PLAIN_INTERVAL = 0.0, -1.0, 0.0
+timing.ProgressLine._run = lambda line: None  # no thread: a line after every iteration
+plain = SolveContext.record
 
+def record(*args, **options):
+    plain(*args, **options)
+    timing.progress_line.refresh()
 
-NOTICE = (
-    "from mmdp.cli import console\n"
-    "console.SHOW_AFTER = 0.0\n"
-    "with console.LiveLine('solving', quiet={quiet}) as live_line:\n"
-    "    console.show_status('compiling for this machine, once')\n"
-    "    {quiet} or live_line._timer.join()\n"
-    "print('done')"
-)
+SolveContext.record = record
+main()
+"""
+LINE = r"mmdp solve: cadp, value ([\d.,]+) \(0 s\)"
+Run = Callable[..., tuple[str, str]]
 
 
-def test_a_notice_shows_in_the_live_line_and_goes_with_it() -> None:
-    out, sent = run_on_terminal(NOTICE.format(quiet=False))
-    assert out == "done\n"
-    assert "compiling for this machine, once" in sent
-    assert sent.rstrip("\r\n").endswith("\x1b[2K")  # the line is wiped at the end
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Solve by the command; return its stdout, and what a terminal or a pipe on stderr is sent."""
+    monkeypatch.delenv("MMDP_PROGRESS")
+    (tmp_path / "two.py").write_text("import mmdp\nmodels = mmdp.domains.two_models()\n")
+    solve = (sys.executable, "-c", PROGRAM, "solve", "two.py:models", "-T", "3")
+
+    def run_on_terminal(*options: str) -> tuple[str, str]:
+        controller, terminal = pty.openpty()
+        with run_process(*solve, *options, cwd=tmp_path, stderr=terminal) as process:
+            os.close(terminal)
+            sent = b""
+            while True:
+                try:
+                    part = os.read(controller, 4096)
+                except OSError:  # the other end was closed
+                    break
+                if not part:
+                    break
+                sent += part
+            os.close(controller)
+            out, _ = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 0
+        return out, sent.decode()
+
+    def run_command(*options: str, is_terminal: bool = False) -> tuple[str, str]:
+        if is_terminal:
+            return run_on_terminal(*options)
+        with run_process(*solve, *options, cwd=tmp_path) as process:
+            return process.communicate(timeout=TIMEOUT)
+
+    return run_command
 
 
-def test_a_quiet_command_shows_no_notice() -> None:
-    assert run_on_terminal(NOTICE.format(quiet=True)) == ("done\n", "")
+def test_a_line_shows_on_a_terminal_and_goes(run: Run) -> None:
+    out, sent = run(is_terminal=True)
+    values = re.findall(LINE, sent)
+    assert f"{float(values[-1]):.3f}" in out  # the value that the command prints
+    assert re.search(r"\r +\r$", sent)  # the line is wiped at the end
+    assert "\n" not in sent
 
 
-def test_a_notice_outside_of_work_or_a_terminal_is_not_printed(
-    capsys: pytest.CaptureFixture[str],
+def test_a_pipe_gets_plain_lines(run: Run) -> None:
+    out, err = run("--json")
+    assert out.startswith("{")
+    assert all(re.fullmatch(LINE, line) for line in err.splitlines())
+    assert len(err.splitlines()) >= 2
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_nothing_shows_if_it_is_not_wanted(
+    run: Run, is_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    show_status("compiling")
-    with LiveLine("solving") as live_line:
-        show_status("compiling")
-        live_line.show_step("RS: cadp", 1, 3)
-    assert capsys.readouterr().err == ""
+    assert run("--quiet", is_terminal=is_terminal) == ("", "")
+    monkeypatch.setenv("MMDP_PROGRESS", "0")
+    assert run(is_terminal=is_terminal)[1] == ""

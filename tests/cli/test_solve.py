@@ -257,13 +257,13 @@ def test_process_interrupted_prints_the_best_so_far(folder: Path, tmp_path: Path
     out = tmp_path / "policy.csv"
     code = (
         "from mmdp.cli import main\n"
-        "from mmdp.cli.console import LiveLine\n"
-        "plain = LiveLine.show_progress\n"
-        "def show_progress(self, p):\n"
-        "    LiveLine.show_progress = plain\n"
+        "from mmdp.core.search.context import SolveContext\n"
+        "plain = SolveContext.record\n"
+        "def record(*args, **options):\n"
+        "    SolveContext.record = plain\n"
+        "    plain(*args, **options)\n"
         "    print('started', flush=True)\n"
-        "    plain(self, p)\n"
-        "LiveLine.show_progress = show_progress\n"
+        "SolveContext.record = record\n"
         "main()"
     )
     many = ("-T", 60, "--n-init", 1_000_000, "--out", out, "--json")

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from mmdp._version import __version__
-from mmdp.cli.console import EXIT_INTERRUPTED, print_stderr, show_status
+from mmdp.cli.console import EXIT_INTERRUPTED, print_stderr
 from mmdp.cli.data import is_load_option
 from mmdp.cli.info import info
 from mmdp.cli.models import convert, domain, fit, update
@@ -25,7 +25,7 @@ from mmdp.cli.solve import bound, evaluate, solve
 from mmdp.cli.study import study
 from mmdp.core.errors import InputError, MMDPWarning, Remedy
 from mmdp.core.text import join_or
-from mmdp.core.timing import listen_for_compilation
+from mmdp.core.timing import InterruptFlag
 
 Shell = Annotated[str, click.Choice(("bash", "zsh", "fish"))]
 
@@ -65,11 +65,9 @@ class App(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with (
-                listen_for_compilation(lambda: show_status("compiling for this machine, once")),
-                _print_warnings_as_notes(),
-            ):
-                return super().invoke(ctx)
+            with InterruptFlag() as flag, _print_warnings_as_notes():
+                status = super().invoke(ctx)
+            return status or EXIT_INTERRUPTED * flag.is_set
         except InputError as error:
             parameters = self.commands[ctx.invoked_subcommand or ""].params
             raise InputError(error.format_message(partial(format_remedy, parameters))) from None
@@ -190,7 +188,8 @@ def app(ctx: click.Context) -> None:
 
 
 def main() -> None:
-    """Run the ``mmdp`` script."""
+    """Run the ``mmdp`` script; it shows progress where stderr is no terminal too."""
+    os.environ.setdefault("MMDP_PROGRESS", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a label that the terminal cannot show must not end the command

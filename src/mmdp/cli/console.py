@@ -1,44 +1,35 @@
-"""What the command line prints: facts, tables, JSON and a live line while work lasts."""
+"""What the command line prints: facts, tables and JSON."""
 
 from __future__ import annotations
 
 import enum
 import json
-import math
 import sys
 import textwrap
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from mmdp.core.text import clip_middle, format_bound_percent, format_column
-from mmdp.core.timing import InterruptFlag
+from mmdp.core.text import clip_middle
+from mmdp.core.timing import progress_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
-
-    from mmdp.core.solution import Progress
 
 EXIT_INTERRUPTED = 130  # exit status after Ctrl-C
 EXIT_NOT_WRITTEN = 1  # exit status if a result is not where it was to be written
-SHOW_AFTER = 1.0  # seconds of work before the live line appears
 
 
 def print_stderr(message: str) -> None:
     """Print one line on stderr."""
+    progress_line.wipe()
     print("mmdp: " + clip_middle(" ".join(message.split()), 1300), file=sys.stderr, flush=True)
-
-
-def _make_console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def _print_trimmed(table: Table) -> None:
     """Print without the blanks that rich fills lines with."""
-    console = _make_console()
+    from rich.console import Console
+
+    console = Console(markup=False, emoji=False, highlight=False)
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
@@ -103,62 +94,3 @@ def to_jsonable(value: Any) -> object:
         )
 
     return json.loads(json.dumps(value, default=convert), parse_constant=lambda _: None)
-
-
-# ---------------------------------------------------------------- while work lasts
-_live_callbacks: list[Callable[[str], None]] = []  # of the lines shown, latest last
-
-
-def show_status(text: str) -> None:
-    """Say what is going on in the live line; nothing if none is shown."""
-    if _live_callbacks:
-        _live_callbacks[-1](text)
-
-
-class LiveLine(InterruptFlag):
-    """A live line on stderr while work lasts: only on a terminal, only after a second.
-
-    ``is_set`` says whether Ctrl-C was pressed meanwhile.
-    """
-
-    def __init__(self, text: str, *, quiet: bool = False) -> None:
-        self._status: Any = None
-        if not quiet and sys.stderr.isatty():
-            self._status = _make_console(stderr=True).status(text)
-            self._timer = threading.Timer(SHOW_AFTER, self._status.start)
-            self._timer.daemon = True
-
-    def __enter__(self) -> Self:
-        if self._status is not None:
-            self._timer.start()
-            _live_callbacks.append(self.update)
-        return super().__enter__()
-
-    def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        if self._status is not None:
-            _live_callbacks.pop()
-            self._timer.cancel()
-            self._timer.join()
-            self._status.stop()
-
-    def update(self, text: str) -> None:
-        """Show another text."""
-        if self._status is not None:
-            self._status.update(text)
-
-    def show_step(self, text: str, n_done: int, n_total: int) -> None:
-        """Show how many steps are done, and the last of them."""
-        self.update(f"{n_done:,} of {n_total:,}: {text}")
-
-    def show_progress(self, progress: Progress) -> None:
-        """Show the progress of ``mmdp.solve`` or ``mmdp.bound``, as their callback."""
-        value_text, bound_text = format_column([progress.best_value, progress.bound], round_up=[1])
-        parts = [progress.stage]
-        if math.isfinite(progress.best_value):
-            parts.append(f"value {value_text}")
-        if math.isfinite(progress.bound):
-            parts.append(f"at most {bound_text}")
-        if math.isfinite(progress.gap):
-            parts.append(f"gap {format_bound_percent(progress.gap)}")
-        self.update(", ".join([*parts, f"{progress.elapsed:.0f} s"]))

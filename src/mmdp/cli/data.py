@@ -11,10 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmdp.cli.console import LiveLine, print_stderr, show_status
+from mmdp.cli.console import print_stderr
 from mmdp.cli.signatures import OptionGroup, take_from
 from mmdp.cli.types import Settings, check_name
 from mmdp.core.errors import InputError, Remedy
+from mmdp.core.timing import progress_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,14 +46,13 @@ class TrainingData(OptionGroup):
         settings = {key: LITERALS.get(text, text) for key, text in (load_option or {}).items()}
         self.options: dict[str, Any] = options | settings
 
-    def read(self, *, quiet: bool = True) -> MMDP:
+    def read(self) -> MMDP:
         """Read the models."""
         import mmdp
 
-        with LiveLine(f"reading {self.path}", quiet=quiet):
-            if self.is_python:
-                return self._read_python()
-            return mmdp.load(self.path, split=self.split, **self.options)
+        if self.is_python:
+            return self._read_python()
+        return mmdp.load(self.path, split=self.split, **self.options)
 
     def read_test(self, train: MMDP) -> MMDP | None:
         """Read the test models that go with the training models, if any, in their order."""
@@ -100,7 +100,6 @@ class Data(TrainingData):
 def _load_python(path: Path) -> tuple[MMDP, ...]:
     """Load what a Python file has under a name: models, or train and test models."""
     import mmdp
-    from mmdp.core.timing import redirect_bars
 
     text, _, name = str(path).rpartition(":")
     file = Path(text)
@@ -110,7 +109,7 @@ def _load_python(path: Path) -> tuple[MMDP, ...]:
         raise InputError(f"{file}: no such file; check the path")
     sys.path.insert(0, str(file.parent))  # as Python does for a file that it runs
     try:
-        with redirect_bars(show_status):
+        with progress_line.open(file.name):
             namespace = runpy.run_path(str(file))
         model_types = (mmdp.MMDP, mmdp.domains.Domain, tuple)
         check_name("model", name, [k for k, x in namespace.items() if isinstance(x, model_types)])

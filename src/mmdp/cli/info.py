@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmdp._version import __version__
-from mmdp.cli.console import LiveLine, pick, print_facts, print_json, print_table
+from mmdp.cli.console import pick, print_facts, print_json, print_table
 from mmdp.cli.data import ADVANCED, Data
 from mmdp.cli.signatures import command
 from mmdp.core.methods.registry import list_capabilities, methods_by_feature
 from mmdp.core.text import format_with_unit, join_or, pluralize
+from mmdp.core.timing import progress_line
 
 if TYPE_CHECKING:
     from mmdp import MMDP
@@ -41,14 +42,14 @@ def info(data: Data | None = None, *, as_json: bool = False) -> None:
         The models to describe.
     """
     if data is not None:
-        model = data.read(quiet=as_json)
+        model = data.read()
         facts = _describe_model(model)
         if as_json:
             print_json({"data": data, **facts})
         else:
             print_facts(data, [*model.summary_rows, *_format_facts(facts)])
         return
-    with LiveLine("trying the backends", quiet=as_json):
+    with progress_line.open("info"):
         system = describe_system()
     if as_json:
         methods = {row.name: row._asdict() for row in list_capabilities()}

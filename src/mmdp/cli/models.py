@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mmdp.cli.console import (
-    LiveLine,
     print_facts,
     print_json,
     print_table,
-    show_status,
 )
 from mmdp.cli.data import ADVANCED, Data, check_output_path
 from mmdp.cli.report import Economics
@@ -26,6 +24,7 @@ from mmdp.cli.types import (
 )
 from mmdp.core.errors import InputError
 from mmdp.core.text import format_bytes, format_number, pluralize
+from mmdp.core.timing import progress_line
 
 MAX_SHOWN_MODELS = 12  # models in the table of weights
 DomainName = Annotated[str, TextParam("NAME", role="domain", words="mmdp.data.domains:DOMAINS")]
@@ -68,8 +67,7 @@ def fit(
     """
     from mmdp.data.posterior import fit_folder
 
-    with LiveLine(f"fitting {log}", quiet=as_json):
-        fitted = fit_folder(log, out, overwrite=overwrite, **options)
+    fitted = fit_folder(log, out, overwrite=overwrite, **options)
     if as_json:
         warnings = list(fitted.warnings)
         print_json({"out": out, "models": fitted.train.n_models, "warnings": warnings})
@@ -114,17 +112,17 @@ def update(
     from mmdp.insight.plots import weights_by_step
 
     check_output_path(out, data.path, log)
-    model = data.read(quiet=as_json)
-    with LiveLine(f"reading {log}", quiet=as_json):
+    model = data.read()
+    with progress_line.open("update"):
         steps = read_model_steps(model, log)
         weights, probabilities = filter_weights(model, steps)
         is_single_episode = steps.n_episodes == 1
         start = "last" if is_single_episode else None
         updated_model = update_model(model, steps, weights[-1], start)
-        mmdp.save(updated_model, out)
-        labels = updated_model.model_labels
-        if plot is not None:
-            mmdp.plots.save_figure(weights_by_step(weights, steps.weight_times, labels), plot)
+    mmdp.save(updated_model, out)
+    labels = updated_model.model_labels
+    if plot is not None:
+        mmdp.plots.save_figure(weights_by_step(weights, steps.weight_times, labels), plot)
     initial_state = model.state_labels[steps.next_state[-1]] if is_single_episode else None
     if as_json:
         document = {"out": out, "steps": len(steps.time), "start": initial_state}
@@ -191,7 +189,7 @@ def convert(
     import mmdp
 
     check_output_path(out, data.path)
-    model = data.read(quiet=False)
+    model = data.read()
     amounts = economics.read(model, wtp, "--wtp")
     if wtp is not None:
         model = economics.discounting.make_net_benefit_model(
@@ -199,13 +197,12 @@ def convert(
         )
     elif horizon is not None:
         raise InputError("--horizon is for rewards that vary with time; give --effects too")
-    with LiveLine(f"writing {out}"):
-        if shards is not None:
-            mmdp.io.save_shards(model, out, shards)
-        elif out.suffix.lower() in (".pomdp", ".pomdpx"):
-            mmdp.interop.save_pomdp(model, out)
-        else:
-            mmdp.save(model, out)
+    if shards is not None:
+        mmdp.io.save_shards(model, out, shards)
+    elif out.suffix.lower() in (".pomdp", ".pomdpx"):
+        mmdp.interop.save_pomdp(model, out)
+    else:
+        mmdp.save(model, out)
     files = [file for file in out.iterdir() if file.is_file()] if out.is_dir() else [out]
     size = format_bytes(sum(file.stat().st_size for file in files))
     print_facts(out, [("models", f"{model.n_models:,}"), ("written", size)])
@@ -247,7 +244,6 @@ def domain(
     settings
         Another option of the domain.
     """
-    from mmdp.core.timing import redirect_bars
     from mmdp.data.domains import DESCRIPTIONS, DOMAINS
     from mmdp.data.io.folders import replace_folder
 
@@ -265,12 +261,8 @@ def domain(
     arguments = {key: value for key, value in counts.items() if value is not None}
     arguments |= {key: _parse_literal(text) for key, text in (settings or {}).items()}
     make = find_named("domain", DOMAINS, name, arguments)
-    with (
-        LiveLine(f"drawing the models of {name}", quiet=as_json) as live_line,
-        redirect_bars(show_status),
-    ):
+    with progress_line.open("domain"):
         train, test = make(**arguments)
-        live_line.update(f"writing {out}")
         replace_folder(out, train, test)
     if as_json:
         sizes = {"models": train.n_models, "test_models": test.n_models}

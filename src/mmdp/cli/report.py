@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from mmdp.cli.console import LiveLine, print_json, print_stderr, print_table
+from mmdp.cli.console import print_json, print_stderr, print_table
 from mmdp.cli.data import ADVANCED, TrainingData, check_output_path, load_policy, read_comparators
 from mmdp.cli.signatures import OptionGroup, command, take_from
 from mmdp.cli.types import OutputFolder, TextParam, make_keyword_type
 from mmdp.core.errors import InputError
 from mmdp.core.policies import MarkovPolicy, TreePolicy, require_markov
-from mmdp.core.timing import propagate_interrupts
+from mmdp.core.timing import progress_line, propagate_interrupts
 
 if TYPE_CHECKING:
     from mmdp import MMDP, Bound
@@ -99,7 +99,7 @@ def report(
     import mmdp
 
     horizon = options.get("horizon")
-    with LiveLine(f"reading {data}") as live_line, propagate_interrupts():
+    with progress_line.open("report"), propagate_interrupts():
         model = data.read()
         incumbent, certificate = None, None
         if policy is not None:
@@ -122,7 +122,6 @@ def report(
                 objective = wanted
         objective = objective or mmdp.objectives.Mean()
         if certify_time is not None:
-            live_line.update("proving a bound")
             certificate = mmdp.bound(
                 model,
                 horizon,
@@ -139,7 +138,6 @@ def report(
             test_model=data.read_test(model),
             bound=certificate,
             objective=objective,
-            callback=live_line.update,
             **options | {"comparators": read_comparators(options.get("comparators", {}), model)},
         )
     print(f"report written to {out}")
@@ -195,20 +193,19 @@ def plot(
     """
     import mmdp
 
-    with LiveLine(f"drawing {figure}") as live_line:
-        model, horizon, shown = data.read(), options.get("horizon"), None
-        if policy is not None:
-            options["policy"] = shown = load_policy(policy, model, horizon)
-            options["horizon"] = horizon or _find_horizon(shown.horizon)
-            if figure not in ("chart", "belief") and shown.horizon != math.inf:
-                require_markov(shown, "this picture shows")
-        if figure == "tree" and isinstance(shown, TreePolicy):
-            leaf_rows = mmdp.measures.leaf_table(model, shown, objective=shown.objective)
-            mmdp.plots.save_figure(mmdp.plots.tree(shown, leaf_rows), out)
-        else:
-            options |= economics.read(model, options.get("wtp_grid"), "--wtp-grid")
-            options["comparators"] = read_comparators(options.get("comparators", {}), model)
-            mmdp.report.draw(model, figure, out, **options, callback=live_line.update)
+    model, horizon, shown = data.read(), options.get("horizon"), None
+    if policy is not None:
+        options["policy"] = shown = load_policy(policy, model, horizon)
+        options["horizon"] = horizon or _find_horizon(shown.horizon)
+        if figure not in ("chart", "belief") and shown.horizon != math.inf:
+            require_markov(shown, "this picture shows")
+    if figure == "tree" and isinstance(shown, TreePolicy):
+        leaf_rows = mmdp.measures.leaf_table(model, shown, objective=shown.objective)
+        mmdp.plots.save_figure(mmdp.plots.tree(shown, leaf_rows), out)
+    else:
+        options |= economics.read(model, options.get("wtp_grid"), "--wtp-grid")
+        options["comparators"] = read_comparators(options.get("comparators", {}), model)
+        mmdp.report.draw(model, figure, out, **options)
     print(f"{figure} drawn in {out}")
 
 
@@ -295,8 +292,8 @@ def paper(
     from mmdp.insight.paper.page import format_terminal_tables, write_results
     from mmdp.insight.paper.run import run_paper
 
-    with LiveLine("starting", quiet=as_json) as live_line:
-        results = run_paper(out, **options, callback=live_line.show_step)
+    with progress_line.open("paper"):
+        results = run_paper(out, **options)
         files = write_results(results, out)
     if as_json:
         print_json({"results": results.records, "seconds": results.seconds, "files": files})

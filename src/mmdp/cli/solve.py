@@ -12,7 +12,6 @@ from mmdp._version import __version__
 from mmdp.cli.console import (
     EXIT_INTERRUPTED,
     EXIT_NOT_WRITTEN,
-    LiveLine,
     pick,
     print_facts,
     print_json,
@@ -26,6 +25,7 @@ from mmdp.core.methods.registry import METHODS, require_markov_method
 from mmdp.core.policies import POLICY_CLASSES
 from mmdp.core.solution import SCOPE_NAMES
 from mmdp.core.text import format_bound, format_column, format_seconds
+from mmdp.core.timing import progress_line
 
 if TYPE_CHECKING:
     from mmdp import Solution
@@ -97,17 +97,16 @@ def solve(
     if out is not None and not (name == "grid" and out.suffix.lower() == ".json"):
         grid_hint = "write a plan for up to four models with --method grid --out policy.json"
         require_markov_method(METHODS[name], "--out writes", "leave out --out", grid_hint)
-    model = data.read(quiet=quiet or as_json)
-    if init is not None and Path(init).is_file():
-        method_options["init"] = load_policy(init, model, horizon)
-    with LiveLine(f"solving with {name}", quiet=quiet or as_json) as live_line:
+    with progress_line.open("solve", is_shown=not quiet):
+        model = data.read()
+        if init is not None and Path(init).is_file():
+            method_options["init"] = load_policy(init, model, horizon)
         solution = mmdp.solve(
             model,
             horizon,
             find_named("method", METHODS, name, method_options)(**method_options),
             policy_class=policy_class,
             checkpoint=checkpoint,
-            callback=live_line.show_progress,
             **options,
         )
     saved_path = try_to_write(partial(mmdp.save_policy, solution), out)
@@ -120,7 +119,7 @@ def solve(
         if not as_json:
             print_json(policy_to_dict(solution.policy))
         return EXIT_NOT_WRITTEN
-    return EXIT_INTERRUPTED if live_line.is_set or solution.status.name == "INTERRUPTED" else 0
+    return EXIT_INTERRUPTED if solution.status.name == "INTERRUPTED" else 0
 
 
 def make_policy_class(
@@ -227,21 +226,20 @@ def evaluate(
     import mmdp
 
     check_output_path(out, data.path, policy)
-    model = data.read(quiet=as_json)
+    model = data.read()
     loaded_policy = load_policy(policy, model, horizon)
     loaded_policy.check_horizon(horizon)
     objective = objective or mmdp.io.load_objective(policy) or mmdp.objectives.Mean()
-    with LiveLine("evaluating", quiet=as_json):
-        evaluation = mmdp.evaluate(model, loaded_policy, **options)
-        value, summary = evaluation.value(objective), evaluation.summary()
-        free_document: dict[str, object] = {}
-        texts = [] if out is None else [f"returns by model written to {out}"]
-        if near_optimal is not None:
-            free_actions = mmdp.measures.near_optimal_actions(
-                model, loaded_policy, near_optimal, objective=objective
-            )
-            free_document = pick(free_actions, "share_interchangeable share_near_optimal_alone")
-            texts.insert(0, f"{free_actions.description}.")
+    evaluation = mmdp.evaluate(model, loaded_policy, **options)
+    value, summary = evaluation.value(objective), evaluation.summary()
+    free_document: dict[str, object] = {}
+    texts = [] if out is None else [f"returns by model written to {out}"]
+    if near_optimal is not None:
+        free_actions = mmdp.measures.near_optimal_actions(
+            model, loaded_policy, near_optimal, objective=objective
+        )
+        free_document = pick(free_actions, "share_interchangeable share_near_optimal_alone")
+        texts.insert(0, f"{free_actions.description}.")
     if out is not None:
         write_csv(evaluation.to_frame(), out)
     if as_json:
@@ -280,7 +278,7 @@ def evaluate(
 )
 def bound(
     data: Data, *, method: BoundMethod = "best", as_json: bool = False, **options: Any
-) -> int:
+) -> None:
     """Prove how much a policy for DATA can be worth at most.
 
     The bounds oracle, qmdp and pairs hold for every policy, including those with memory. best is
@@ -296,9 +294,8 @@ def bound(
     """
     import mmdp
 
-    model = data.read(quiet=as_json)
-    with LiveLine(f"bounding with {method}", quiet=as_json) as live_line:
-        upper_bound = mmdp.bound(model, method=method, **options, callback=live_line.show_progress)
+    model = data.read()
+    upper_bound = mmdp.bound(model, method=method, **options)
     horizon, incumbent = options.get("horizon", model.horizon), upper_bound.details.get("incumbent")
     if as_json:
         print_json(
@@ -323,4 +320,3 @@ def bound(
             facts["CADP reaches"] = f"{format_column([incumbent])[0]}, the best {gap_text} more"
         print_model(data, model)
         print_facts(f"upper bound, horizon {horizon}, {upper_bound.objective.name}", facts.items())
-    return EXIT_INTERRUPTED if live_line.is_set else 0

@@ -17,7 +17,6 @@ from mmdp._version import __version__
 from mmdp.cli.console import (
     EXIT_INTERRUPTED,
     EXIT_NOT_WRITTEN,
-    LiveLine,
     print_json,
     print_model,
     print_stderr,
@@ -40,13 +39,12 @@ from mmdp.core.policies import POLICY_CLASSES
 from mmdp.core.text import (
     format_bound_percent,
     format_column,
-    format_duration,
     format_percent,
     format_seconds,
     format_two_stderrs,
     pluralize,
 )
-from mmdp.core.timing import allow_stop, propagate_interrupts
+from mmdp.core.timing import allow_stop, progress_line, propagate_interrupts
 from mmdp.core.validate import check_horizon
 from mmdp.insight.study import INTERRUPTED, STUDY_AXES
 
@@ -55,8 +53,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from mmdp import MMDP
-    from mmdp.insight.study import StudyProgress
-
 MAX_ROWS = 40  # of the table of a grid that is printed
 EXIT_FAILED = 1  # exit status if a cell failed
 FORMATS: dict[str, Callable[[Any], str]] = {  # of columns that are neither texts nor values
@@ -110,7 +106,6 @@ def print_frame(frame: pd.DataFrame, titles: str, *, n_left: int = 1) -> None:
 def compare_methods(
     train: MMDP,
     test: MMDP | None,
-    live_line: LiveLine,
     *,
     methods: Sequence[str] | None = None,
     **options: Any,
@@ -146,9 +141,8 @@ def compare_methods(
     rows: list[dict[str, Any]] = []
     with allow_stop(lambda: rows), propagate_interrupts():
         for name, method in selected.items():
-            live_line.update(f"solving with {name}")
-            show = live_line.show_progress
-            row = solve_and_test(train, test, method=method, or_mean=True, callback=show, **options)
+            progress_line.update(f"{len(rows)} of {pluralize(len(selected), 'method')}")
+            row = solve_and_test(train, test, method=method, or_mean=True, **options)
             if "error" in row:
                 raise InputError(row["error"])
             rows.append({"method": name, **row})
@@ -175,7 +169,6 @@ def compare_methods(
 def trace_frontier(
     train: MMDP,
     test: MMDP | None,
-    live_line: LiveLine,
     *,
     alphas: Sequence[float] | None = None,
     **options: Any,
@@ -193,7 +186,6 @@ def trace_frontier(
         train,
         alphas=alphas or (),
         test_model=test,
-        callback=lambda progress: live_line.update(f"{progress.stage}: solved"),
         **options,
     )
     frame = result.to_frame()
@@ -214,7 +206,6 @@ def trace_frontier(
 def compare_leaves(
     train: MMDP,
     test: MMDP | None,
-    live_line: LiveLine,
     *,
     max_leaves: LeafCounts | None = None,
     **options: Any,
@@ -259,20 +250,9 @@ def solve_grid(
         raise InputError("a .toml study needs a folder for its cells; give --out FOLDER")
     out = PathParam(is_folder=True).convert(out, None, None)
     grid = {**read_study(target), **options, "cache_dir": out}
-    with (
-        LiveLine("starting", quiet=as_json) as live_line,
-        nullcontext() if dask is None else _connect(dask) as client,
-    ):
-
-        def show(progress: StudyProgress) -> None:
-            row = progress.row
-            text = f"{row['model']} T={row['horizon']} {row['method']}"
-            if not math.isnan(progress.remaining):
-                text += f", {format_duration(progress.remaining)} left"
-            live_line.show_step(text, progress.n_done, progress.n_total)
-
+    with nullcontext() if dask is None else _connect(dask) as client:
         executor = None if client is None else client.get_executor()
-        table = mmdp.study(**grid, executor=executor, callback=show)
+        table = mmdp.study(**grid, executor=executor)
     saved_path = try_to_write(partial(write_csv, table), out / "study.csv")
     finished = table[table["status"] != INTERRUPTED]
     if as_json:
@@ -372,7 +352,6 @@ def read_models(
     *,
     test: bool | None = None,
     test_data: Path | None = None,
-    as_json: bool = False,
 ) -> tuple[MMDP, MMDP | None]:
     """Read training models, and test models if there are any.
 
@@ -383,9 +362,9 @@ def read_models(
     test_data
         Test models to use instead.
     """
-    train = target.read(quiet=as_json)
+    train = target.read()
     if test_data is not None:
-        return train, target.at(test_data).read(quiet=as_json).reorder_like(train)
+        return train, target.at(test_data).read().reorder_like(train)
     test_model = None if test is False else target.read_test(train)
     if test_model is None and test:
         raise InputError(f"{target} has no test models; name them with --test-data")
@@ -459,9 +438,8 @@ def study(target: Path, *, out: Path | None = None, as_json: bool = False, **opt
         out = PathParam(".csv", *pictures).convert(out, None, None)
     check_output_path(out, target, options.get("test_data"))
     train, test = bind(read_models, values)
-    with LiveLine("solving", quiet=as_json) as live_line:
-        form_values = {**options, "train": train, "test": test, "live_line": live_line}
-        table: StudyTable = bind(FORMS[form], form_values)
+    with progress_line.open("study"):
+        table: StudyTable = bind(FORMS[form], {**options, "train": train, "test": test})
 
     def write(path: Path) -> None:
         from mmdp.insight import plots
@@ -480,14 +458,14 @@ def study(target: Path, *, out: Path | None = None, as_json: bool = False, **opt
         print_frame(table.frame, table.titles)
         for text in filter(None, (table.footer, saved_path and f"written to {saved_path}")):
             print(text)
-    return EXIT_INTERRUPTED if live_line.is_set else 0 if saved_path == out else EXIT_NOT_WRITTEN
+    return 0 if saved_path == out else EXIT_NOT_WRITTEN
 
 
 def _check_options(form: str) -> None:
     """Raise InputError if an option was given that does not belong to this form of a study."""
     known = {x.name for x in list_options(FORMS[form])}
     if form != "a .toml study":
-        known |= {x.name for x in list_options(read_models)} | {"out"}
+        known |= {x.name for x in list_options(read_models)} | {"out", "as_json"}
     ctx = click.get_current_context()
     for parameter in ctx.command.params:
         is_given = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE

@@ -4,7 +4,8 @@
 with their annotations; a value of another type is an :class:`mmdp.InputError`. Numbers with a
 range have types of their own here, such as :data:`PositiveInt` and :data:`Seconds`. NaN is no
 number, and True is none. Whole numbers other than seeds have at most 64 bits, and a range must fit
-into memory. What arrays, files and mappings hold is checked by those who read them.
+into memory. What arrays, files and mappings hold is checked by those who read them. A call that
+takes long is shown in the progress line (:class:`mmdp.core.timing.ProgressLine`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ import numpy.typing as npt
 from mmdp.core.errors import InputError
 from mmdp.core.memory import check_memory
 from mmdp.core.text import did_you_mean, join_or, pluralize
+from mmdp.core.timing import progress_line
 
 F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
@@ -178,7 +180,8 @@ def check_arguments(function: F) -> F:
             _check_length(argument, value)
             if argument in hints:
                 check_type(argument, value, hints[argument])
-        return function(*args, **kwargs)
+        with progress_line.open(name):
+            return function(*args, **kwargs)
 
     return wrapper  # type: ignore[return-value]
 

@@ -95,14 +95,13 @@ class Checkpoint:
                 )
         return load_policy(self.path, self.context.model)
 
-    def make_callback(self, callback: Callback | None) -> Callback:
+    def make_callback(self, callback: Callback) -> Callback:
         """Make a callback that writes the file at intervals, and then calls ``callback``."""
 
         def write_and_report(progress: Progress) -> None:
             if time.monotonic() >= self._next_write_time:
                 self.write()
-            if callback is not None:
-                callback(progress)
+            callback(progress)
 
         return write_and_report
 

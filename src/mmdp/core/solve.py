@@ -42,7 +42,15 @@ from mmdp.core.solution import (
     Solution,
     Status,
 )
-from mmdp.core.timing import Callback, Progress, Stopwatch, TimeUp, accept_interrupt, allow_stop
+from mmdp.core.timing import (
+    Callback,
+    Progress,
+    Stopwatch,
+    TimeUp,
+    accept_interrupt,
+    allow_stop,
+    show_progress,
+)
 from mmdp.core.validate import check_not_sharded, check_problem_size
 
 EXACT_TIME_SHARE = 0.8  # share of certify_time for ``exact`` if the horizon is infinite
@@ -151,7 +159,7 @@ def solve(
         objective=spec.objective,
         seed=seed,
         time_limit=time_limit,
-        callback=callback,
+        callback=show_progress(callback),
     )
     if certify_time is not None:
         check_certifiable(resolved_method, spec.objective, model, n_steps)
@@ -251,6 +259,7 @@ def _run_with_checkpoint(
     """Run a method from the policy in a checkpoint file and write the best policy to it."""
     checkpoint = Checkpoint(path, context, method)
     checkpoint.resume()
+    assert context.callback is not None
     context.callback = checkpoint.make_callback(context.callback)
     try:
         return checkpoint.keep_better(_run_method(method, context))
@@ -556,11 +565,10 @@ class CertificateSearch:
         rounding = 3 * context.estimate_rounding(solution.returns) if self.can_use_exact else 0.0
         return max(tolerance, rounding)
 
-    def _make_callback(self, earlier_bound: Bound | None = None) -> Callback | None:
+    def _make_callback(self, earlier_bound: Bound | None = None) -> Callback:
         """Make the callback of a bound search that calls the callback of solve() with the bound."""
         solution, callback = self.solution, self.context.callback
-        if callback is None:
-            return None
+        assert callback is not None
 
         def report_progress(progress: Progress) -> None:
             bound, elapsed = progress.bound, solution.seconds + progress.elapsed

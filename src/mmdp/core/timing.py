@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, contextmanager
-from importlib.util import find_spec
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self, TypeVar
+from typing import NamedTuple, NoReturn, Self, TypeVar
 
-if TYPE_CHECKING:
-    import rich.progress
+from mmdp.core.text import clip_middle, format_bound_percent, format_column
 
 T = TypeVar("T")
 
@@ -40,7 +41,6 @@ STOP_EXCEPTIONS = (TimeUp, KeyboardInterrupt)  # they end a search early
 _compile_seconds = 0.0
 _compile_lock = threading.RLock()
 _compile_depth = 0
-_compile_listeners: list[Callable[[], object]] = []
 
 
 def solver_clock() -> float:
@@ -104,13 +104,14 @@ def measure_compilation() -> Iterator[None]:
     global _compile_seconds, _compile_depth
     with _compile_lock:
         _compile_depth += 1
-        start_time = time.perf_counter()
+        start_time, activity = time.perf_counter(), progress_line.current_call.activity
         try:
             yield
         finally:
             _compile_depth -= 1
             if _compile_depth == 0:
                 _compile_seconds += time.perf_counter() - start_time
+                progress_line.update(activity)
 
 
 def add_compile_seconds(seconds: float) -> None:
@@ -121,24 +122,8 @@ def add_compile_seconds(seconds: float) -> None:
 
 
 def notify_compilation() -> None:
-    """Call the listeners: a kernel begins to compile code that no cache holds."""
-    for listener in _compile_listeners:
-        listener()
-
-
-def listen_for_compilation(listener: Callable[[], object]) -> AbstractContextManager[None]:
-    """Call ``listener`` inside the block whenever a kernel compiles code that no cache holds."""
-    return _register(_compile_listeners, listener)
-
-
-@contextmanager
-def _register(callbacks: list[T], callback: T) -> Iterator[None]:
-    """Keep a callback in a list inside the block."""
-    callbacks.append(callback)
-    try:
-        yield
-    finally:
-        callbacks.remove(callback)
+    """Show in the progress line that a kernel compiles code that no cache holds."""
+    progress_line.update("compiling for this machine, once")
 
 
 # ---------------------------------------------------------------------- progress
@@ -173,59 +158,175 @@ class Progress(NamedTuple):
         has_both = self.best_value > -math.inf and not math.isnan(self.bound)
         return compute_gap(self.bound, self.best_value) if has_both else math.nan
 
+    def __str__(self) -> str:
+        """Format the progress as a line shows it.
+
+        >>> print(Progress("cadp", 3, 204.7, 204.7, bound=206.0))
+        cadp, value 204.7000, at most 206.0000, gap 0.64%
+        """
+        value_text, bound_text = format_column([self.best_value, self.bound], round_up=[1])
+        parts = [self.stage]
+        if math.isfinite(self.best_value):
+            parts.append(f"value {value_text}")
+        if math.isfinite(self.bound):
+            parts.append(f"at most {bound_text}")
+        if math.isfinite(self.gap):
+            parts.append(f"gap {format_bound_percent(self.gap)}")
+        return ", ".join(parts)
+
 
 Callback = Callable[[Progress], object]
 
-
-BAR_DELAY = 2.0  # seconds until a bar appears
-_bar_callbacks: list[Callable[[str], object]] = []  # they show bars in place of stderr
-
-
-def redirect_bars(callback: Callable[[str], object]) -> AbstractContextManager[None]:
-    """Send the text of progress bars to ``callback`` inside the block, not to stderr."""
-    return _register(_bar_callbacks, callback)
+LINE_DELAY = 2.0  # seconds of a call after which the line appears
+REFRESH_INTERVAL = 0.25  # seconds between two changes of the line
+PLAIN_INTERVAL = 10.0  # seconds between two lines if stderr is neither a terminal nor a notebook
 
 
-class ProgressBar:
-    """Progress bar of a long function on stderr, in terminals and notebooks only."""
+class RunningCall:
+    """A call that is running, and what it does: a text, or an object with one."""
 
-    _bar: rich.progress.Progress | None = None
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.activity: object = ""
 
-    def __init__(self, name: str, unit: str = "rows") -> None:
-        self.name, self.unit, self.start_time = name, unit, time.perf_counter()
 
-    def update(self, n_done: int, n_total: int) -> None:
-        """Show the number of rows (or calls) that are done and the estimated time left."""
-        if not n_done or time.perf_counter() - self.start_time < BAR_DELAY:
+class ProgressLine:
+    """One line on stderr about the calls that are running, once the outermost takes two seconds.
+
+    Calls of threads and of worker processes are not shown. ``MMDP_PROGRESS=0`` turns the line off.
+    With ``MMDP_PROGRESS=1``, which the command sets, there is a plain line every ten seconds where
+    stderr is neither a terminal nor a notebook.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock = clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all calls; a forked process has no thread that shows them."""
+        self.calls: list[RunningCall] = []
+        self.interval, self.start_time, self.due_time, self.shown_text = math.inf, 0.0, 0.0, ""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def open(self, name: str, *, is_shown: bool = True) -> Iterator[RunningCall]:
+        """Show a call while the block lasts, in the line of the calls around it if there are any.
+
+        >>> with ProgressLine().open("solve") as call:
+        ...     call.activity = "cadp, value 204.7"
+        """
+        call, depth = RunningCall(name), len(self.calls)
+        if threading.current_thread() is not threading.main_thread():
+            yield call
             return
-        text = f"{self.name}: {n_done:,} of {n_total:,} {self.unit}"
-        if _bar_callbacks:
-            _bar_callbacks[-1](text)
+        try:
+            with self._lock:
+                self.calls.append(call)
+                if depth == 0:
+                    self._start(is_shown)
+            yield call
+        finally:
+            with self._lock:
+                del self.calls[depth:]
+                if depth == 0:
+                    self._wipe()
+
+    @property
+    def current_call(self) -> RunningCall:
+        """Innermost call of this thread."""
+        is_main = threading.current_thread() is threading.main_thread()
+        return self.calls[-1] if is_main and self.calls else RunningCall("")
+
+    def update(self, activity: object) -> None:
+        """Set what the innermost call does."""
+        self.current_call.activity = activity
+
+    def refresh(self) -> None:
+        """Write the line if it is time to."""
+        now = self.clock()
+        if now < self.due_time:
             return
-        self._bar = self._bar or _start_bar()
-        (task_id,) = self._bar.task_ids
-        self._bar.update(task_id, completed=n_done, total=n_total, description=text)
+        self.due_time = now + self.interval
+        outermost, *others = self.calls
+        activities = [str(outermost.activity), *(str(x.activity) or x.name for x in others)]
+        text = ": ".join(
+            filter(None, [f"mmdp {outermost.name}", "; ".join(filter(None, activities))])
+        )
+        self._write(f"{text} ({now - self.start_time:.0f} s)")
 
-    def __enter__(self) -> Self:
-        self.start_time = time.perf_counter()
-        return self
+    def wipe(self) -> None:
+        """Remove the line before something else is printed; it comes again."""
+        with self._lock:
+            self._wipe()
 
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def _start(self, is_shown: bool) -> None:
+        """Begin to show a call, if there is where to show it."""
+        self.interval = _choose_interval() if is_shown else math.inf
+        self.start_time = self.clock()
+        self.due_time = self.start_time + max(self.interval, LINE_DELAY)
+        if self.interval < math.inf and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mmdp-progress", daemon=True)
+            with suppress(RuntimeError):  # no more threads
+                self._thread.start()
+
+    def _run(self) -> None:
+        """Refresh the line as long as a call is running."""
+        never = threading.Event()
+        while not never.wait(REFRESH_INTERVAL):
+            with self._lock:
+                if not self.calls:
+                    self._thread = None
+                    return
+                self.refresh()
+
+    def _wipe(self) -> None:
+        if self.shown_text:
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        """Write the line; on a terminal or in a notebook in place of the one before."""
+        line = f"{text}\n"
+        if self.interval < PLAIN_INTERVAL:
+            text = clip_middle(text, shutil.get_terminal_size().columns - 1)
+            line = f"\r{text.ljust(len(self.shown_text))}" + "\r" * (not text)
+            self.shown_text = text
+        with suppress(OSError, ValueError):  # stderr is closed
+            sys.stderr.write(line)
+            sys.stderr.flush()
 
 
-def _start_bar() -> rich.progress.Progress:
-    """Show a bar of one task; it shows nothing without a terminal or a notebook's widgets."""
-    from rich.console import Console
-    from rich.progress import Progress
+def _choose_interval() -> float:
+    """Choose the seconds between two lines on stderr; infinite if nothing is to be shown."""
+    setting, stream = os.environ.get("MMDP_PROGRESS"), sys.stderr
+    try:
+        is_live = stream.isatty() or type(stream).__module__ == "ipykernel.iostream"
+    except (AttributeError, ValueError):  # there is no stderr, or it is closed
+        return math.inf
+    if setting == "0" or not (is_live or setting == "1"):
+        return math.inf
+    import multiprocessing
 
-    console = Console(stderr=True)
-    is_shown = find_spec("ipywidgets") if console.is_jupyter else console.is_terminal
-    bar = Progress(console=console, disable=not is_shown, transient=True)
-    bar.add_task("")
-    bar.start()
-    return bar
+    if multiprocessing.parent_process() is not None:
+        return math.inf
+    return REFRESH_INTERVAL if is_live else PLAIN_INTERVAL
+
+
+progress_line = ProgressLine()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=progress_line.reset)
+
+
+def show_progress(callback: Callable[[T], object] | None = None) -> Callable[[T], object]:
+    """Make a callback that shows what it gets in the progress line, and calls ``callback``."""
+    call = progress_line.current_call
+
+    def show(progress: T) -> None:
+        call.activity = progress
+        if callback is not None:
+            callback(progress)
+
+    return show
 
 
 # ---------------------------------------------------------------------- Ctrl-C

@@ -35,8 +35,8 @@ from mmdp.core.objectives import as_objective
 from mmdp.core.policies import Policy
 from mmdp.core.solution import Evaluation, Status
 from mmdp.core.solve import as_method, evaluate, solve
-from mmdp.core.text import MAX_LABEL_LENGTH, shorten
-from mmdp.core.timing import allow_stop, propagate_interrupts
+from mmdp.core.text import MAX_LABEL_LENGTH, format_duration, shorten
+from mmdp.core.timing import allow_stop, propagate_interrupts, show_progress
 from mmdp.core.validate import check_int, check_seed
 from mmdp.core.workers import Call, LostTask, map_tasks
 
@@ -67,6 +67,11 @@ class StudyProgress(NamedTuple):
     elapsed: float
     remaining: float  # seconds, estimated; NaN if unknown
     row: StudyRow
+
+    def __str__(self) -> str:
+        """Format the progress as a line shows it."""
+        left = f", {format_duration(self.remaining)} left" * (self.remaining == self.remaining)
+        return f"{self.n_done:,} of {self.n_total:,}{left}"
 
 
 @check_arguments
@@ -494,7 +499,8 @@ class StudyRunner:
                 f"executor must be a concurrent.futures.Executor, not {type(executor).__name__}; "
                 "for Dask pass client.get_executor()"
             )
-        self.cells, self.n_jobs, self.executor, self.callback = cells, n_jobs, executor, callback
+        self.cells, self.n_jobs, self.executor = cells, n_jobs, executor
+        self.callback = show_progress(callback)
         self.folder = None if cache_dir is None else _make_cell_folder(Path(cache_dir))
         self.start_time, self.n_reused = time.perf_counter(), 0
         self.rows_by_cell: dict[StudyCell, StudyRow] = {}
@@ -544,12 +550,11 @@ class StudyRunner:
     def _record_row(self, cell: StudyCell, row: StudyRow) -> None:
         """Keep the row of a cell and call the callback."""
         self.rows_by_cell[cell] = row
-        if self.callback is not None:
-            elapsed, n_done = time.perf_counter() - self.start_time, len(self.rows_by_cell)
-            n_computed, n_total = n_done - self.n_reused, len(self.cells)
-            remaining = (n_total - n_done) * elapsed / n_computed if n_computed else math.nan
-            counts = n_done, n_total, self.n_reused, elapsed, remaining
-            self.callback(StudyProgress(*counts, {**cell.labels, **row}))
+        elapsed, n_done = time.perf_counter() - self.start_time, len(self.rows_by_cell)
+        n_computed, n_total = n_done - self.n_reused, len(self.cells)
+        remaining = (n_total - n_done) * elapsed / n_computed if n_computed else math.nan
+        counts = n_done, n_total, self.n_reused, elapsed, remaining
+        self.callback(StudyProgress(*counts, {**cell.labels, **row}))
 
     # ------------------------------------------------------------ files
     def _load_cell(self, cell: StudyCell) -> bool:

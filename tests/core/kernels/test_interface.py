@@ -215,12 +215,13 @@ def test_compiling_does_not_count_against_a_time_limit(monkeypatch):
     assert solution.value == expected.value
 
 
-def test_listeners_are_called_only_inside_the_block():
-    calls = []
-    with timing.listen_for_compilation(lambda: calls.append(1)):
-        timing.notify_compilation()
-    timing.notify_compilation()
-    assert calls == [1]
+def test_compiling_is_shown_until_it_is_done():
+    with timing.progress_line.open("solve") as call:
+        call.activity = "cadp"
+        with timing.measure_compilation():
+            timing.notify_compilation()
+            assert str(call.activity).startswith("compiling")
+        assert call.activity == "cadp"
 
 
 def test_nested_compilation_is_counted_once(monkeypatch):

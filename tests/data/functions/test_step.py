@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-import re
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mmdp
-from mmdp.core import timing
 from mmdp.core.kernels.events import ExogenousEvents
+from mmdp.core.timing import progress_line
 from mmdp.data.functions.axes import Axes
 from tests.data.functions.inputs import Inputs
 
@@ -438,53 +435,19 @@ def test_samples_become_parameters_of_the_model() -> None:
 
 
 # ---------------------------------------------------------------------- progress
-class FakeTerminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+def test_a_long_call_shows_progress() -> None:
+    shown = []
 
-
-def test_a_long_call_shows_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     def step(state: Inputs, action: Inputs, sample: Inputs) -> Any:
+        shown.append(progress_line.current_call.activity)
         return {"x": state["x"]}, sample["gain"]
 
     step.rows_per_call = 2  # type: ignore[attr-defined]
-    options: Any = {
-        "states": {"x": range(3)},
-        "actions": {"u": [0, 1]},
-        "samples": {"gain": [1.0, 2.0]},
-    }
-    for delay in (0.0, 60.0):
-        terminal = FakeTerminal()
-        monkeypatch.setattr(sys, "stderr", terminal)
-        monkeypatch.setattr(timing, "BAR_DELAY", delay)
-        mmdp.from_step(step, **options)
-        progress = re.findall(r"step: (\d+) of (\d+) rows", terminal.getvalue())
-        # 2 samples of 3 states and 2 actions, 2 rows at a time; the screen shows some of them
-        assert set(progress) <= {(str(n), "12") for n in (2, 4, 6, 8, 10)}
-        assert progress[-1:] == ([] if delay else [("10", "12")])
-
-
-def test_a_callback_replaces_progress_on_stderr(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(timing, "BAR_DELAY", 0.0)
-    bar, lines = timing.ProgressBar("step"), list[str]()
-    with timing.redirect_bars(lines.append), bar:
-        bar.update(0, 2_000)
-        bar.update(1_500, 2_000)
-    bar.update(1_900, 2_000)
-    assert [text.split(" rows")[0] for text in lines] == ["step: 1,500 of 2,000"]
-    assert capsys.readouterr().err == ""
-
-
-def test_no_progress_without_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(timing, "BAR_DELAY", 0.0)
-    mmdp.from_step(
-        lambda state, action: ({"x": 0}, 0.0), states={"x": range(3)}, actions={"u": [0]}
-    )
-    assert capsys.readouterr().err == ""
+    axes: Any = {"states": {"x": range(3)}, "actions": {"u": [0, 1]}}
+    mmdp.from_step(step, **axes, samples={"gain": [1.0, 2.0]})
+    # 2 samples of 3 states and 2 actions, 2 rows at a time; at first no sample was read
+    counts = [(0, 6), *((n, 12) for n in range(2, 12, 2))]
+    assert list(dict.fromkeys(shown)) == [f"step, {n} of {total} rows" for n, total in counts]
 
 
 def test_time_labels_of_the_model() -> None:

@@ -52,9 +52,9 @@ def small(tmp_path_factory):
     """HIV only, with its files: the whole job in a few seconds."""
     out = tmp_path_factory.mktemp("paper")
     progress = []
-    results = run_paper(
-        out, domains=["HIV"], callback=lambda text, result, total: progress.append((result, total))
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mmdp.insight.study.show_progress", lambda callback: progress.append)
+        results = run_paper(out, domains=["HIV"])
     write_results(results, out)
     return out, results, progress
 
@@ -98,7 +98,7 @@ def test_cells_hold_what_the_library_computes(small):
 
 def test_progress_counts_every_step_and_reaches_the_end(small):
     _, _, progress = small
-    n_done, total = zip(*progress, strict=True)
+    n_done, total = zip(*((x.n_done, x.n_total) for x in progress), strict=True)
     assert list(n_done) == sorted(n_done)
     assert set(total) == {HIV_CELLS + FIGURE_CELLS}
 

@@ -44,7 +44,15 @@ from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
 from mmdp.core.policies import MarkovPolicy, Policy
 from mmdp.core.search.context import Details, SolveContext
 from mmdp.core.solution import Bound, Solution
-from mmdp.core.timing import Callback, Progress, Stopwatch, TimeUp, allow_stop, solver_clock
+from mmdp.core.timing import (
+    Callback,
+    Progress,
+    Stopwatch,
+    TimeUp,
+    allow_stop,
+    show_progress,
+    solver_clock,
+)
 from mmdp.core.validate import check_horizon, check_not_sharded, check_problem_size
 
 if TYPE_CHECKING:
@@ -115,7 +123,8 @@ def bound(
         check_infinite_horizon(x, model.horizon, model.state_labels)
     n_steps = None if is_infinite_horizon else check_horizon(model.horizon, horizon)
     check_request(x, n_steps or find_affordable_horizon(x, seconds), method, F)
-    return search_bound(model, n_steps, method, F, seconds, incumbent, backend, seed, callback)
+    shown = show_progress(callback)
+    return search_bound(model, n_steps, method, F, seconds, incumbent, backend, seed, shown)
 
 
 def search_bound(

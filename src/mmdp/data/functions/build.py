@@ -15,6 +15,7 @@ from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.rewards import EventRewards
 from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
+from mmdp.core.timing import progress_line
 from mmdp.core.transitions import CoordinateEntries, SparseTransitions, entries_to_transitions
 from mmdp.data.functions.axes import Array, Axes, AxisValues, IntArray, Mask
 from mmdp.data.functions.calls import REWARD_KEY, RowLabel, RowOutputs, check_elementwise
@@ -61,8 +62,7 @@ def build_model(spec: StepSpec, **fields: Any) -> MMDP:
         raise InputError("is_terminal holds in every state, so nothing is decided; correct it")
     is_used = mask & ~is_terminal[:, None]
     event_probs = _compute_event_probs(spec, is_used)
-    with spec.progress_bar:
-        next_states, rewards = _evaluate_samples(spec, is_used, event_probs)
+    next_states, rewards = _evaluate_samples(spec, is_used, event_probs)
     allowed = np.ones((spec.n_states, spec.actions.size), bool)
     allowed[: len(mask)] = mask | is_terminal[:, None]
     fields |= {
@@ -206,7 +206,8 @@ def _evaluate_sample(
     rows_per_call = getattr(spec.functions["step"].function, "rows_per_call", ROWS_PER_CALL)
     for t, start in product(range(n_times), range(0, n_rows, rows_per_call)):
         n_samples = spec.n_models if spec.depends_on_sample("step") else 1
-        spec.progress_bar.update((m * n_times + t) * n_rows + start, n_samples * n_times * n_rows)
+        n_done, n_total = (m * n_times + t) * n_rows + start, n_samples * n_times * n_rows
+        progress_line.update(f"step, {n_done:,} of {n_total:,} rows")
         rows = np.arange(start, min(start + rows_per_call, n_rows))
         pairs, times = rows // W, [t] if n_times > 1 else all_times
         rows = rows[mask.reshape(-1)[pairs] & event_probs.is_possible(times, pairs, rows % W)]

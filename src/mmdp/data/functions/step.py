@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,6 @@ from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.policies.tree import ENDED_LABEL
 from mmdp.core.text import pluralize, shorten
-from mmdp.core.timing import ProgressBar
 from mmdp.core.validate import check_field_names, check_int, is_list, parse_time_labels
 from mmdp.data.functions.axes import Array, Axes, AxisValues, Grid, Mask, ValueArray
 from mmdp.data.functions.build import build_model
@@ -181,7 +180,6 @@ class StepSpec:
     initial: Any
     samples: ParameterSamples
     time_labels: tuple[object, ...] | None
-    progress_bar: ProgressBar = field(default_factory=lambda: ProgressBar("step"))
 
     def simulate_off_grid(
         self,

@@ -19,7 +19,7 @@ from mmdp.core.model import MMDP
 from mmdp.core.objectives import CVaR, Mean, Objective
 from mmdp.core.solution import Evaluation, Solution, Status
 from mmdp.core.solve import evaluate, solve
-from mmdp.core.timing import Callback, Progress, allow_stop
+from mmdp.core.timing import Callback, Progress, allow_stop, show_progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,6 +148,7 @@ def risk_frontier(
         solutions.append(solution)
         if solution.status is Status.INTERRUPTED:
             break
+    report = show_progress(callback)
     refined, is_stopped = list[Solution](), len(solutions) < len(objectives)
     is_stopped = is_stopped or solutions[-1].status is Status.INTERRUPTED
     for current in solutions:
@@ -166,10 +167,9 @@ def risk_frontier(
             if solution.certificate is not None or solution.value >= current.value:
                 current = solution
         refined.append(current)
-        if callback is not None:
-            value, bound = current.value, math.nan if current.bound is None else current.bound
-            name, seconds = current.objective.name, current.seconds
-            callback(Progress(name, len(refined), value, value, bound, elapsed=seconds))
+        value, bound = current.value, math.nan if current.bound is None else current.bound
+        name, seconds = current.objective.name, current.seconds
+        report(Progress(name, len(refined), value, value, bound, elapsed=seconds))
     tests = (
         [] if test_model is None else [evaluate(test_model, x, backend=backend) for x in refined]
     )

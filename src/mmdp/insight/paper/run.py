@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -25,7 +25,6 @@ from mmdp.insight.paper.cases import (
 from mmdp.insight.study import (
     ModelSource,
     StudyCell,
-    StudyProgress,
     StudyRow,
     StudyRunner,
     make_cells,
@@ -65,7 +64,6 @@ def run_paper(
     seed: int = SEED,
     no_cache: bool = False,
     n_jobs: int = 1,
-    callback: Callable[[str, int, int], object] | None = None,
 ) -> PaperResults:
     """Compute all cells, or reuse those that the folder keeps in ``cells``.
 
@@ -85,8 +83,6 @@ def run_paper(
         Whether to ignore the results that the folder keeps in ``cells``.
     n_jobs
         Local processes; 1 by default.
-    callback
-        Called with a text and the numbers of finished and of all cells after every cell.
     """
     names, start_time = domains or tuple(CASES), time.perf_counter()
     for name in names:
@@ -98,14 +94,7 @@ def run_paper(
         *make_figure_cells(full, seed),
     ]
     cells = [cell for group in groups for cell in group]
-
-    def show(progress: StudyProgress) -> None:
-        if callback is not None:
-            row = progress.row
-            text = f"{row['model']} T={row['horizon']} {row['method']}"
-            callback(text, progress.n_done, progress.n_total)
-
-    runner = StudyRunner(cells, out_dir, n_jobs, ignore_cache=no_cache, callback=show)
+    runner = StudyRunner(cells, out_dir, n_jobs, ignore_cache=no_cache)
     if runner.is_interrupted:
         kept_text = f"{len(runner.rows_by_cell)} of {len(cells)} results kept in {runner.folder}"
         raise KeyboardInterrupt(f"{kept_text}; run again to go on")

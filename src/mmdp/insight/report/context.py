@@ -33,6 +33,7 @@ from mmdp.core.policies import (
 from mmdp.core.solution import Evaluation, Solution
 from mmdp.core.solve import as_method, evaluate, solve
 from mmdp.core.text import ROUNDING_RTOL, did_you_mean
+from mmdp.core.timing import show_progress
 from mmdp.core.validate import check_horizon
 from mmdp.data.posterior import find_unseen_pairs
 from mmdp.insight.economics import OutcomeDiscounting
@@ -117,7 +118,7 @@ class ReportContext:
                 f"a report is about an MMDP, not {type(model).__name__}; pass the model first"
             )
         check_option_names(options, ReportOptions)
-        self.model, self.callback, self.request = model, callback or (lambda text: None), options
+        self.model, self.callback, self.request = model, show_progress(callback), options
         self.test_model, self.seed = options.get("test_model"), options.get("seed", 0)
         self.methods = tuple(options.get("methods", DEFAULT_COMPARISON))
         self.unseen_pairs = tuple(options.get("unseen_pairs", find_unseen_pairs(model)))
