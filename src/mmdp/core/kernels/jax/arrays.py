@@ -228,7 +228,7 @@ class DeviceArrays:
         if not self.transitions:
             e = self.problem.storage
             if sum(array.nbytes for array in e.get_arrays()) > self.placement.free_memory:
-                for arrays in self._caches.items.values():  # of other models
+                for arrays in list(self._caches.items.values()):  # of other models
                     arrays[0].clear()
                     arrays[1].clear()
             self.transitions |= (
