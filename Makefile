@@ -57,6 +57,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Setting up $(VENV) with the test tools (once; about two minutes)"
 	$(PIP) install -e ".[dev]" -c constraints.txt
 	@$(COMPILE)
+	@# quantecon compiles when it is first imported; two processes that do so at once can crash
+	@$(BIN)/python -c 'import quantecon.markov'
 	@touch $@ $(VENV)/.core
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
