@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, SupportsFloat
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, SupportsFloat
 
 import numpy as np
 
@@ -29,13 +29,12 @@ from mmdp.core.bounds.portfolio import (
     BOUND_METHODS,
     CLOSED_FORM_METHODS,
     BoundPortfolio,
-    BoundRequest,
-    check_applicable,
 )
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels import Backend, PreparedProblem, Problem
 from mmdp.core.kernels.infinite import (
     InfiniteHorizon,
+    ModelOptima,
     check_infinite_horizon,
     choose_planning_horizon,
 )
@@ -136,78 +135,72 @@ def search_bound(
     incumbent: object,
     backend: str | Backend,
     seed: int = 0,
-    callback: Callback | None = None,
+    callback: Callback = lambda progress: None,
     solve_context: SolveContext | None = None,
 ) -> Bound:
     """Search for a bound until the time limit; ``horizon=None`` is infinite.
 
     Reuses the prepared problem of ``solve_context`` if it is on the same backend.
     """
-    x, is_infinite_horizon = model.problem, horizon is None
+    x, stopwatch = model.problem, Stopwatch(time_limit)
     n_steps = find_affordable_horizon(x, time_limit) if horizon is None else horizon
-    incumbent_parts = read_incumbent(
-        incumbent, model, n_steps, is_infinite_horizon=is_infinite_horizon
-    )
-    stopwatch, resolved_backend = Stopwatch(time_limit), choose_backend(backend, x, n_steps, method)
+    policy, value = read_incumbent(incumbent, model, horizon)
+    passes = FEW_PASSES if method in CLOSED_FORM_METHODS else SEARCH_PASSES
+    resolved_backend = kernels.get_backend(backend, x, n_steps, n_passes=passes)
     if solve_context is None or solve_context.backend.name != resolved_backend.name:
         prepared = resolved_backend.prepare(x, n_steps)
     else:
         prepared = solve_context.prepared.replace(allowed=x.allowed, horizon=n_steps)
-    return compute_bound(
-        BoundRequest(
-            prepared,
-            method,
-            stopwatch,
-            objective,
-            is_infinite_horizon,
-            *incumbent_parts,
-            seed=seed,
-            callback=callback,
-        ),
-        resolved_backend,
-    )
+    return_errors = np.zeros(x.n_models)
+    if horizon is None:
+        optima, prepared, return_errors = truncate_horizon(prepared, stopwatch)
+        # optima that are known from above only bound no regret
+        method = method if optima.is_complete or not objective.uses_regret else "oracle"
+        stopwatch = stopwatch.with_min_time(MIN_SECONDS)
+    portfolio = BoundPortfolio(prepared, method, stopwatch, callback, policy, value, seed)
+    result = bound_objective(portfolio, objective, return_errors, resolved_backend)
+    return replace(result, objective=objective, seconds=stopwatch.elapsed)
 
 
 def check_request(problem: Problem, horizon: int, method: str, objective: Objective) -> None:
-    """Raise InputError if no bound holds for the objective or the problem is too large."""
-    check_applicable(method, problem)
-    check_has_bound(objective, method)
+    """Raise InputError if no bound holds for the objective or the problem is too large.
+
+    For switching models oracle and QMDP hold: they see which model holds at every time, or from the
+    second on, and no policy sees more. The searches give each model, or pair, its own states and
+    values, which the others then share.
+    """
+    reason = problem.reason_if_switching(f"{method} holds for models that never change")
+    if reason and method not in ("best", *CLOSED_FORM_METHODS):
+        raise InputError(reason, [Remedy("method", "best", *CLOSED_FORM_METHODS, verb="choose")])
+    if objective.is_monotone is None:
+        raise InputError(
+            f"a bound on {objective} holds only if it is monotone; say "
+            "mmdp.objectives.CustomObjective(f, is_monotone=True) if no value falls when a return "
+            "rises"
+        )
+    if not objective.is_monotone:
+        raise InputError(
+            f"no bound is known for {objective}, which is not monotone; solve without certify"
+        )
+    use_oracle = Remedy("method", "oracle", verb="use")
+    if not objective.is_concave and method not in ("best", "oracle"):
+        raise InputError(f"{objective} is not concave, so {method} does not bound it", [use_oracle])
     if method != "oracle":
-        check_not_sharded(problem, f"bound {method}", [Remedy("method", "oracle", verb="use")])
+        check_not_sharded(problem, f"bound {method}", [use_oracle])
     extra_bytes = 0 if method == "oracle" else 8 * horizon * problem.n_states * problem.n_models
     check_problem_size(problem, horizon, extra_bytes)
 
 
-def choose_backend(backend: str | Backend, problem: Problem, horizon: int, method: str) -> Backend:
-    """Choose the backend for a search, or for the closed forms, which need no compiler."""
-    passes = FEW_PASSES if method in CLOSED_FORM_METHODS else SEARCH_PASSES
-    return kernels.get_backend(backend, problem, horizon, n_passes=passes)
-
-
-def compute_bound(request: BoundRequest, backend: Backend) -> Bound:
-    """Compute the bound: reduce to a mean over a finite horizon, search, and convert back."""
-    reduction = reduce_to_mean(
-        truncate_horizon(request) if request.is_infinite_horizon else request, backend
-    )
-    mean_request = reduction.request
-    result = reduction.to_objective_bound(
-        None
-        if mean_request is None
-        else BoundPortfolio(mean_request, reduction.lift_progress).run()
-    )
-    return replace(result, seconds=request.stopwatch.elapsed)
-
-
 def read_incumbent(
-    incumbent: object, model: MMDP, horizon: int, *, is_infinite_horizon: bool = False
+    incumbent: object, model: MMDP, horizon: int | None
 ) -> tuple[PolicyTable | None, float]:
     """Convert a user's Solution, MarkovPolicy or number to a table, or to a value."""
     if isinstance(incumbent, Solution):
-        policy = None if is_infinite_horizon else incumbent.markov_policy
+        policy = None if horizon is None else incumbent.markov_policy
         incumbent = incumbent.value if policy is None else policy
-    if isinstance(incumbent, Policy) and incumbent.as_markov is not None:
-        incumbent.as_markov.check(model, horizon)
-        return incumbent.as_markov.to_table(model), -math.inf
+    if isinstance(incumbent, Policy) and (markov_policy := incumbent.as_markov) is not None:
+        markov_policy.check(model, horizon)
+        return markov_policy.to_table(model), -math.inf
     if incumbent is None:
         return None, -math.inf
     check_type("incumbent", incumbent, Solution | MarkovPolicy | FiniteFloat)
@@ -228,138 +221,89 @@ def find_affordable_horizon(problem: Problem, time_limit: float) -> int:
 
     A rule by size, not by the clock.
     """
-    max_horizon = int(
-        max(time_limit / 2, MIN_SECONDS) / problem.estimate_seconds(1, 4 * FEW_PASSES)
-    )
+    pass_seconds = problem.estimate_seconds(1, 4 * FEW_PASSES)
+    max_horizon = int(max(time_limit / 2, MIN_SECONDS) / pass_seconds)
     return max(1, min(choose_planning_horizon(problem), max_horizon))
 
 
-def truncate_horizon(request: BoundRequest) -> BoundRequest:
-    """Truncate an infinite horizon, with the models' own optima as terminal values."""
-    start_time, is_late = solver_clock(), False
+def truncate_horizon(
+    prepared: PreparedProblem, stopwatch: Stopwatch
+) -> tuple[ModelOptima, PreparedProblem, Array]:
+    """Truncate an infinite horizon, with the models' own optima as terminal values.
+
+    They are found in half of the time. Returns them, the problem, and the most by which the return
+    (M,) of a model, or its optimum, may differ from that on it, besides rounding there.
+    """
+    deadline = (solver_clock() + stopwatch.deadline) / 2
 
     def check_time() -> None:
-        """Raise TimeUp after half of the time."""
-        nonlocal is_late
-        is_late = solver_clock() > (start_time + request.stopwatch.deadline) / 2
-        if is_late:
+        if solver_clock() > deadline:
             raise TimeUp
 
-    infinite_horizon = InfiniteHorizon.from_problem(request.prepared.problem, check_time)
-    model_optima = infinite_horizon.compute_model_optima()
-    terminal_values = np.ascontiguousarray(
-        (model_optima.values + model_optima.error_bound[:, None]).T
-    )
-    # the optima are then known from above only, and a regret needs the true ones
-    method = "oracle" if is_late and request.objective.uses_regret else request.method
-    return replace(
-        request,
-        prepared=request.prepared.replace(terminal=terminal_values),
-        method=method,
-        return_errors=infinite_horizon.rounding_errors(),
-        stopwatch=request.stopwatch.with_min_time(MIN_SECONDS),
-    )
+    infinite_horizon = InfiniteHorizon.from_problem(prepared.problem, check_time)
+    optima = infinite_horizon.compute_model_optima()
+    terminal_values = np.ascontiguousarray((optima.values + optima.error_bound[:, None]).T)
+    return optima, prepared.replace(terminal=terminal_values), infinite_horizon.rounding_errors()
 
 
 # ---------------------------------------------------------------------- objectives
-def check_has_bound(objective: Objective, method: str = "best") -> None:
-    """Raise InputError if no bound, or not this method, holds for the objective."""
-    if objective.is_monotone is None:
-        raise InputError(
-            f"a bound on {objective} holds only if it is monotone; say "
-            "mmdp.objectives.CustomObjective(f, is_monotone=True) if no value falls when a return "
-            "rises"
+def bound_objective(
+    portfolio: BoundPortfolio, objective: Objective, return_errors: Array, backend: Backend
+) -> Bound:
+    """Bound an objective by F(rho*) and by a portfolio for the mean with risk weights."""
+    F, prepared, x = objective, portfolio.prepared, portfolio.prepared.problem
+    offset, oracle_value, details = float(x.weights @ return_errors), math.inf, Details()
+    if not F.is_mean:
+        oracle_returns = prepared.compute_returns(prepared.backward("per_model").first_values)
+        # of the returns, and of F
+        rounding_errors = 4 * x.rounding_errors(prepared.horizon) + return_errors
+        # no return is above rho*, so a regret needs no slack for the passes
+        max_returns = return_errors if F.uses_regret else oracle_returns + rounding_errors
+        oracle_value = float(F.value(max_returns, x.weights))
+        oracle_value += 4 * EPS * abs(oracle_value)  # of F itself
+        details = {"bounds_by_method": {"oracle": oracle_value}}
+        oracle_bound = Bound(oracle_value, "oracle", "history", details)
+        if portfolio.method == "oracle" or not F.is_concave:
+            return oracle_bound
+        deadline = solver_clock() + TIME_SHARE * portfolio.stopwatch.time_left
+        with allow_stop(accept_interrupts=True) as stop_state:
+            play = find_risk_weights(
+                prepared, F, oracle_returns, portfolio.incumbent_policy, deadline
+            )
+        if stop_state.is_interrupted:
+            return replace(oracle_bound, details={"is_interrupted": True, **details})
+        weights, penalty = x.weights * play.xi, F.penalty(play.xi, x.weights)
+        offset = penalty + 4 * EPS * abs(penalty) + float(weights @ rounding_errors)
+        if F.uses_regret:
+            offset -= float(weights @ oracle_returns)
+        details = {"incumbent": play.best_value, "weights": weights, "n_rounds": play.n_rounds}
+        portfolio = replace(
+            portfolio,
+            prepared=_drop_zero_weights(prepared, weights, backend),
+            incumbent_policy=play.policy,
+            incumbent_value=-math.inf,
+            stopwatch=portfolio.stopwatch.with_min_time(MIN_SECONDS),
         )
-    if not objective.is_monotone:
-        raise InputError(
-            f"no bound is known for {objective}, which is not monotone; solve without certify"
-        )
-    if not objective.is_concave and method not in ("best", "oracle"):
-        raise InputError(
-            f"{objective} is not concave, so {method} does not bound it",
-            [Remedy("method", "oracle", verb="use")],
-        )
+    callback = portfolio.callback
 
+    def add_offset(mean_bound: float) -> float:
+        """Convert a bound on the mean to one on the objective, rounded up."""
+        return math.nextafter(mean_bound + offset, math.inf)
 
-@dataclass(frozen=True)
-class MeanReduction:
-    """Request for a bound on a mean; adding ``offset`` makes it a bound on the objective.
+    def report_progress(progress: Progress) -> None:
+        """Report progress on the mean as progress on the objective."""
+        value = details.get("incumbent", progress.best_value)
+        bound = min(oracle_value, add_offset(progress.bound))
+        callback(progress._replace(value=value, best_value=value, bound=bound))
 
-    ``oracle_value`` is F(rho*), a bound too; if it is the only one, ``request`` is None.
-    """
-
-    objective: Objective
-    request: BoundRequest | None
-    offset: float = 0.0
-    oracle_value: float = math.inf
-    details: Details = field(default_factory=dict)
-
-    def to_objective_bound(self, mean_bound: Bound | None) -> Bound:
-        """Convert a bound on the mean to one on the objective."""
-        bounds, details = {}, dict(self.details)
-        if mean_bound is not None:
-            bounds = {
-                key: self._add_offset(x)
-                for key, x in mean_bound.details["bounds_by_method"].items()
-            }
-            details = {**mean_bound.details, **details}
-            mean_bound = replace(mean_bound, value=self._add_offset(mean_bound.value))
-        if self.oracle_value < math.inf:
-            bounds["oracle"] = self.oracle_value
-        if mean_bound is None or self.oracle_value <= mean_bound.value:
-            mean_bound = Bound(self.oracle_value, "oracle", "history")
-        return replace(
-            mean_bound, details={**details, "bounds_by_method": bounds}, objective=self.objective
-        )
-
-    def _add_offset(self, mean_bound: float) -> float:
-        """Add the offset to a bound on the mean, rounded up."""
-        return math.nextafter(mean_bound + self.offset, math.inf)
-
-    def lift_progress(self, progress: Progress) -> Progress:
-        """Convert progress on the mean to progress on the objective."""
-        best = self.details.get("incumbent", progress.best_value)
-        bound = min(self.oracle_value, self._add_offset(progress.bound))
-        return progress._replace(value=best, best_value=best, bound=bound)
-
-
-def reduce_to_mean(request: BoundRequest, backend: Backend) -> MeanReduction:
-    """Reduce the request to a mean with risk weights; models of weight 0 are dropped."""
-    F, prepared, x = request.objective, request.prepared, request.prepared.problem
-    return_errors = np.zeros(x.n_models) if request.return_errors is None else request.return_errors
-    if F.is_mean:
-        return MeanReduction(F, request, float(x.weights @ return_errors))
-    oracle_returns = prepared.compute_returns(prepared.backward("per_model").first_values)
-    rounding_errors = (
-        4 * x.rounding_errors(prepared.horizon) + return_errors
-    )  # of the returns, and of F
-    # no return is above rho*, so a regret needs no slack for the passes
-    max_returns = return_errors if F.uses_regret else oracle_returns + rounding_errors
-    oracle_value = float(F.value(max_returns, x.weights))
-    oracle_value += 4 * EPS * abs(oracle_value)  # of F itself
-    if request.method == "oracle" or not F.is_concave:
-        return MeanReduction(F, None, oracle_value=oracle_value)
-    play = FictitiousPlay(prepared, F, oracle_returns)
-    with allow_stop(accept_interrupts=True) as stop_state:
-        play.run(
-            request.incumbent_policy, solver_clock() + TIME_SHARE * request.stopwatch.time_left
-        )
-    if stop_state.is_interrupted:
-        return MeanReduction(F, None, oracle_value=oracle_value, details={"is_interrupted": True})
-    weights = x.weights * play.xi
-    penalty = F.penalty(play.xi, x.weights)
-    offset = penalty + 4 * EPS * abs(penalty) + float(weights @ rounding_errors)
-    if F.uses_regret:
-        offset -= float(weights @ oracle_returns)
-    mean_request = replace(
-        request,
-        prepared=_drop_zero_weights(prepared, weights, backend),
-        incumbent_policy=play.policy,
-        incumbent_value=-math.inf,
-        stopwatch=request.stopwatch.with_min_time(MIN_SECONDS),
-    )
-    details = {"incumbent": play.best_value, "weights": weights, "n_rounds": play.n_rounds}
-    return MeanReduction(F, mean_request, offset, oracle_value, details)
+    result = replace(portfolio, callback=report_progress).run()
+    bounds = {key: add_offset(y) for key, y in result.details["bounds_by_method"].items()}
+    if not F.is_mean:
+        bounds["oracle"] = oracle_value
+    details = {**result.details, **details, "bounds_by_method": bounds}
+    if oracle_value <= (value := add_offset(result.value)):
+        return Bound(oracle_value, "oracle", "history", details)
+    return replace(result, value=value, details=details)
 
 
 def _drop_zero_weights(
@@ -372,71 +316,66 @@ def _drop_zero_weights(
     positive_models, normalized_weights = np.flatnonzero(weights > 0), weights / weights.sum()
     if len(positive_models) == len(weights) or not prepared.has_independent_models:
         return prepared.replace(weights=normalized_weights)
-    problem = prepared.problem.select_models(positive_models)._replace(
-        weights=normalized_weights[positive_models]
-    )
+    problem = prepared.problem.select_models(positive_models)
+    problem = problem._replace(weights=normalized_weights[positive_models])
     return backend.prepare(problem, prepared.horizon)
 
 
-class FictitiousPlay:
-    """Fictitious play between risk weights and policies (Brown 1951); ``xi`` (M,) is its result."""
+class RiskWeights(NamedTuple):
+    """Risk weights xi (M,), the last policy of the play, and the largest objective value in it."""
 
-    def __init__(
-        self, prepared: PreparedProblem, objective: Objective, oracle_returns: Array
-    ) -> None:
-        self.prepared, self.problem = prepared, prepared.problem
-        self.objective, self.oracle_returns = objective, oracle_returns
-        self.policy: PolicyTable | None = None
-        self.best_value, self.n_rounds = -np.inf, 0
+    xi: Array
+    policy: PolicyTable | None
+    best_value: float
+    n_rounds: int
 
-    def run(self, policy: PolicyTable | None, deadline: float) -> None:
-        """Play rounds from a policy (None: the mean's) until both sides agree or the time is up."""
-        F, lam = self.objective, self.problem.weights
-        self.policy, self.xi = policy, np.ones_like(lam)
-        rho = (
-            self._best_response(self.xi, deadline)
-            if policy is None
-            else self._evaluate_policy(policy)
-        )
-        self.xi = mean_xi = F.dual_density(rho, lam)
-        lower_value, upper_value = float(F.value(rho, lam)), np.inf
-        for k in range(2, MAX_ROUNDS):
-            response = self._best_response(mean_xi, deadline)
-            self.n_rounds = k
-            reweighted_mean = float((lam * mean_xi) @ response) + F.penalty(mean_xi, lam)
-            if reweighted_mean < upper_value:
-                upper_value, self.xi = reweighted_mean, mean_xi
-            rho = rho + (response - rho) / k
-            lower_value = max(lower_value, float(F.value(rho, lam)))
-            # with the risk weights: a model that does not count may have returns of another scale
-            if (
-                upper_value - lower_value <= REL_TOL * float((lam * self.xi) @ np.abs(rho))
-                or solver_clock() > deadline
-            ):
-                return
-            mean_xi = mean_xi + (F.dual_density(rho, lam) - mean_xi) / k
 
-    def _best_response(self, xi: Array, deadline: float) -> Array:
+def find_risk_weights(
+    prepared: PreparedProblem,
+    objective: Objective,
+    oracle_returns: Array,
+    policy: PolicyTable | None,
+    deadline: float,
+) -> RiskWeights:
+    """Find risk weights by fictitious play between them and policies (Brown 1951).
+
+    Rounds begin at a policy (None: the mean's) and end when both sides agree or the time is up.
+    """
+    F, lam = objective, prepared.problem.weights
+
+    def evaluate_policy() -> Array:
+        """Compute the returns (M,) of the policy, relative to the oracle's if F is a regret."""
+        first_values = prepared.backward("policy", policy=policy).first_values
+        return F.relative_returns(prepared.compute_returns(first_values), lambda: oracle_returns)
+
+    def respond(xi: Array) -> Array:
         """Compute the returns (M,) of CADP's policy for the weights lambda xi."""
 
-        def callback(policy: PolicyTable, value: float) -> None:
-            self.policy = policy
+        def keep_policy(new_policy: PolicyTable, value: float) -> None:
+            nonlocal policy
+            policy = new_policy
             if solver_clock() > deadline:
                 raise TimeUp
 
-        prepared = self.prepared.replace(weights=self.problem.weights * xi)
         with contextlib.suppress(TimeUp):
-            prepared.ascend([self.policy], callback=callback)
-        assert self.policy is not None
-        return self._evaluate_policy(self.policy)
+            prepared.replace(weights=lam * xi).ascend([policy], callback=keep_policy)
+        return evaluate_policy()
 
-    def _evaluate_policy(self, policy: PolicyTable) -> Array:
-        """Compute the returns (M,) of a policy, and keep the best objective value."""
-        initial_values = self.prepared.backward("policy", policy=policy).first_values
-        rho = self.objective.relative_returns(
-            self.prepared.compute_returns(initial_values), lambda: self.oracle_returns
-        )
-        self.best_value = max(
-            self.best_value, float(self.objective.value(rho, self.problem.weights))
-        )
-        return rho
+    rho = respond(np.ones_like(lam)) if policy is None else evaluate_policy()
+    xi = mean_xi = F.dual_density(rho, lam)
+    best_value = lower_value = float(F.value(rho, lam))
+    upper_value = math.inf
+    for n_rounds in range(2, MAX_ROUNDS):
+        response = respond(mean_xi)
+        best_value = max(best_value, float(F.value(response, lam)))
+        reweighted_mean = float((lam * mean_xi) @ response) + F.penalty(mean_xi, lam)
+        if reweighted_mean < upper_value:
+            upper_value, xi = reweighted_mean, mean_xi
+        rho = rho + (response - rho) / n_rounds
+        lower_value = max(lower_value, float(F.value(rho, lam)))
+        # with the risk weights: a model that does not count may have returns of another scale
+        tolerance = REL_TOL * float((lam * xi) @ np.abs(rho))
+        if upper_value - lower_value <= tolerance or solver_clock() > deadline:
+            break
+        mean_xi = mean_xi + (F.dual_density(rho, lam) - mean_xi) / n_rounds
+    return RiskWeights(xi, policy, best_value, n_rounds)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from mmdp.core.bounds import closed_form
 from mmdp.core.bounds.dual import MIN_LEVEL, SLOW_LEVEL, DualDescent, LagrangianRelaxation
 from mmdp.core.bounds.matching import PairEvaluator
-from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels import PreparedProblem, Problem
 from mmdp.core.kernels.problem import Array, ModelPairs, PolicyTable
-from mmdp.core.objectives import Mean, Objective
+from mmdp.core.objectives import Objective
 from mmdp.core.search.context import Details
 from mmdp.core.solution import Bound, BoundScope
 from mmdp.core.timing import Callback, Progress, Stopwatch, TimeUp, allow_stop, solver_clock
@@ -23,40 +21,9 @@ from mmdp.core.timing import Callback, Progress, Stopwatch, TimeUp, allow_stop, 
 PAIR_SHARE, SINGLE_SHARE, REACH_SHARE = 0.2, 0.5, 0.25  # of the time left, for each search
 MIN_PAIR_STEPS = 25  # steps with pairs: if fewer fit the time, more pairs may gain more
 CLOSED_REL_GAP = 1e-9  # relative gap at which a bound meets the incumbent
+BOUND_METHODS = ("best", "oracle", "qmdp", "pairs")
 CLOSED_FORM_METHODS = ("oracle", "qmdp")
 REPORT_SECONDS = 0.5  # seconds between two matchings of the pairs
-
-
-@dataclass(frozen=True)
-class BoundRequest:
-    """Request for a bound on an objective.
-
-    ``return_errors`` (M,) is the most by which the return of a model, or its optimum, may differ
-    from that on the prepared problem, besides rounding there; None if neither does.
-    """
-
-    prepared: PreparedProblem
-    method: str
-    stopwatch: Stopwatch
-    objective: Objective = Mean()  # noqa: RUF009 (frozen)
-    is_infinite_horizon: bool = False
-    incumbent_policy: PolicyTable | None = None  # a good one
-    incumbent_value: float = -math.inf  # the value of a good one
-    seed: int = 0
-    callback: Callback | None = None
-    return_errors: Array | None = None
-
-
-def check_applicable(method: str, problem: Problem) -> None:
-    """Raise InputError for methods that do not hold for switching models.
-
-    Oracle and QMDP hold: they see which model holds at every time, or from the second on, and no
-    policy sees more. The searches give each model, or pair, its own states and values, which the
-    others then share.
-    """
-    reason = problem.reason_if_switching(f"{method} holds for models that never change")
-    if reason and method not in ("best", *CLOSED_FORM_METHODS):
-        raise InputError(reason, [Remedy("method", "best", *CLOSED_FORM_METHODS, verb="choose")])
 
 
 def choose_history_method(problem: Problem, objective: Objective | None = None) -> str:
@@ -66,65 +33,58 @@ def choose_history_method(problem: Problem, objective: Objective | None = None) 
     return "pairs" if objective is None or objective.is_concave else "oracle"
 
 
-ProgressMap = Callable[[Progress], Progress]
-
-
+@dataclass
 class BoundPortfolio:
-    """Searches for a bound on the mean, with the bounds found so far.
+    """Searches for a bound on the mean of a prepared problem, with the bounds found so far.
 
-    ``lift_progress`` converts progress on the mean to that of the callback. ``rel_gap``: gap at
-    which a bound counts as closed. The dual ``descent`` ends at ``min_level``.
+    The incumbent is a good policy, or its value. ``rel_gap``: gap at which a bound counts as
+    closed. The dual ``descent`` ends at ``min_level``.
     """
 
-    def __init__(
-        self,
-        request: BoundRequest,
-        lift_progress: ProgressMap = lambda progress: progress,
-        *,
-        rel_gap: float = CLOSED_REL_GAP,
-        min_level: float = MIN_LEVEL,
-    ) -> None:
-        self.request, self.prepared, self.lift_progress = request, request.prepared, lift_progress
-        self.deadline = request.stopwatch.deadline
-        self.problem, self.horizon = self.prepared.problem, self.prepared.horizon
-        self.bounds_found: dict[str, tuple[float, BoundScope]] = {}
-        self.details: Details = {}
-        self.incumbent_value = request.incumbent_value
-        self.incumbent_policy = request.incumbent_policy
-        self.rel_gap, self.min_level = rel_gap, min_level
-        self.descent: DualDescent | None = None
+    prepared: PreparedProblem
+    method: str
+    stopwatch: Stopwatch
+    callback: Callback
+    incumbent_policy: PolicyTable | None = None
+    incumbent_value: float = -math.inf
+    seed: int = 0
+    rel_gap: float = CLOSED_REL_GAP
+    min_level: float = MIN_LEVEL
+    bounds_found: dict[str, tuple[float, BoundScope]] = field(default_factory=dict)
+    details: Details = field(default_factory=dict)
+    descent: DualDescent | None = None
 
     def run(self) -> Bound:
         """Run the method and return its smallest bound; Ctrl-C returns the smallest so far."""
         with allow_stop(lambda: self.bounds_found, accept_interrupts=True) as stop_state:
             self.compute_closed_forms()
-            RUNNERS[self.request.method](self)
+            if self.method == "best":
+                self.run_best()
+            elif self.method == "pairs":
+                self.match_models(self.stopwatch.deadline)
         if stop_state.is_interrupted:
             self.details["is_interrupted"] = True
         return self.make_result()
 
     def compute_closed_forms(self) -> None:
         """Compute the closed forms and the value of the incumbent."""
-        start_time, method = solver_clock(), self.request.method
-        q, self.weighted_optima = closed_form.compute_model_optima(self.prepared)
+        prepared, problem, start_time = self.prepared, self.prepared.problem, solver_clock()
+        q, self.weighted_optima = closed_form.compute_model_optima(prepared)
         self.pass_seconds = solver_clock() - start_time  # of one pass over all models
-        self.pair_evaluator = PairEvaluator(self.prepared, self.weighted_optima, self.request.seed)
-        self.rounding_error = closed_form.estimate_rounding(self.problem, self.horizon)
-        self.gap_tolerance = closed_form.GapTolerance(self.problem, self.horizon)
-        if method != "qmdp":
+        self.pair_evaluator = PairEvaluator(prepared, self.weighted_optima, self.seed)
+        self.rounding_error = closed_form.estimate_rounding(problem, prepared.horizon)
+        self.gap_tolerance = closed_form.GapTolerance(problem, prepared.horizon)
+        if self.method != "qmdp":
             oracle_bound = float(self.weighted_optima.sum())
             self.record_bound("oracle", oracle_bound + self.rounding_error, "history")
-        if method != "oracle":
-            qmdp_bound = closed_form.compute_qmdp_bound(self.problem, q)
+        if self.method != "oracle":
+            qmdp_bound = closed_form.compute_qmdp_bound(problem, q)
             self.record_bound("qmdp", qmdp_bound + self.rounding_error, "history")
-        if method not in CLOSED_FORM_METHODS and self.incumbent_policy is not None:
-            returns = self.prepared.compute_returns(
-                self.prepared.backward("policy", policy=self.incumbent_policy).first_values
-            )
-            self.incumbent_value = float(returns @ self.problem.weights)
-            self.incumbent_policy = (
-                self.incumbent_policy if self.incumbent_policy.ndim == 2 else None
-            )
+        policy = self.incumbent_policy
+        if policy is not None and self.method not in CLOSED_FORM_METHODS:
+            first_values = prepared.backward("policy", policy=policy).first_values
+            self.incumbent_value = float(prepared.compute_returns(first_values) @ problem.weights)
+            self.incumbent_policy = policy if policy.ndim == 2 else None
 
     def _find_incumbent(self) -> None:
         """Find an incumbent by CADP in a fifth of the time, unless one was given."""
@@ -150,25 +110,19 @@ class BoundPortfolio:
         """Keep the smallest bound of each method, and call back."""
         if name not in self.bounds_found or value < self.bounds_found[name][0]:
             self.bounds_found[name] = (value, scope)
-        if self.request.callback is not None:
-            progress = Progress(
-                stage=name,
-                iteration=len(self.bounds_found),
-                value=self.incumbent_value,
-                best_value=self.incumbent_value,
-                bound=self.best_bound,
-                elapsed=self.request.stopwatch.elapsed,
-            )
-            self.request.callback(self.lift_progress(progress))
+        iteration, value, elapsed = (
+            len(self.bounds_found),
+            self.incumbent_value,
+            self.stopwatch.elapsed,
+        )
+        self.callback(Progress(name, iteration, value, value, self.best_bound, elapsed=elapsed))
 
     def make_result(self) -> Bound:
         """Make the Bound of the smallest value found."""
         name = min(self.bounds_found, key=lambda key: self.bounds_found[key][0])
         value, scope = self.bounds_found[name]
-        details = {
-            **self.details,
-            "bounds_by_method": {key: x for key, (x, _) in self.bounds_found.items()},
-        }
+        bounds = {key: x for key, (x, _) in self.bounds_found.items()}
+        details = {**self.details, "bounds_by_method": bounds}
         if self.incumbent_value > -math.inf:
             details["incumbent"] = self.incumbent_value
         return Bound(value, name, scope, details)
@@ -188,7 +142,7 @@ class BoundPortfolio:
     @property
     def seconds_left(self) -> float:
         """Seconds until the deadline, at least 0."""
-        return max(self.deadline - solver_clock(), 0.0)
+        return max(self.stopwatch.time_left, 0.0)
 
     # ------------------------------------------------------------ the searches
     def match_models(self, deadline: float) -> ModelPairs:
@@ -210,19 +164,20 @@ class BoundPortfolio:
         """
         if not self.prepared.has_independent_models:  # no search is valid
             return
-        has_one_model = int((self.problem.weights > 0).sum()) == 1
-        if has_one_model or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
+        problem, deadline = self.prepared.problem, self.stopwatch.deadline
+        has_choice = (problem.allowed.sum(axis=2) > 1).any()
+        if (problem.weights > 0).sum() == 1 or self.prepared.horizon == 1 or not has_choice:
             return  # the closed forms are exact
         relaxation = self._make_relaxation()
         if relaxation is None:
-            self.match_models(self.deadline)
+            self.match_models(deadline)
             return
         pairs = self.match_models(solver_clock() + PAIR_SHARE * self.seconds_left)
         descent = self._descend(relaxation, self._make_multipliers(), SINGLE_SHARE, SLOW_LEVEL)
-        step_seconds = self.pair_evaluator.seconds_per_pair * self.problem.n_models
+        step_seconds = self.pair_evaluator.seconds_per_pair * problem.n_models
         has_few_steps = MIN_PAIR_STEPS * step_seconds > self.seconds_left
         if has_few_steps and descent.bound > self.bounds_found["pairs"][0]:
-            self.match_models(self.deadline)  # multipliers would make up for it too late
+            self.match_models(deadline)  # multipliers would make up for it too late
             return
         relaxation.set_pairs(pairs)
         self._descend(relaxation, [descent.best_y], 1.0, self.min_level)
@@ -235,7 +190,7 @@ class BoundPortfolio:
         self._find_incumbent()
         seconds = REACH_SHARE * self.seconds_left
         try:
-            if self.pass_seconds * self.problem.n_states > seconds:  # half of them
+            if self.pass_seconds * self.prepared.problem.n_states > seconds:  # half of them
                 raise TimeUp
             return LagrangianRelaxation(self.prepared, deadline=solver_clock() + seconds)
         except TimeUp:
@@ -282,12 +237,3 @@ class BoundPortfolio:
             record_progress()
             self.details |= {"n_steps": descent.n_steps, "n_eliminated": descent.n_eliminated}
         return descent
-
-
-RUNNERS: dict[str, Callable[[BoundPortfolio], object]] = {
-    "best": BoundPortfolio.run_best,
-    "oracle": lambda portfolio: None,  # the closed forms are computed in any case
-    "qmdp": lambda portfolio: None,
-    "pairs": lambda portfolio: portfolio.match_models(portfolio.deadline),
-}
-BOUND_METHODS = tuple(RUNNERS)

@@ -12,7 +12,7 @@ The value V_t(s, beta) is convex in the belief beta. Backwards in time, at every
 Without a last decision both go on until little changes. U begins with what is best if the model
 becomes known, so it falls, and is above at any time. The plans of one round follow each other:
 a controller, whose returns are those of the models over states and plans
-(:func:`_make_controlled_problem`).
+(:func:`_compute_controller_returns`).
 Rounds can go in circles and their controllers differ; the best of the last few is kept.
 """
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import comb
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -35,7 +36,7 @@ from mmdp.core.kernels.controller import MAX_NODES, Controller, estimate_sweep_b
 from mmdp.core.kernels.infinite import InfiniteHorizon, find_truncation_horizon
 from mmdp.core.kernels.numpy.passes import choose_actions
 from mmdp.core.kernels.planner import NODES, PlannerTables
-from mmdp.core.kernels.problem import TIE_RTOL, Problem, TableStorage, at_time, find_row_entries
+from mmdp.core.kernels.problem import TIE_RTOL, Problem, at_time
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.core.methods.belief import BeliefPlanner, BeliefState
 from mmdp.core.model import MMDP
@@ -63,6 +64,7 @@ TAIL_WEIGHT = 1e-6  # weight of the decisions that an infinite horizon may leave
 N_LAST_CONTROLLERS = 4  # of an infinite horizon whose controllers are evaluated
 MAP_COLUMNS = 101  # beliefs across a map
 COARSENING_FACTOR = 4  # times fewer points of the grid before, with a time limit
+N_COARSER_GRIDS = 3  # before the grid asked for, with a time limit
 
 
 class BeliefGridPolicy(BeliefPlanner):
@@ -121,14 +123,14 @@ class BeliefGridPolicy(BeliefPlanner):
             f"{self!r} has no table of actions: it {self.memory_note}", ["write it as .json"]
         )
 
-    def compute_returns(self, model: MMDP, backend: Backend) -> Array:
+    def compute_returns(
+        self, model: MMDP, backend: Backend, check_time: Callable[[], object] = lambda: None
+    ) -> Array:
         """Compute the exact return on every model, as of a finite-state controller."""
         if self.horizon < math.inf:
             prepared = backend.prepare(model.problem, int(self.horizon))
             return prepared.compute_node_values(self.controller).returns
-        return _compute_controller_returns(
-            InfiniteHorizon.from_problem(model.problem).problem, self.controller
-        )
+        return _compute_controller_returns(model.problem, self.controller, check_time)
 
     # ------------------------------------------------------------ who follows it
     def initial_memory(self, seed: int | None = 0) -> BeliefState:
@@ -285,47 +287,43 @@ class BeliefGrid(Method):
 
     def run(self, context: SolveContext) -> MethodResult:
         """Plan on grids (coarser ones first under a time limit); return best policy and bound."""
-        plans, bound = _make_initial_plan(context)
-        best, n_points = self._make_policy(context, *plans), 1
-        rounding_error = context.estimate_rounding(best[1])
-        context.keep_best(best[0], context.compute_mean(best[1]))
+        alphas, controller, bound = _make_initial_plan(context)
+        policy, returns = _make_policy(context, alphas, controller)
+        rounding_error, n_points = context.estimate_rounding(returns), 1
+        context.keep_best(policy, context.compute_mean(returns))
+        n_coarser = N_COARSER_GRIDS if context.stopwatch.time_left < math.inf else 0
         with context.allow_stop() as stop_state:
-            for max_points in self._grid_sizes(context):
+            for k in range(n_coarser, -1, -1):
+                if (max_points := self.max_points // COARSENING_FACTOR**k) < MAX_MODELS:
+                    continue
                 recursion = _GridRecursion(context, max_points)
-                policy, returns = self._make_policy(context, *recursion.solve())
-                if context.compute_mean(returns) >= context.compute_mean(best[1]) - rounding_error:
-                    best, n_points = (policy, returns), len(recursion.grid.points)
+                plans = recursion.solve()
                 bound = min(bound, recursion.bound)
-        value = context.compute_mean(best[1])
+                for plan in plans:
+                    new_policy, new_returns = _make_policy(context, *plan)
+                    if context.compute_mean(new_returns - returns) >= -rounding_error:
+                        policy, returns = new_policy, new_returns
+                        n_points = len(recursion.grid.points)
+        value = context.compute_mean(returns)
         bound = max(bound + rounding_error, value)
         is_closed = bound - value <= OPTIMALITY_GAP * abs(value) + 2 * rounding_error
         status = Status.COMPLETED if stop_state.exception is None else get_stop_status(stop_state)
         details = {"bound": bound, "scope": "history", "n_points": n_points}
-        return MethodResult(
-            best[0], Status.OPTIMAL if is_closed else status, 1, returns=best[1], details=details
-        )
-
-    def _grid_sizes(self, context: SolveContext) -> list[int]:
-        """Return the point counts of grids to plan on; under a time limit, coarser ones first."""
-        sizes = [self.max_points]
-        while (
-            context.stopwatch.time_left < math.inf and sizes[0] // COARSENING_FACTOR >= MAX_MODELS
-        ):
-            sizes.insert(0, sizes[0] // COARSENING_FACTOR)
-        return sizes
-
-    def _make_policy(
-        self, context: SolveContext, alpha_vectors: Array, controller: Controller
-    ) -> tuple[BeliefGridPolicy, Array]:
-        """Make the policy of these plans and compute its returns (M,)."""
-        policy = BeliefGridPolicy(
-            context.model, context.policy_horizon, alpha_vectors, controller, context.backend
-        )
-        return policy, policy.compute_returns(context.model, context.backend)
+        status = Status.OPTIMAL if is_closed else status
+        return MethodResult(policy, status, 1, returns=returns, details=details)
 
 
-def _make_initial_plan(context: SolveContext) -> tuple[tuple[Array, Controller], float]:
-    """Make a plan that ignores the belief, as a controller with its alpha vector, and a bound."""
+def _make_policy(
+    context: SolveContext, alphas: Array, controller: Controller
+) -> tuple[BeliefGridPolicy, Array]:
+    """Make the policy of these plans and compute its returns (M,)."""
+    model, backend = context.model, context.backend
+    policy = BeliefGridPolicy(model, context.policy_horizon, alphas, controller, backend)
+    return policy, policy.compute_returns(model, backend, context.check_time)
+
+
+def _make_initial_plan(context: SolveContext) -> tuple[Array, Controller, float]:
+    """Make a plan that ignores the belief: its alpha vectors and controller, and a bound."""
     if context.policy_class.is_infinite_horizon:
         optima, table = context.model_optima, StationarySpace(context).compute_init("wsu", 0)[None]
         values = context.infinite_horizon.compute_values(table[0]).T[None]
@@ -335,7 +333,7 @@ def _make_initial_plan(context: SolveContext) -> tuple[tuple[Array, Controller],
         table = context.solve_wsu()[0]
         values = context.prepared.backward("policy", policy=table, keep=("values",)).values[:-1]
         bound = compute_first_bound(context.prepared)
-    return (values[:, :, None], Controller.from_tables(table)), bound
+    return values[:, :, None], Controller.from_tables(table), bound
 
 
 # ---------------------------------------------------------------------- the grid
@@ -359,54 +357,36 @@ class SimplexGrid(NamedTuple):
     @classmethod
     def with_max_points(cls, n_models: int, max_points: int) -> SimplexGrid:
         """Make the finest grid with at most ``max_points`` points."""
-        n = max(
-            n for n in range(1, max_points) if comb(n + n_models - 1, n_models - 1) <= max_points
-        )
-        x = np.indices((n + 1,) * (n_models - 1)).reshape(n_models - 1, -1).T
+        d = n_models - 1
+        n = max(n for n in range(1, max_points) if comb(n + d, d) <= max_points)
+        x = np.indices((n + 1,) * d).reshape(d, -1).T
         x = x[(np.diff(x, axis=1) <= 0).all(axis=1)]
-        point_index = np.zeros((n + 1,) * (n_models - 1), np.int64)
+        point_index = np.zeros((n + 1,) * d, np.int64)
         point_index[tuple(x.T)] = np.arange(len(x))
-        padded_levels = np.concatenate(
-            [np.full((len(x), 1), n), x, np.zeros((len(x), 1), int)], axis=1
-        )
-        return cls(n, -np.diff(padded_levels, axis=1) / n, point_index)
+        return cls(n, -np.diff(x, axis=1, prepend=n, append=0) / n, point_index)
 
     def find_corners(self, beliefs: Array) -> tuple[IntArray, Array]:
         """Find the corners (..., M) of the cell of each belief (..., M), and their weights."""
-        x = np.minimum(
-            self.resolution * np.cumsum(beliefs[..., :0:-1], axis=-1)[..., ::-1], self.resolution
-        )
+        n = self.resolution
+        x = np.minimum(n * np.cumsum(beliefs[..., :0:-1], axis=-1)[..., ::-1], n)
         floor_x = np.floor(x)
         order = np.argsort(floor_x - x, axis=-1, kind="stable")  # the largest fraction first
         fractions = np.take_along_axis(x - floor_x, order, axis=-1)
-        ones, zeros = np.ones_like(fractions[..., :1]), np.zeros_like(fractions[..., :1])
-        corner_weights = -np.diff(np.concatenate([ones, fractions, zeros], axis=-1), axis=-1)
+        corner_weights = -np.diff(fractions, axis=-1, prepend=1, append=0)
         steps = np.cumsum(np.eye(x.shape[-1])[order], axis=-2)
-        corners = np.concatenate([floor_x[..., None, :], floor_x[..., None, :] + steps], axis=-2)
-        clipped_corners = np.minimum(corners, self.resolution).astype(
-            np.int64
-        )  # those outside have no share
-        return self.point_index[tuple(np.moveaxis(clipped_corners, -1, 0))], corner_weights
+        corners = floor_x[..., None, :] + np.insert(steps, 0, 0.0, axis=-2)
+        # those outside have no share
+        corners = np.minimum(corners, n).astype(np.int64)
+        return self.point_index[tuple(np.moveaxis(corners, -1, 0))], corner_weights
 
 
 class _GridRound(NamedTuple):
-    """Result of one backward step, with the actions and transitions of the plans."""
+    """Result of one backward step: values from both sides, and the plans."""
 
     alphas: Array  # (S, N, M)
     upper: Array  # (S, N)
-    actions: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # (S, N)
-    node_transitions: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)  # (S, N, S)
-
-
-class _BeliefSteps(NamedTuple):
-    """Transitions of the beliefs at a state: e entries of the pattern, N points."""
-
-    actions: IntArray  # (e,)
-    next_states: npt.NDArray[np.int32]  # (e,) the next state
-    p: Array  # (e, 1, M)
-    joint_probs: Array  # (e, N, M) beta p at the points for plans, not scaled
-    corners: IntArray  # (e, N, M)
-    corner_weights: Array  # (e, N, M) times |beta'|
+    actions: npt.NDArray[np.int32]  # (S, N)
+    node_transitions: npt.NDArray[np.uint8]  # (S, N, S)
 
 
 class _GridRecursion:
@@ -417,155 +397,112 @@ class _GridRecursion:
 
     def __init__(self, context: SolveContext, max_points: int) -> None:
         self.context, self.problem = context, context.problem
-        self.check_time = context.check_time
-        problem = self.problem
-        self.grid = SimplexGrid.with_max_points(problem.n_models, max_points)
-        self.table = problem.storage.to_table()
-        initial_belief = problem.condition_on_initial(
-            problem.weights / problem.weights.sum(), np.arange(problem.n_states)
-        )[:, None]
-        grid_beliefs = np.broadcast_to(
-            self.grid.points, (problem.n_states, *self.grid.points.shape)
-        )
-        self.beliefs = np.concatenate([grid_beliefs, initial_belief], axis=1)  # (S, N, M)
-        self.interior_beliefs = (1 - INTERIOR_SHIFT) * self.beliefs + INTERIOR_SHIFT * np.maximum(
-            initial_belief, INTERIOR_SHIFT
-        )
+        x, states = self.problem, np.arange(self.problem.n_states)
+        self.grid = SimplexGrid.with_max_points(x.n_models, max_points)
+        self.table = x.storage.to_table()
+        initial_belief = x.condition_on_initial(x.weights / x.weights.sum(), states)[:, None]
+        points = np.broadcast_to(self.grid.points, (x.n_states, *self.grid.points.shape))
+        self.beliefs = np.concatenate([points, initial_belief], axis=1)  # (S, N, M)
+        inside = np.maximum(initial_belief, INTERIOR_SHIFT)
+        self.interior_beliefs = (1 - INTERIOR_SHIFT) * self.beliefs + INTERIOR_SHIFT * inside
+        # those of a model that does not vary with time are computed once
+        self._locate_next = lru_cache(x.n_states * x.n_actions)(self._locate_next_beliefs)
         self.bound = 0.0
 
-    def solve(self) -> tuple[Array, Controller]:
-        """Compute alpha vectors (T or 1, S, N, M) and plans, and set ``bound``.
+    def solve(self) -> list[tuple[Array, Controller]]:
+        """Compute plans as alpha vectors (T or 1, S, N, M) and controllers, and set ``bound``.
 
-        Over an infinite horizon rounds repeat until little changes. Otherwise the best of the last
-        few is kept.
+        Over an infinite horizon rounds repeat until little changes; otherwise there is a plan for
+        each of the last few.
         """
         problem, context, (S, N, _) = self.problem, self.context, self.beliefs.shape
         is_infinite = context.policy_class.is_infinite_horizon
+        lower_values = upper_values = problem.terminal
+        n_rounds, n_kept = context.horizon, context.horizon
         if is_infinite:
             optima, infinite = context.model_optima, context.infinite_horizon
             lower_values = infinite.compute_values(optima.actions[0]).T
             upper_values = (optima.values + optima.error_bound[:, None]).T
-            n_rounds = find_truncation_horizon(problem, TAIL_WEIGHT)[0]
-        else:
-            lower_values = upper_values = problem.terminal
-            n_rounds = context.horizon
+            n_rounds, n_kept = find_truncation_horizon(problem, TAIL_WEIGHT)[0], N_LAST_CONTROLLERS
+        alphas = np.repeat(lower_values[:, None], N, axis=1)
+        upper = np.einsum("snm,sm->sn", self.beliefs, upper_values)
         rounds: list[_GridRound] = []  # the first time first
-        last = _GridRound(
-            np.repeat(lower_values[:, None], N, axis=1),
-            np.einsum("snm,sm->sn", self.beliefs, upper_values),
-        )
-        steps: list[_BeliefSteps] = []
         for t in reversed(range(n_rounds)):
-            if not steps or len(self.table.p) > 1:
-                steps = [self._make_steps(at_time(self.table.p, t), s) for s in range(S)]
-            next_alphas = problem.expect_models(last.alphas)
-            backups = [
-                self._backup_state(t, s, step, next_alphas, last.upper)
-                for s, step in enumerate(steps)
-            ]
-            previous, last = last, _GridRound(*map(np.array, zip(*backups, strict=True)))
-            rounds.insert(0, last)
+            next_alphas = problem.expect_models(alphas)
+            backups = (self._backup_state(t, s, next_alphas, upper) for s in range(S))
+            rounds.insert(0, _GridRound(*map(np.array, zip(*backups, strict=True))))
+            del rounds[n_kept:]
+            change = max(
+                np.abs(rounds[0].alphas - alphas).max(), np.abs(rounds[0].upper - upper).max()
+            )
+            alphas, upper = rounds[0][:2]
             if is_infinite:
-                del rounds[N_LAST_CONTROLLERS:]
-                changes = (np.abs(x - y).max() for x, y in zip(last[:2], previous[:2], strict=True))
-                min_change = TAIL_WEIGHT * OPTIMALITY_GAP * np.abs(last.upper).max()
-                if max(changes) * infinite.effective_horizon <= min_change:
-                    rounds = [last]
+                min_change = TAIL_WEIGHT * OPTIMALITY_GAP * np.abs(upper).max()
+                if change * infinite.effective_horizon <= min_change:
+                    del rounds[1:]
                     break
-        self.bound = float(problem.initial_joint().sum(axis=1) @ last.upper[:, -1])
+        self.bound = float(problem.initial_joint().sum(axis=1) @ upper[:, -1])
         initial_nodes = np.full(S, N - 1, np.uint8)
         plans = []
-        for plan in [[x] for x in rounds] if is_infinite else [rounds]:
+        for plan in [[x] for x in reversed(rounds)] if is_infinite else [rounds]:
             alphas, _, actions, transitions = map(np.array, zip(*plan, strict=True))
             plans.append((alphas, Controller(actions, transitions, initial_nodes)))
-        if len(plans) == 1:
-            return plans[0]
-        return max(
-            plans,
-            key=lambda plan: context.compute_mean(
-                _compute_controller_returns(problem, plan[1], self.check_time)
-            ),
-        )
+        return plans
 
-    def _make_steps(self, p: Array, s: int) -> _BeliefSteps:
-        """Compute the transitions of all grid beliefs at state s."""
-        self.check_time()
-        problem, n_actions = self.problem, self.problem.n_actions
-        indptr = self.table.indptr[s * n_actions : (s + 1) * n_actions + 1]
-        entries = slice(indptr[0], indptr[-1])
-        next_beliefs = problem.push_models(self.beliefs[s] * p[entries, None])
+    def _locate_next_beliefs(self, t: int, row: int) -> tuple[IntArray, Array]:
+        """Find the corners (e, N, M) around the next beliefs of row s A + a, and their weights."""
+        x, beliefs = self.problem, self.beliefs[row // self.problem.n_actions]
+        next_beliefs = x.push_models(beliefs * self.table.get_row(t, row).p[:, None])
         probs = next_beliefs.sum(axis=2, keepdims=True)
-        corners, corner_weights = self.grid.find_corners(
-            next_beliefs / np.where(probs > 0, probs, 1.0)
-        )
-        return _BeliefSteps(
-            np.repeat(np.arange(n_actions), np.diff(indptr)),
-            self.table.indices[entries],
-            p[entries, None],
-            self.interior_beliefs[s] * p[entries, None],
-            corners,
-            corner_weights * probs,
-        )
+        corners, weights = self.grid.find_corners(next_beliefs / np.where(probs > 0, probs, 1.0))
+        return corners, weights * probs
 
     def _backup_state(
-        self, t: int, s: int, step: _BeliefSteps, next_alphas: Array, upper: Array
+        self, t: int, s: int, next_alphas: Array, upper: Array
     ) -> tuple[Array, Array, npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
         """Compute alpha_t(s, .) (N, M), U_t(s, .) (N,), actions (N,) and next plans (N, S)."""
-        self.check_time()
-        problem, points = self.problem, np.arange(len(self.beliefs[s]))
-        r, is_disallowed = at_time(problem.r, t)[s], ~at_time(problem.allowed, t)[s]
-        upper_q = r @ self.beliefs[s].T
-        next_upper = upper[step.next_states[:, None, None], step.corners]
-        np.add.at(
-            upper_q, step.actions, problem.discount * (step.corner_weights * next_upper).sum(axis=2)
-        )
-        upper_q[is_disallowed] = -np.inf
-        next_plans = (step.joint_probs @ np.swapaxes(next_alphas[step.next_states], 1, 2)).argmax(
-            axis=2
-        )  # (e, N)
-        q = np.repeat(r[:, None], len(points), axis=1)  # (A, N, M)
-        followed_alphas = next_alphas[step.next_states[:, None], next_plans]
-        np.add.at(q, step.actions, problem.discount * step.p * followed_alphas)
-        values = np.einsum("anm,nm->na", q, self.interior_beliefs[s])
-        values[:, is_disallowed] = -np.inf
-        best = choose_actions(values, values, None)
-        shape = (problem.n_actions, len(points), problem.n_states)
-        plan_transitions = np.broadcast_to(points[:, None], shape).astype(np.uint8)
-        plan_transitions[step.actions, :, step.next_states] = next_plans
-        return q[best, points], upper_q.max(axis=0), best, plan_transitions[best, points]
+        self.context.check_time()
+        x, interior = self.problem, self.interior_beliefs[s]
+        n_times, points = len(self.table.p), np.arange(len(interior))
+        q = np.full((x.n_actions, *interior.shape), -np.inf)
+        upper_q = np.full(q.shape[:2], -np.inf)
+        next_plans = np.repeat(points.astype(np.uint8)[:, None], x.n_states, axis=1)
+        next_plans = np.repeat(next_plans[None], x.n_actions, axis=0)  # (A, N, S)
+        for a in np.flatnonzero(at_time(x.allowed, t)[s]):
+            row, r = s * x.n_actions + int(a), x.get_rewards(t, s, a)
+            next_states, p = self.table.get_row(t, row)
+            corners, weights = self._locate_next(t % n_times, row)
+            expected = (weights * upper[next_states[:, None, None], corners]).sum(axis=(0, 2))
+            upper_q[a] = self.beliefs[s] @ r + x.discount * expected
+            joint, p = interior * p[:, None], p[:, None]
+            best = (joint @ np.swapaxes(next_alphas[next_states], 1, 2)).argmax(axis=2)  # (e, N)
+            followed_alphas = next_alphas[next_states[:, None], best]
+            q[a] = r + x.discount * (p * followed_alphas).sum(axis=0)
+            next_plans[a][:, next_states] = best.T
+        values = np.einsum("anm,nm->na", q, interior)
+        actions = choose_actions(values, values, None)
+        return q[actions, points], upper_q.max(axis=0), actions, next_plans[actions, points]
 
 
 def _compute_controller_returns(
-    problem: Problem, controller: Controller, check_time: Callable[[], object] = lambda: None
+    problem: Problem, controller: Controller, check_time: Callable[[], object]
 ) -> Array:
-    """Compute the infinite-horizon returns (M,) of a controller."""
-    infinite = InfiniteHorizon.from_problem(
-        _make_controlled_problem(problem, controller), check_time
-    )
-    return infinite.compute_returns(np.zeros(infinite.problem.n_states, np.int32))
-
-
-def _make_controlled_problem(problem: Problem, controller: Controller) -> Problem:
-    """Make the one-action problem over (state, node) that the controller induces."""
-    (_, S, N), table = controller.actions.shape, problem.storage.to_table()
+    """Compute the infinite-horizon returns (M,) of a controller, over states and nodes."""
+    (_, S, N), (actions, node_transitions, initial_nodes) = controller.actions.shape, controller
     s, n = np.divmod(np.arange(S * N), N)
-    a = controller.actions[0].ravel()
-    k, entry_rows = find_row_entries(table.indptr, s * problem.n_actions + a)
-    next_states, indptr = (
-        table.indices[k].astype(np.int64),
-        np.searchsorted(entry_rows, np.arange(S * N + 1)),
-    )
-    next_pairs = (
-        next_states * N + controller.node_transitions[0][s[entry_rows], n[entry_rows], next_states]
-    )
+    a = actions[0].ravel()
+    table = problem.storage.select_rows(s * problem.n_actions + a)
+    entries = table.get_entry_rows()
+    next_nodes = node_transitions[0][s[entries], n[entries], table.indices]
+    next_pairs = (table.indices.astype(np.int64) * N + next_nodes).astype(np.int32)
     initial = np.zeros((S * N, problem.initial.shape[1]))
-    initial[np.arange(S) * N + controller.initial_nodes] = problem.initial
-    return problem._replace(
-        storage=TableStorage(
-            indptr, next_pairs.astype(np.int32), np.ascontiguousarray(table.p[:, k]), is_dense=False
-        ),
+    initial[np.arange(S) * N + initial_nodes] = problem.initial
+    controlled = problem._replace(
+        storage=table._replace(indices=next_pairs, is_dense=False),
         r=problem.r[0][s, a][None, :, None],
         allowed=np.ones((1, S * N, 1), dtype=bool),
         initial=initial,
         terminal=np.zeros((S * N, problem.terminal.shape[1])),
     )
+    infinite = InfiniteHorizon.from_problem(controlled, check_time)
+    return infinite.compute_returns(np.zeros(S * N, np.int32))

@@ -20,7 +20,7 @@ import numpy as np
 from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
 from mmdp.core.bounds import closed_form
 from mmdp.core.bounds.dual import SLOW_LEVEL, DualDescent, LagrangianRelaxation, Mask
-from mmdp.core.bounds.portfolio import BoundPortfolio, BoundRequest
+from mmdp.core.bounds.portfolio import BoundPortfolio
 from mmdp.core.errors import InputError
 from mmdp.core.evaluate import Evaluator
 from mmdp.core.kernels.infinite import DirectSolver, ModelOptima
@@ -222,14 +222,15 @@ class MarkovBranchAndBound(BranchAndBound):
         super().__init__(context, options, rounding_error)
         self.space = MarkovSpace(context)
         has_limit = context.stopwatch.time_left < math.inf
-        request = BoundRequest(
+        self.root_portfolio = BoundPortfolio(
             context.prepared,
             "best",
             context.stopwatch if has_limit else Stopwatch(ROOT_TIME_LIMIT),
+            self._report_root_progress,
             seed=context.seed or 0,
-            callback=self._report_root_progress,
+            rel_gap=options.rel_gap,
+            min_level=SLOW_LEVEL,
         )
-        self.root_portfolio = BoundPortfolio(request, rel_gap=options.rel_gap, min_level=SLOW_LEVEL)
         self.n_eliminated = 0
         self.pairs: ModelPairs | None = None
 
