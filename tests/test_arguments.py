@@ -130,7 +130,6 @@ CALLBACK_METHODS = {
     "to_dict",
     "drawn",
     "describe_randomization",
-    "describe_action",
     "check_horizon",
     "from_table",
     "from_row",

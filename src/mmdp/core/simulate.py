@@ -27,7 +27,7 @@ from mmdp.core.memory import check_memory
 from mmdp.core.methods.belief import DEFAULT_TOTAL_EPISODES, estimate_planning_passes
 from mmdp.core.model import MMDP
 from mmdp.core.policies import Planner, Policy, as_policy
-from mmdp.core.solution import Evaluation, Solution, compute_t_factor
+from mmdp.core.solution import Evaluation, Solution, compute_t_factor, make_evaluation
 from mmdp.core.timing import StopState, allow_stop, solver_clock
 from mmdp.core.validate import check_int, check_not_sharded
 
@@ -198,13 +198,11 @@ def _make_evaluation(
     variance = float(model.weights @ ((returns - mean) ** 2).mean(axis=1))
     samples = returns if independent_returns is None else independent_returns
     strata = strata or _Strata(samples.shape)
-    return Evaluation(
-        returns=strata.estimate_means(samples),
-        weights=model.weights,
-        standard_errors=strata.estimate_stderrs(samples, model.weights),
-        model_labels=model.model_labels if model.has_labels["model"] else None,
-        unit=model.unit,
-        details={"n_episodes": returns.shape[1], "episode_sd": math.sqrt(variance), **details},
+    return make_evaluation(
+        model,
+        strata.estimate_means(samples),
+        strata.estimate_stderrs(samples, model.weights),
+        {"n_episodes": returns.shape[1], "episode_sd": math.sqrt(variance), **details},
     )
 
 

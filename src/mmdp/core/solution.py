@@ -15,6 +15,7 @@ from mmdp.core import notebook
 from mmdp.core.arguments import FiniteFloat, Probability, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.problem import Array
+from mmdp.core.model import MMDP
 from mmdp.core.objectives import (
     CVaR,
     Mean,
@@ -399,6 +400,19 @@ class Evaluation:
             f"worst {format_number(self.worst, 6)}, CVaR 10% {format_number(self.cvar(0.1), 6)}, "
             f"{len(self.returns)} models)"
         )
+
+
+def make_evaluation(
+    model: MMDP,
+    returns: ModelVector,
+    standard_errors: ModelVector | None = None,
+    details: Mapping[str, Any] | None = None,
+) -> Evaluation:
+    """Make the Evaluation of returns (M,) on the models, with their weights, labels and unit."""
+    labels = model.label_index("model").labels
+    return Evaluation(
+        returns, model.weights, standard_errors, labels, None, details or {}, model.unit
+    )
 
 
 @dataclass(frozen=True, eq=False)

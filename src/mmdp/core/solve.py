@@ -41,6 +41,7 @@ from mmdp.core.solution import (
     Provenance,
     Solution,
     Status,
+    make_evaluation,
 )
 from mmdp.core.timing import (
     Callback,
@@ -54,6 +55,7 @@ from mmdp.core.timing import (
 from mmdp.core.validate import check_not_sharded, check_problem_size
 
 EXACT_TIME_SHARE = 0.8  # share of certify_time for ``exact`` if the horizon is infinite
+NO_BOUND = Bound(math.inf, "", "history")
 
 
 @check_arguments
@@ -216,24 +218,19 @@ def evaluate(
     check_problem_size(model.problem, n_steps)
     is_exact = resolved_policy.has_exact_returns and n_episodes is None
     resolved_backend = kernels.get_backend(
-        backend,
-        model.problem,
-        n_steps,
-        n_passes=2,
-        prefer_loaded=is_exact,
+        backend, model.problem, n_steps, n_passes=2, prefer_loaded=is_exact
     )
     context = SolveContext(
         model, n_steps, resolved_backend, method="evaluate", policy_class=policy_class, seed=seed
     )
-    result = MethodResult(resolved_policy, Status.COMPLETED, 1)
     if is_exact:
-        result = result.replace(returns=resolved_policy.compute_returns(model, resolved_backend))
+        returns = resolved_policy.compute_returns(model, resolved_backend)
+        evaluation = make_evaluation(model, returns)
     else:
-        simulation = run_simulation(
+        evaluation = run_simulation(
             model, resolved_policy, n_episodes=n_episodes, seed=seed, backend=backend
         )
-        result = _add_simulation(result, simulation)
-    return _make_evaluation(context, result, _make_provenance(context, {}))
+    return _add_provenance(evaluation, context, {})
 
 
 def as_method(method: str | Method) -> Method:
@@ -267,49 +264,40 @@ def _run_with_checkpoint(
         checkpoint.write()
 
 
-def _add_simulation(result: MethodResult, simulation: Evaluation) -> MethodResult:
-    """Add the returns of a simulation, and that it was stopped early, to a result."""
-    details, status = simulation.details, result.status
-    if details.get("n_episodes", 0) < details.get("n_episodes_requested", 0):
-        status = Status.INTERRUPTED if "is_interrupted" in details else Status.TIME_LIMIT
-    return result.replace(
-        returns=simulation.returns,
-        standard_errors=simulation.standard_errors,
-        details=details,
-        status=status,
-    )
-
-
 def _make_solution(result: MethodResult, method: Method, context: SolveContext) -> Solution:
     """Make the Solution of a method's result, with returns, evaluation and certificate."""
-    if not getattr(result.policy, "has_exact_returns", True):
-        simulation = run_simulation(
-            context.model,
-            result.policy,
+    if not method.covers_unreachable:
+        result = fill_unreachable(context, result)
+    policy, returns, status, model = result.policy, result.returns, result.status, context.model
+    if returns is None and isinstance(policy, np.ndarray):
+        returns = context.compute_returns(policy)
+    if isinstance(policy, (np.ndarray, tuple)):
+        policy = context.policy_class.make_policy(model, policy)
+    if getattr(policy, "has_exact_returns", True):
+        if returns is None:
+            returns = policy.compute_returns(model, context.backend)
+        evaluation = make_evaluation(model, returns, details=result.details)
+    else:
+        evaluation = run_simulation(
+            model,
+            policy,
             n_episodes=result.n_episodes,
             seed=context.seed or 0,
             backend=context.backend,
             check_time=context.stopwatch.raise_if_expired,
         )
-        result = _add_simulation(result, simulation)
-    elif result.returns is None and isinstance(result.policy, np.ndarray):
-        result = result.replace(returns=context.compute_returns(result.policy))
-    if not method.covers_unreachable:
-        result = fill_unreachable(context, result)
-    policy = result.policy
-    if isinstance(policy, (np.ndarray, tuple)):
-        policy = context.policy_class.make_policy(context.model, policy)
-    if result.returns is None:
-        result = result.replace(returns=policy.compute_returns(context.model, context.backend))
-    provenance = _make_provenance(context, dict(vars(method)))
-    evaluation = _make_evaluation(context, result, provenance)
-    value = context.objective_value(evaluation.returns)
-    bound_value, certificate = result.details.get("bound"), None
-    if bound_value is not None:
+    details = evaluation.details
+    if details.get("n_episodes", 0) < details.get("n_episodes_requested", 0):
+        status = Status.INTERRUPTED if "is_interrupted" in details else Status.TIME_LIMIT
+    evaluation = _add_provenance(evaluation, context, dict(vars(method)))
+    provenance = evaluation.provenance
+    assert provenance is not None
+    value, certificate = context.objective_value(evaluation.returns), None
+    if "bound" in details:
         class_scope = "stationary" if context.policy_class.is_infinite_horizon else "markov"
-        scope = context.policy_class.bound_scope or result.details.get("scope", class_scope)
+        scope = context.policy_class.bound_scope or details.get("scope", class_scope)
         certificate = Bound(
-            bound_value,
+            details["bound"],
             method.name,
             cast("BoundScope", scope),
             seconds=provenance.seconds,
@@ -319,20 +307,30 @@ def _make_solution(result: MethodResult, method: Method, context: SolveContext) 
         policy=policy,
         value=value,
         returns=evaluation.returns,
-        status=result.status,
+        status=status,
         iterations=result.n_iterations,
         trace=np.array(result.trace or context.trace or [value]),
         provenance=provenance,
         evaluation=evaluation,
         certificate=certificate,
         model_policies=result.model_policies,
-        details=result.details,
+        details=details,
     )
 
 
-def _make_provenance(context: SolveContext, options: dict[str, object]) -> Provenance:
-    """Record the arguments and the version that a result was computed with."""
-    return Provenance(
+def _add_provenance(
+    evaluation: Evaluation, context: SolveContext, options: dict[str, object]
+) -> Evaluation:
+    """Record what an evaluation was computed with; its oracle is computed on first use."""
+    returns, is_exact = evaluation.returns, evaluation.standard_errors is None
+
+    def compute_oracle_returns() -> Array:
+        oracle = context.oracle_returns()
+        # an optimum that rounding puts below an exact return is as high as that
+        return np.maximum(oracle, returns) if is_exact else oracle
+
+    returns.setflags(write=False)
+    provenance = Provenance(
         method=context.method,
         options=options,
         horizon=math.inf if context.policy_class.is_infinite_horizon else context.horizon,
@@ -343,34 +341,7 @@ def _make_provenance(context: SolveContext, options: dict[str, object]) -> Prove
         seconds=context.stopwatch.elapsed,
         objective=context.objective,
     )
-
-
-def _make_evaluation(
-    context: SolveContext, result: MethodResult, provenance: Provenance
-) -> Evaluation:
-    """Make the Evaluation of a result with returns (M,); its oracle is computed on first use."""
-    model, returns, is_exact = (
-        context.model,
-        result.required_returns,
-        result.standard_errors is None,
-    )
-
-    def compute_oracle_returns() -> Array:
-        oracle = context.oracle_returns()
-        # an optimum that rounding puts below an exact return is as high as that
-        return np.maximum(oracle, returns) if is_exact else oracle
-
-    returns.setflags(write=False)
-    return Evaluation(
-        returns=returns,
-        weights=model.weights,
-        standard_errors=result.standard_errors,
-        details=result.details,
-        model_labels=model.model_labels if model.has_labels["model"] else None,
-        unit=model.unit,
-        provenance=provenance,
-        _compute_oracle=compute_oracle_returns,
-    )
+    return replace(evaluation, provenance=provenance, _compute_oracle=compute_oracle_returns)
 
 
 # ---------------------------------------------------------------------- certificates
@@ -492,7 +463,7 @@ class CertificateSearch:
             seconds=exact_bound.seconds + portfolio_bound.seconds,
         )
 
-    def _find_portfolio_bound(self, time_limit: float, exact_bound: Bound | None = None) -> Bound:
+    def _find_portfolio_bound(self, time_limit: float, exact_bound: Bound = NO_BOUND) -> Bound:
         """Search a bound on all Markov policies, or on all policies if this one has a memory."""
         solution, context = self.solution, self.context
         objective, method = solution.objective, "best"
@@ -565,16 +536,14 @@ class CertificateSearch:
         rounding = 3 * context.estimate_rounding(solution.returns) if self.can_use_exact else 0.0
         return max(tolerance, rounding)
 
-    def _make_callback(self, earlier_bound: Bound | None = None) -> Callback:
+    def _make_callback(self, earlier_bound: Bound = NO_BOUND) -> Callback:
         """Make the callback of a bound search that calls the callback of solve() with the bound."""
         solution, callback = self.solution, self.context.callback
         assert callback is not None
 
         def report_progress(progress: Progress) -> None:
-            bound, elapsed = progress.bound, solution.seconds + progress.elapsed
-            if earlier_bound is not None:
-                bound, elapsed = min(bound, earlier_bound.value), elapsed + earlier_bound.seconds
-            value = solution.value
+            value, bound = solution.value, min(progress.bound, earlier_bound.value)
+            elapsed = solution.seconds + earlier_bound.seconds + progress.elapsed
             callback(
                 Progress(solution.method, solution.iterations, value, value, bound, elapsed=elapsed)
             )

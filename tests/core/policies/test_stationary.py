@@ -112,6 +112,9 @@ def test_an_infinite_horizon_planner_is_simulated() -> None:
     exact = mmdp.evaluate(MODEL, mmdp.policies.StationaryPolicy([0, 0, 0], n_actions=2))
     assert abs(simulated.mean - exact.mean) <= 4 * simulated.stderr
     assert simulated.details["horizon"] == 132
+    evaluation = mmdp.evaluate(MODEL, WaitingPlanner(), n_episodes=200)
+    np.testing.assert_array_equal(evaluation.returns, simulated.returns)
+    np.testing.assert_array_equal(evaluation.oracle, mmdp.evaluate(MODEL, DETERMINISTIC).oracle)
     assert mmdp.interop.Agent(WaitingPlanner())(1) == 0
 
 

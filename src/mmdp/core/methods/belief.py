@@ -94,7 +94,7 @@ class BeliefPlanner(Policy):
     @property
     def policy_class(self) -> Belief:
         """Belief, for the horizon of the policy."""
-        return Belief().with_infinite_horizon() if self.horizon == math.inf else Belief()
+        return Belief().for_horizon(self.horizon)
 
     @property
     def defining_values(self) -> NamedValues:

@@ -540,8 +540,8 @@ def get_label_kwargs(model: MMDP) -> NamedValues:
     """Return the labels of the model as keyword arguments for a policy."""
     return {
         "n_actions": model.n_actions,
-        "state_labels": model.state_labels if model.has_labels["state"] else None,
-        "action_labels": model.action_labels if model.has_labels["action"] else None,
+        "state_labels": model.label_index("state").labels,
+        "action_labels": model.label_index("action").labels,
         "time_labels": model.time_labels,
     }
 
@@ -550,7 +550,7 @@ class PlannerPolicy(Policy):
     """Policy that follows a user's planner step by step."""
 
     has_exact_returns = False
-    policy_class = Belief()
+    policy_class = Belief()  # for the horizon of the planner
     memory_note = "may depend on all that was seen"
     name, horizon = "", math.inf  # those of the planner
     planner: Planner
@@ -559,7 +559,8 @@ class PlannerPolicy(Policy):
         """Take the methods and the horizon of the planner."""
         names = ("act", "horizon", "initial_memory", "name", "update")
         attributes = {name: getattr(planner, name) for name in names}
-        self._set_attributes(planner=planner, **attributes)
+        policy_class = Belief().for_horizon(attributes["horizon"])
+        self._set_attributes(planner=planner, policy_class=policy_class, **attributes)
 
     def check(self, model: MMDP, horizon: float | None = None) -> None:
         """Accept every model: the actions are checked when they are taken."""

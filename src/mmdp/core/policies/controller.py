@@ -33,7 +33,7 @@ from mmdp.core.policies.base import (
 from mmdp.core.policies.markov import MarkovPolicy, read_actions
 from mmdp.core.shapes import ActionTable
 from mmdp.core.text import format_bytes, pluralize
-from mmdp.core.validate import check_index, check_int
+from mmdp.core.validate import check_index
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,9 +75,6 @@ class Memory(PolicyClass):
         "their nodes move by tables of time, which have a last row"
     )
     can_initialize: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_int(self.max_nodes, "max_nodes")
 
     def estimate_passes(self, markov_passes: float) -> float:
         """Estimate the passes of a solve: they grow with the square of the nodes."""

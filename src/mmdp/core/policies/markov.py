@@ -120,8 +120,9 @@ class Stationary(TableClass):
 class TablePolicy(Policy):
     """Base class of policies given by a table of actions or probabilities by state (and time)."""
 
-    axes: ClassVar[tuple[str, ...]]
+    axes: tuple[str, ...]  # of the states, after the time if the policy depends on it
     table: PolicyTable  # what kernels read: (..., S) actions or (..., S, A) probabilities
+    horizon: float = math.inf  # number of decisions; infinite if there is no last one
 
     @check_arguments
     def __init__(
@@ -149,7 +150,8 @@ class TablePolicy(Policy):
             array = align_to_labels(probabilities, "the policy", *labels.values())
             table = _read_probabilities(array, self.axes)
             n_actions = table.shape[-1]
-        self._set_attributes(table=table)
+        horizon = len(table) if "time" in self.axes else math.inf
+        self._set_attributes(table=table, horizon=horizon)
         self._set_labels(table.shape[len(self.axes) - 1], n_actions, time_labels, **labels)
 
     @classmethod
@@ -202,26 +204,19 @@ class TablePolicy(Policy):
         return np.argwhere((self.table > 0).sum(axis=-1) > 1).astype(np.int32)
 
     def describe_randomization(self, cell: Sequence[int]) -> str:
-        """Describe the distribution over actions at an index (time, state).
+        """Describe the distribution over actions at an index (time, state) of a random action.
 
         >>> MarkovPolicy(probabilities=[[[0.25, 0.75]]]).describe_randomization([0, 0])
         '0 at time 0 (1 75%, 0 25%)'
         """
-        state_text = f"{self.state_names[cell[-1]]}{self._format_time(cell)}"
-        return f"{state_text} ({self.describe_action(cell)})"
+        probs = self.table[tuple(cell)]
+        actions = [a for a in np.argsort(-probs.round(6), kind="stable") if probs[a] > 0]
+        texts = (f"{self.action_names[a]} {format_percent(probs[a])}" for a in actions)
+        return f"{self.state_names[cell[-1]]}{self._format_time(cell)} ({', '.join(texts)})"
 
     def _format_time(self, cell: Sequence[int]) -> str:
         """Format the time of an index (time, state), as the end of a clause; empty without time."""
         return f" at {self.time_labels.describe_range(int(cell[0]))}" if len(cell) > 1 else ""
-
-    def describe_action(self, cell: Sequence[int]) -> str:
-        """Describe the action at an index (time, state); if random, all probabilities."""
-        if self.is_deterministic:
-            return self.action_names[self.table[tuple(cell)]]
-        probs = self.table[tuple(cell)]
-        possible_actions = [a for a in np.argsort(-probs.round(6), kind="stable") if probs[a] > 0]
-        texts = [f"{self.action_names[a]} {format_percent(probs[a])}" for a in possible_actions]
-        return ", ".join(texts) if len(texts) > 1 else self.action_names[possible_actions[0]]
 
     def _check_actions(self, model: MMDP) -> None:
         """Raise InputError if the policy takes an action that the model does not allow."""
@@ -274,6 +269,17 @@ class TablePolicy(Policy):
             return int(entry)
         assert memory is not None
         return int(memory.choice(self.n_actions, p=entry))
+
+    @check_arguments
+    def to_markov(self, horizon: int) -> MarkovPolicy:
+        """Return the Markov policy with the same actions; a stationary policy is repeated."""
+        if self.as_markov is not None:
+            self.check_horizon(horizon)
+            return self.as_markov
+        check_int(horizon, "horizon", item_bytes=self.table.nbytes)
+        return MarkovPolicy.from_table(
+            np.repeat(self.table[None], horizon, axis=0), **self.label_kwargs
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return a DataFrame ``time, state, action``, with ``probability`` if randomized.
@@ -335,7 +341,9 @@ class MarkovPolicy(TablePolicy):
     MarkovPolicy(2 time steps, 2 states, 2 actions, deterministic)
     """
 
-    axes: ClassVar[tuple[str, ...]] = ("time", "state")
+    axes = ("time", "state")
+    horizon: int
+    policy_class = Markov()
 
     @classmethod
     @check_arguments
@@ -361,24 +369,8 @@ class MarkovPolicy(TablePolicy):
         return cls.for_model(model, np.where(model.allowed, scores, -1.0).argmax(axis=2))
 
     @property
-    def policy_class(self) -> PolicyClass:
-        """Class of all Markov policies."""
-        return Markov()
-
-    @property
-    def horizon(self) -> int:
-        """Number of decisions."""
-        return len(self.table)
-
-    @property
     def as_markov(self) -> MarkovPolicy:
         """The policy itself."""
-        return self
-
-    @check_arguments
-    def to_markov(self, horizon: int) -> MarkovPolicy:
-        """Return the policy itself; InputError if the horizon differs from its own."""
-        self.check_horizon(horizon)
         return self
 
 
@@ -400,7 +392,8 @@ class StationaryPolicy(TablePolicy):
     [[0, 1], [0, 1], [0, 1]]
     """
 
-    axes: ClassVar[tuple[str, ...]] = ("state",)
+    axes = ("state",)
+    policy_class = Stationary()
 
     @classmethod
     def from_row(cls, row: MarkovPolicy) -> StationaryPolicy:
@@ -408,24 +401,6 @@ class StationaryPolicy(TablePolicy):
         if row.horizon != 1:
             raise InputError(f"a stationary policy has one row, not {row.horizon}")
         return cls.from_table(row.table[0], **row.label_kwargs)
-
-    @property
-    def policy_class(self) -> PolicyClass:
-        """Class of all stationary policies."""
-        return Stationary()
-
-    @property
-    def horizon(self) -> float:
-        """Infinity: the policy has no last decision."""
-        return math.inf
-
-    @check_arguments
-    def to_markov(self, horizon: int) -> MarkovPolicy:
-        """Repeat the policy over a finite horizon as a Markov policy."""
-        check_int(horizon, "horizon", item_bytes=self.table.nbytes)
-        return MarkovPolicy.from_table(
-            np.repeat(self.table[None], horizon, axis=0), **self.label_kwargs
-        )
 
 
 @check_arguments

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from mmdp.core.arguments import check_arguments
+from mmdp.core.arguments import PositiveInt, check_arguments
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.problem import IntArray
 from mmdp.core.model import MMDP
@@ -23,7 +23,7 @@ from mmdp.core.policies.base import Json, Mask, NamedValues, UserData
 from mmdp.core.policies.markov import MarkovPolicy, TablePolicy
 from mmdp.core.policies.restricted import Int64Array, RestrictedMarkov, read_state_values
 from mmdp.core.text import TimeLabels, join_first, join_or, parse_named_values, pluralize
-from mmdp.core.validate import check_int, is_labeled
+from mmdp.core.validate import is_labeled
 
 TIME_KEY = "time"
 ENDED_LABEL = "ended"  # the state in which it is all over
@@ -239,7 +239,7 @@ class Tree(RestrictedMarkov):
     otherwise: swim right
     """
 
-    max_leaves: int = 6
+    max_leaves: PositiveInt = 6
     features: UserData = None
     use_time: bool = True
 
@@ -251,8 +251,7 @@ class Tree(RestrictedMarkov):
     change_text = "change that was tried of a question or an action"
 
     def __post_init__(self) -> None:
-        """Check the number of leaves, and read the features from a CSV file if a path is given."""
-        check_int(self.max_leaves, "max_leaves")
+        """Read the features from a CSV file if a path is given."""
         if isinstance(self.features, (str, Path)):
             from mmdp.data.io.features import load_features
 
@@ -413,8 +412,9 @@ class TreePolicy(TablePolicy):
         features: Iterable[Feature],
         fallback_actions: Iterable[int] | None = None,
     ) -> None:
+        inherited = {name: getattr(table_policy, name) for name in ("table", "axes", "horizon")}
         self._set_attributes(
-            table_policy=table_policy, table=table_policy.table, tree=tree, features=tuple(features)
+            table_policy=table_policy, tree=tree, features=tuple(features), **inherited
         )
         self._set_labels(table_policy.n_states, **table_policy.label_kwargs)
         # a leaf has the action that the table takes there, if it takes a single one
@@ -444,16 +444,6 @@ class TreePolicy(TablePolicy):
         return count_leaves(self.tree)
 
     @property
-    def axes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Axes of the table: time and state, or the state alone."""
-        return self.table_policy.axes
-
-    @property
-    def horizon(self) -> float:
-        """Number of decisions; math.inf for an infinite horizon."""
-        return self.table_policy.horizon
-
-    @property
     def as_markov(self) -> MarkovPolicy | None:
         """Markov policy with the same actions; None for an infinite horizon."""
         return self.table_policy.as_markov
@@ -462,11 +452,6 @@ class TreePolicy(TablePolicy):
     def defining_values(self) -> NamedValues:
         """Table of actions and text of the tree, by name: equal policies have equal ones."""
         return {**super().defining_values, "rule": self.describe()}
-
-    @check_arguments
-    def to_markov(self, horizon: int) -> MarkovPolicy:
-        """Return the Markov policy with the same actions over a horizon."""
-        return self.table_policy.to_markov(horizon)
 
     # ------------------------------------------------------------ who reads it
     def iter_nodes(self) -> Iterator[NodeDescription]:

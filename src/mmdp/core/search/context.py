@@ -54,7 +54,6 @@ class MethodResult:
     n_iterations: int
     model_policies: npt.NDArray[np.int32] | None = None
     returns: Array | None = None
-    standard_errors: Array | None = None
     trace: list[float] | None = None  # None: everything that was recorded
     n_episodes: int | None = None  # per model, in the simulation of a planner
     details: Mapping[str, Any] = field(default_factory=dict)
