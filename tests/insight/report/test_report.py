@@ -306,7 +306,7 @@ def test_a_policy_that_is_best_for_several_tails_has_their_names() -> None:
     comparison = PolicyComparison(
         context, sections.compute_sections(context, sections.choose_sections(context, 20.0)[0])
     )
-    assert [x.name for x in comparison.alternatives[: comparison.n_frontier]] == [
+    assert [x.name for x in comparison.rows[: comparison.n_frontier]] == [
         "this policy (best on average)",
         "best for the worst 50% to 1%",
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -280,24 +279,6 @@ def fit_stationary(
             break
         best, value = candidate, candidate_value
     return best
-
-
-def compute_stationary_oracle(policy: MarkovPolicy, model: MMDP) -> Array:
-    """Approximate the best return in each model of a policy that is the same at all times.
-
-    The better result of two searches: from the policy, and from the model's optimal stationary
-    policy with an infinite horizon. Returns: (M,).
-    """
-    oracle_returns = evaluate(model, policy).returns.copy()
-    for m in range(model.n_models):
-        single_model, inits = model.subset([m]), [policy]
-        if model.discount < 1 and model.horizon is None:
-            inits.append(solve(single_model, math.inf).policy.to_markov(policy.horizon))
-        for init in inits:
-            visit_probs = model_weights(single_model, init).sum(axis=1)
-            candidate = fit_stationary(init, single_model, visit_probs)
-            oracle_returns[m] = max(oracle_returns[m], evaluate(single_model, candidate).mean)
-    return oracle_returns
 
 
 def _find_phase_bounds(actions: IntArray, visit_probs: Array, max_phases: int) -> list[int]:

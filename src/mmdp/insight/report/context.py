@@ -49,6 +49,7 @@ from mmdp.insight.measures.stakes import (
 from mmdp.insight.measures.tables import PolicyCells, compute_policy_cells, model_weights
 
 Array = npt.NDArray[np.float64]
+STAKE_TOLERANCE = 0.01  # share of the value at stake that what is nearly as good may lose
 Callback = Callable[[str], object]
 T = TypeVar("T")
 
@@ -346,6 +347,15 @@ class ReportContext:
         return NEGLIGIBLE_SHARE * self.stake.amount
 
     @property
+    def tolerance(self) -> float:
+        """The loss of what is nearly as good: 1% of the value at stake."""
+        return STAKE_TOLERANCE * self.stake.amount
+
+    def compute_loss(self, evaluation: Evaluation) -> float:
+        """Compute how much less another policy has of the objective; below 0 if it gains."""
+        return compute_difference(self.objective, self.evaluation, evaluation)
+
+    @property
     def baselines(self) -> dict[str, Policy]:
         """Policies to compare with, by name: the comparators and the constant policies."""
         return {**self.comparators, **{x.name: x.policy for x in self.constant_policies}}
@@ -363,6 +373,17 @@ class ReportContext:
     def estimate_seconds(self, passes: float) -> float:
         """Estimate the seconds of a number of passes over the models, from sizes alone."""
         return self.model.problem.estimate_seconds(self.horizon, passes)
+
+
+def compute_difference(objective: Objective, evaluation: Evaluation, other: Evaluation) -> float:
+    """Compute the difference of two objective values; 0 if it is a rounding error."""
+    scale = max(np.abs(x.returns).max() for x in (evaluation, other))
+    return drop_rounding(evaluation.value(objective) - other.value(objective), scale)
+
+
+def drop_rounding(difference: float, scale: float) -> float:
+    """Return a difference of values of this size, or 0 if it is a rounding error."""
+    return 0.0 if abs(difference) <= ROUNDING_RTOL * abs(scale) else difference
 
 
 def format_title(solution: Solution) -> str:

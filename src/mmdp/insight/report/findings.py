@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.objectives import Objective
 from mmdp.core.policies import (
     Markov,
     MarkovPolicy,
@@ -27,36 +26,35 @@ from mmdp.core.solution import (
     Evaluation,
     Solution,
     Status,
-    describe_randomization,
     describe_restriction_cost,
 )
 from mmdp.core.solve import as_method, solve
-from mmdp.core.text import ROUNDING_RTOL, format_number, format_with_unit, pluralize
+from mmdp.core.text import ROUNDING_RTOL, pluralize
 from mmdp.data.schema import encode_column
 from mmdp.insight.economics import WillingnessToPay, willingness_to_pay
 from mmdp.insight.economics.comparators import find_duplicate
 from mmdp.insight.measures import (
-    NearOptimalActions,
-    RiskFrontier,
     Stability,
-    evpi,
     model_weights,
     sample_size_curve,
     voi_table,
 )
 from mmdp.insight.measures.memory import solve_by_nodes
 from mmdp.insight.measures.robustness import stability_from_solution
-from mmdp.insight.measures.simplicity import compute_stationary_oracle, fit_stationary
+from mmdp.insight.measures.simplicity import fit_stationary
 from mmdp.insight.measures.stakes import ValueAtStake
-from mmdp.insight.measures.tables import PolicyCells
 from mmdp.insight.plots import effective_size_by_time
-from mmdp.insight.report.context import ReportContext, format_title
+from mmdp.insight.report.context import (
+    ReportContext,
+    compute_difference,
+    drop_rounding,
+    format_title,
+)
 from mmdp.insight.report.rule_text import PhaseSentence, describe_rule, find_frequent_actions
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mmdp.data.posterior.check import Coverage
 
 Array = npt.NDArray[np.float64]
 
@@ -65,7 +63,6 @@ BOUND_TIME_LIMIT = 5  # seconds at most for the bound on policies with memory
 DEFAULT_MAX_NODES = 3  # of a finite-state controller
 LEAF_LIMITS = (8, 4, 2)  # of the small tree: the first whose search is estimated to be short
 MAX_TREE_SECONDS = 10.0
-STAKE_TOLERANCE = 0.01  # that it may give up, as a share of the value at stake
 MIN_SUBSET_SIZE = 5  # models in a subset
 # seconds of a pass up to which subsets of the models are drawn ten times, not three
 FAST_PASS_SECONDS = 0.005
@@ -75,33 +72,33 @@ MIN_VISIT_PROB = 0.05  # a decision met with this probability is worth naming
 MIN_CHANGED_SHARE = 0.01  # a share of decisions that change from which it is worth a warning
 
 
-@dataclass(frozen=True, eq=False)
-class Alternative:
-    """Another Markov policy, its evaluations, and its loss in the objective (below 0: a gain)."""
+class PolicyRow(NamedTuple):
+    """A policy of the page by name, with its evaluations on models and test models.
+
+    ``policy`` is the Markov policy that the maps compare, None if it is none; ``status`` and
+    ``seconds`` say how a method found it.
+    """
 
     name: str
-    policy: MarkovPolicy
     evaluation: Evaluation
-    test_evaluation: Evaluation | None = None
-    loss: float = 0.0
+    test_evaluation: Evaluation | None
+    policy: MarkovPolicy | None = None
+    status: str = ""
+    seconds: float | None = None
 
 
-def make_alternative(context: ReportContext, name: str, policy: MarkovPolicy) -> Alternative:
-    """Evaluate a policy on models and test models as an alternative to this one."""
-    evaluation = context.evaluate(policy)
-    loss = compute_difference(context.objective, context.evaluation, evaluation)
-    return Alternative(name, policy, evaluation, context.evaluate_test(policy), loss)
-
-
-def compute_difference(objective: Objective, evaluation: Evaluation, other: Evaluation) -> float:
-    """Compute the difference of two objective values; 0 if it is a rounding error."""
-    scale = max(np.abs(x.returns).max() for x in (evaluation, other))
-    return drop_rounding(evaluation.value(objective) - other.value(objective), scale)
-
-
-def drop_rounding(difference: float, scale: float) -> float:
-    """Return a difference of values of this size, or 0 if it is a rounding error."""
-    return 0.0 if abs(difference) <= ROUNDING_RTOL * abs(scale) else difference
+def make_row(
+    context: ReportContext, name: str, policy: Policy | Solution, status: str = ""
+) -> PolicyRow:
+    """Make the row of a policy or solution, evaluated on models and test models."""
+    if isinstance(policy, Solution):
+        test_evaluation, status = context.evaluate_test(policy.policy), describe_status(policy)
+        found = policy.markov_policy, status, policy.seconds
+        return PolicyRow(name, policy.evaluation, test_evaluation, *found)
+    evaluations = context.evaluate(policy), context.evaluate_test(policy)
+    return PolicyRow(
+        name, *evaluations, policy if isinstance(policy, MarkovPolicy) else None, status
+    )
 
 
 # ---------------------------------------------------------------------- the answer
@@ -150,7 +147,7 @@ class ReturnRange(NamedTuple):
 class Summary:
     """Results shown in the first section of the page."""
 
-    phased_alternative: Alternative  # the policy in a few phases
+    phased_row: PolicyRow  # the policy in a few phases
     sentences: list[PhaseSentence]  # the rule in words; empty if it takes too many
     frequent_actions: list[tuple[str, float]]  # the most frequent actions and their shares
     share_randomized: float  # share of the decisions that are drawn by lot
@@ -164,12 +161,15 @@ class Summary:
     comparisons: dict[str, tuple[PairComparison, PairComparison | None]]
     is_closed: bool  # whether the policy is proven to be the best
     restriction_cost_text: str  # what the restriction of the policy class costs; empty if none
-    status_text: str  # how the solve ended; empty for a given policy
+    # of a solution: what drawing actions at random gains, and how the solve ended
+    randomization_text: str = ""
+    status_text: str = ""
 
 
 def summarize(context: ReportContext) -> Summary:
     """Summarize the policy: short rule, return range, oracle gap, comparisons."""
     evaluation, objective, bound = context.evaluation, context.objective, context.bound
+    solution = context.solution
     returns, weights, oracle = evaluation.returns, evaluation.weights, evaluation.oracle
     oracle_mean, oracle_scale = float(oracle @ weights), float(np.abs(oracle).max())
     oracle_gap = None
@@ -180,7 +180,7 @@ def summarize(context: ReportContext) -> Summary:
     low, high = evaluation.quantile(0.1), evaluation.quantile(0.9)
     is_inside = (returns >= low) & (returns <= high) & (weights > 0)
     return Summary(
-        make_alternative(context, "the short rule", context.phased_policy.policy),
+        make_row(context, "the short rule", context.phased_policy.policy),
         describe_rule(context),
         find_frequent_actions(context, context.policy),
         _compute_share_randomized(context),
@@ -193,7 +193,11 @@ def summarize(context: ReportContext) -> Summary:
         {name: _compare_both(context, policy) for name, policy in context.comparators.items()},
         _is_closed(context),
         _describe_restriction_cost(context),
-        "" if context.solution is None else describe_status(context.solution),
+        *(
+            (solution.describe_randomization(context.stake.format_share), describe_status(solution))
+            if solution
+            else ()
+        ),
     )
 
 
@@ -236,37 +240,7 @@ def _is_closed(context: ReportContext) -> bool:
     return is_proven or bound.gap(context.value) <= OPTIMALITY_GAP
 
 
-def may_gain_by_randomizing(context: ReportContext) -> bool:
-    """Return whether randomization may gain something or was tried."""
-    is_of_interest = context.has_risk_objective or context.policy_class.name == "stationary"
-    is_randomized = not context.policy.is_deterministic and is_of_interest
-    return is_randomized or bool(context.solution and context.solution.randomization_text)
-
-
-def describe_randomization_gain(context: ReportContext) -> str:
-    """Describe the gain over the best deterministic policy found of the class."""
-    if context.solution is not None and context.solution.randomization_text:
-        return context.solution.describe_randomization(context.stake.format_share)
-    policy: Policy = solve(
-        context.model,
-        math.inf if context.is_stationary else context.horizon,
-        objective=context.objective,
-        seed=context.seed,
-        policy_class=Stationary() if context.policy_class.name == "stationary" else None,
-    ).policy
-    evaluation = context.evaluate(
-        policy.to_markov(context.horizon) if context.is_stationary else policy
-    )
-    gain = compute_difference(context.objective, context.evaluation, evaluation)
-    if gain < 0:
-        loss_text = format_with_unit(format_number(-gain, 3), context.model.unit)
-        return f"this one has {loss_text} less"
-    return describe_randomization(
-        context.policy, context.policy_class, gain, context.model.unit, context.stake.format_share
-    )
-
-
-def find_simpler_policies(context: ReportContext) -> tuple[Alternative, ...]:
+def find_simpler_policies(context: ReportContext) -> tuple[PolicyRow, ...]:
     """Find policies simpler than the short rule: stationary, or with one action.
 
     The first is a table of all states, which is no simpler than a tree, and is left out if the
@@ -274,30 +248,29 @@ def find_simpler_policies(context: ReportContext) -> tuple[Alternative, ...]:
     """
     policy, (name, constant_policy) = context.policy, context.constant_policies[0]
     assert isinstance(constant_policy, MarkovPolicy)  # as the policy is one
-    single = make_alternative(context, name, constant_policy)
-    alternatives = [single]
-    if any(
+    single = make_row(context, name, constant_policy)
+    is_known = any(
         x.is_deterministic
         and (x.actions == constant_policy.actions)[:, context.model.has_choice].all()
         for x in (policy, *context.comparators.values())
-    ):
-        alternatives = []
-    if not context.policy_text and (policy.table != policy.table[:1]).any():
-        stationary_policy = fit_stationary(
-            policy, context.model, context.visit_probs, context.policy_class
-        )
-        same = make_alternative(context, "one rule for all steps", stationary_policy)
-        is_new = stationary_policy not in (policy, context.phased_policy.policy)
-        if is_new and same.loss < single.loss > 0:
-            alternatives = [same, *alternatives]
-    return tuple(alternatives)
+    )
+    rows = () if is_known else (single,)
+    if context.policy_text or (policy.table == policy.table[:1]).all():
+        return rows
+    stationary_policy = fit_stationary(
+        policy, context.model, context.visit_probs, context.policy_class
+    )
+    same = make_row(context, "one rule for all steps", stationary_policy)
+    loss, single_loss = (context.compute_loss(x.evaluation) for x in (same, single))
+    is_new = stationary_policy not in (policy, context.phased_policy.policy)
+    return (same, *rows) if is_new and loss < single_loss > 0 else rows
 
 
 class SmallTree(NamedTuple):
     """The smallest tree that gives up at most 1% of the value at stake."""
 
     policy: TreePolicy
-    alternative: Alternative
+    row: PolicyRow
 
 
 def can_fit_tree(context: ReportContext) -> bool:
@@ -320,13 +293,13 @@ def find_small_tree(context: ReportContext) -> SmallTree | None:
         objective=context.objective,
         seed=context.seed,
     )
-    tolerance = max(STAKE_TOLERANCE * context.stake.amount, 1e-9 * abs(context.value))
+    tolerance = max(context.tolerance, 1e-9 * abs(context.value))
     trees, values = (solution.details[f"{x}_by_leaves"] for x in ("trees", "value"))
     for tree, value in zip(trees, values, strict=True):
         if value >= context.value - tolerance:
             name = f"the rule of {pluralize(tree.n_leaves, 'leaf', 'leaves')}"
             policy = tree.to_markov(context.horizon)
-            return SmallTree(tree, make_alternative(context, name, policy))
+            return SmallTree(tree, make_row(context, name, policy))
     return None
 
 
@@ -417,17 +390,6 @@ def collect_problem_facts(context: ReportContext) -> ProblemFacts:
 
 
 # ---------------------------------------------------------------------- methods
-class MethodRow(NamedTuple):
-    """Row of the table of methods: evaluations on models and test models, status, seconds."""
-
-    name: str
-    evaluation: Evaluation
-    test_evaluation: Evaluation | None
-    status: str = ""
-    seconds: float | None = None
-    policy: MarkovPolicy | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class MethodComparison:
     """Table of methods with this policy first and Oracle last, and what follows from it.
@@ -440,7 +402,7 @@ class MethodComparison:
     the largest gain of a run over its init, None if no run improved.
     """
 
-    rows: list[MethodRow]
+    rows: list[PolicyRow]
     reference: tuple[str, float]
     free_mean: float
     oracle_gain: float
@@ -471,56 +433,34 @@ def compare_methods(context: ReportContext) -> MethodComparison:
     )
 
 
-def _make_rows(context: ReportContext) -> list[MethodRow]:
+def _make_rows(context: ReportContext) -> list[PolicyRow]:
     """Make the rows of the table of methods: policies, comparators, Oracle last."""
-    own, solutions, rows = context.solution, context.solutions, list[MethodRow]()
+    own, solutions, rows = context.solution, context.solutions, list[PolicyRow]()
     if (controller := context.controller) is not None:
         name = f"the given policy, {pluralize(controller.n_nodes, 'node')}"
-        test_evaluation = context.evaluate_test(controller)
-        rows.append(MethodRow(name, context.evaluate(controller), test_evaluation, "given"))
+        rows.append(make_row(context, name, controller, "given"))
     if context.is_given or context.has_risk_objective:
         if own is not None:  # its duplicates are left out
             policy = context.policy
             solutions = [x for x in solutions if x.method != own.method or x.policy != policy]
         is_name_taken = context.name in map(format_title, solutions)
-        rows.append(
-            MethodRow(
-                "this policy" if is_name_taken else context.name,
-                context.evaluation,
-                context.test_evaluation,
-                *_solution_columns(own),
-            )
+        row = make_row(
+            context, "this policy" if is_name_taken else context.name, own or context.policy
         )
-    rows += [
-        MethodRow(
-            format_title(x), x.evaluation, context.evaluate_test(x.policy), *_solution_columns(x)
-        )
-        for x in solutions
-    ]
-    rows += [
-        MethodRow(name, context.evaluate(x), context.evaluate_test(x), "given", policy=x)
-        for name, x in context.comparators.items()
-    ]
+        rows.append(row._replace(evaluation=context.evaluation))
+    rows += [make_row(context, format_title(x), x) for x in solutions]
+    rows += [make_row(context, name, x, "given") for name, x in context.comparators.items()]
     oracle, test_oracle = (
         None if x is None else replace(x, returns=x.oracle, standard_errors=None)
         for x in (context.evaluation, context.test_evaluation)
     )
     assert oracle is not None
     status = "a bound: no policy does better"
-    return [*rows, MethodRow("Oracle (knows the model)", oracle, test_oracle, status)]
-
-
-def _solution_columns(
-    solution: Solution | None,
-) -> tuple[str, float | None, MarkovPolicy | None]:
-    """Collect status, seconds and Markov policy of a solution."""
-    if solution is None:
-        return "", None, None
-    return describe_status(solution), solution.seconds, solution.markov_policy
+    return [*rows, PolicyRow("Oracle (knows the model)", oracle, test_oracle, status=status)]
 
 
 def _find_test_leader(
-    context: ReportContext, rows: list[MethodRow]
+    context: ReportContext, rows: list[PolicyRow]
 ) -> tuple[str, float, float] | None:
     """Find the method ahead of this policy on test models: name, lead, standard error."""
     own, others = context.test_evaluation, {x.name: x.test_evaluation for x in rows}
@@ -548,18 +488,11 @@ def _collect_traces(context: ReportContext) -> dict[str, Array]:
 
 
 # ---------------------------------------------------------------------- over the models
-class NearOptimalShare(NamedTuple):
-    """Weight of the models whose optimum is at most ``tolerance`` above the policy."""
-
-    weight: float
-    tolerance: float
-
-
-def compute_near_optimal_share(context: ReportContext) -> NearOptimalShare:
+def compute_near_optimal_weight(context: ReportContext) -> float:
     """Compute the weight of the models with a regret of at most 1% of the stake."""
-    evaluation, tolerance = context.evaluation, STAKE_TOLERANCE * context.stake.amount
-    is_near = evaluation.regret <= np.maximum(tolerance, 1e-9 * np.abs(evaluation.oracle))
-    return NearOptimalShare(float(evaluation.weights[is_near].sum()), tolerance)
+    evaluation = context.evaluation
+    is_near = evaluation.regret <= np.maximum(context.tolerance, 1e-9 * np.abs(evaluation.oracle))
+    return float(evaluation.weights[is_near].sum())
 
 
 class WeightSummary(NamedTuple):
@@ -611,14 +544,6 @@ def compute_information_value(context: ReportContext) -> InformationValue | None
     name, value = rows.sort_values("value", kind="stable").iloc[-1][["parameter", "value"]]
     best_parameter = None if name in identifying_parameters else (str(name), float(value))
     return InformationValue(table, identifying_parameters, best_parameter)
-
-
-def estimate_restricted_evpi(context: ReportContext) -> float:
-    """Estimate the EVPI within the restricted policy class."""
-    if context.best_solution is not None:
-        return evpi(context.model, method=context.best_solution)
-    model_optima = compute_stationary_oracle(context.policy, context.model)
-    return max(float(model_optima @ context.model.weights) - context.evaluation.mean, 0.0)
 
 
 class MemoryValue(NamedTuple):
@@ -773,30 +698,7 @@ def format_method_options(context: ReportContext) -> str:
 
 
 # ---------------------------------------------------------------------- all sections
-class SectionResults(TypedDict):
-    """Results of the sections by key; None for a section that was not computed."""
-
-    summary: Summary
-    simpler: tuple[Alternative, ...] | None
-    small_tree: SmallTree | None
-    near_optimal: NearOptimalActions | None
-    randomization: str | None
-    off_grid: tuple[OffGridCheck, OffGridCheck | None] | None
-    controller: ControllerReport | None
-    problem: ProblemFacts
-    policy: PolicyCells
-    frontier: RiskFrontier | None
-    methods: MethodComparison
-    returns: NearOptimalShare
-    coverage: Coverage | None
-    weights: WeightSummary | None
-    voi: InformationValue | None
-    restricted_evpi: float | None
-    memory: MemoryValue | None
-    sample_size: SampleSizeCurve | None
-    stability: Stability | None
-    willingness: WtpSweep | None
-    source: str
+SectionResults = dict[str, Any]  # by the keys of the sections; None for one that was not computed
 
 
 # ---------------------------------------------------------------------- warnings

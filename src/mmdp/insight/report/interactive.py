@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.objectives import CVaR, Mean
-from mmdp.core.policies import require_markov
+from mmdp.core.policies import MarkovPolicy, require_markov
 from mmdp.core.text import ROUNDING_RTOL, format_distinct, parse_named_axes
 from mmdp.insight.draw.maps import PolicyMap
 from mmdp.insight.draw.palette import ActionStyles
 from mmdp.insight.measures import RiskFrontier, Stability
-from mmdp.insight.report.context import ReportContext
-from mmdp.insight.report.findings import (
-    Alternative,
-    SectionResults,
-    compute_difference,
-    find_better_models,
-)
+from mmdp.insight.report.context import ReportContext, compute_difference
+from mmdp.insight.report.findings import PolicyRow, SectionResults, find_better_models
 
+Array = npt.NDArray[np.float64]
 MAX_CELLS = 400_000  # of the heat map; beyond that the least visited states are left out
 MAX_TABLE_ROWS = 60  # of the table in words
 MAX_INITIAL_STATES = 40  # the heat map begins with the most visited ones
@@ -124,137 +120,123 @@ def encode_array(array: npt.NDArray[np.generic], dtype: str) -> str:
 class PolicyComparison:
     """The policies of a page in order: risk frontier, this policy, simpler and other ones.
 
-    The first ``n_frontier`` of ``alternatives`` are points of the frontier, then this policy if it
-    is none of them. ``used_actions``: actions that some policy takes.
+    The first ``n_frontier`` of ``rows`` are points of the frontier, then this policy if it is none
+    of them; ``policies`` are those of the rows. ``used_actions``: actions that some policy takes.
     """
 
     def __init__(self, context: ReportContext, results: SectionResults) -> None:
-        self.context, policy, frontier = context, context.policy, results["frontier"]
+        self.context, own, frontier = context, context.policy, results["frontier"]
         points = [] if frontier is None else _merge_frontier_points(frontier)
-        alternatives = [
-            replace(x, name=f"this policy ({x.name})") if x.policy == policy else x for x in points
+        self.n_frontier, small_tree = len(points), results["small_tree"]
+        rows = [
+            x._replace(name=f"this policy ({x.name})") if x.policy == own else x for x in points
         ]
-        if all(x.policy != policy for x in points):
+        if all(x.policy != own for x in points):
             evaluations = context.evaluation, context.test_evaluation
-            alternatives.append(Alternative("this policy", policy, *evaluations))
-        small_tree = results["small_tree"]
+            rows.append(PolicyRow("this policy", *evaluations, own))
         others = [
-            results["summary"].phased_alternative if small_tree is None else small_tree.alternative,
+            results["summary"].phased_row if small_tree is None else small_tree.row,
             *(results["simpler"] or ()),
-            *(
-                Alternative(x.name, x.policy, x.evaluation, x.test_evaluation)
-                for x in results["methods"].rows
-                if x.policy is not None
-            ),
+            *(x for x in results["methods"].rows if x.policy is not None),
         ]
-        self.alternatives = [*alternatives, *(x for x in others if x.policy != policy)]
-        self.n_frontier = len(points)
-        actions = [x.policy.actions[:, context.model.has_choice] for x in self.alternatives]
+        self.rows: list[PolicyRow] = [*rows, *(x for x in others if x.policy != own)]
+        self.policies = [x.policy for x in self.rows if x.policy is not None]
+        actions = [x.actions[:, context.model.has_choice] for x in self.policies]
         self.used_actions = np.unique(np.concatenate(actions))
 
     @property
     def initial_pair(self) -> tuple[int, int]:
         """Indices of the two policies that are compared first."""
-        this_index = [x.policy == self.context.policy for x in self.alternatives].index(True)
-        for i, x in enumerate(self.alternatives):
+        this_index = self.policies.index(self.context.policy)
+        for i, x in enumerate(self.rows):
             if x.name in self.context.comparators:
                 return i, this_index
         if not self.n_frontier:
-            return this_index, min(this_index + 1, len(self.alternatives) - 1)
-        points = self.alternatives[: self.n_frontier]
+            return this_index, min(this_index + 1, len(self.rows) - 1)
+        points = self.rows[: self.n_frontier]
         safest_index = int(np.argmax([x.evaluation.cvar(TAIL_SHARE) for x in points]))
         return this_index, safest_index if safest_index != this_index else 0
 
-    def compute_gains(self, alternative: Alternative) -> list[float]:
+    def compute_gains(self, row: PolicyRow) -> list[float]:
         """Compute the gain of a policy over this one: on average and in the worst tenth."""
         return [
-            compute_difference(x, alternative.evaluation, self.context.evaluation)
+            compute_difference(x, row.evaluation, self.context.evaluation)
             for x in (Mean(), CVaR(TAIL_SHARE))
         ]
 
     @property
     def columns(self) -> list[list[str]]:
         """Formatted returns by column: mean, worst tenth, worst model, then on test models."""
-        figures = [_summarize_returns(x) for x in self.alternatives]
+        figures = [_summarize_returns(x) for x in self.rows]
         return [format_distinct([x[name] for x in figures], 5) for name in figures[0]]
 
     @property
-    def safest_alternative(self) -> Alternative:
+    def safest_row(self) -> PolicyRow:
         """The policy with the best worst tenth; among equals, the one with the best mean."""
-        tails = np.array([x.evaluation.cvar(TAIL_SHARE) for x in self.alternatives])
+        tails = np.array([x.evaluation.cvar(TAIL_SHARE) for x in self.rows])
         is_best = tails >= tails.max() - ROUNDING_RTOL * np.abs(tails).max()
-        best = (self.alternatives[i] for i in np.flatnonzero(is_best))
+        best = (self.rows[i] for i in np.flatnonzero(is_best))
         return max(best, key=lambda x: x.evaluation.mean)
 
     def to_script_data(self, heat_map: HeatMap) -> dict[str, object]:
         """Make the JSON data of ``compare.js``, for the states in the heat map's table."""
-        model, alternatives = self.context.model, self.alternatives
-        n_drawn, table_states = min(model.n_models, MAX_DRAWN_MODELS), heat_map.table_states
+        model, policies, table_states = self.context.model, self.policies, heat_map.table_states
+        evaluations = [x.evaluation for x in self.rows]
+        n_drawn = min(model.n_models, MAX_DRAWN_MODELS)
         drawn_models = np.linspace(0, model.n_models - 1, n_drawn).round().astype(np.int64)
-        visit_probs = [self.context.compute_visit_probs(x.policy) for x in alternatives]
+        visit_probs = [self.context.compute_visit_probs(x) for x in policies]
         marked_actions = [
-            np.searchsorted(self.used_actions, x.policy.actions) | np.where(v > 0, 0, UNREACHED_BIT)
-            for x, v in zip(alternatives, visit_probs, strict=True)
+            np.searchsorted(self.used_actions, x.actions) | np.where(v > 0, 0, UNREACHED_BIT)
+            for x, v in zip(policies, visit_probs, strict=True)
         ]
         return {
             "rows": heat_map.find_rows(table_states),
             "nFrontier": self.n_frontier,
             "initialPair": self.initial_pair,
-            "names": to_single_lines(x.name for x in alternatives),
+            "names": to_single_lines(x.name for x in self.rows),
             "models": to_single_lines(model.model_labels[m] for m in drawn_models),
-            "figures": [_summarize_returns(x) for x in alternatives],
-            "returns": [
-                encode_array(x.evaluation.returns[drawn_models], "<f4") for x in alternatives
-            ],
+            "figures": [_summarize_returns(x) for x in self.rows],
+            "returns": [encode_array(x.returns[drawn_models], "<f4") for x in evaluations],
             "actionIds": [encode_array(x[:, table_states], "<u2") for x in marked_actions],
             "shareDiffering": [
-                [_compute_disagreement(x, y, v) for y in alternatives]
-                for x, v in zip(alternatives, visit_probs, strict=True)
+                [_compute_disagreement(x, y, v) for y in policies]
+                for x, v in zip(policies, visit_probs, strict=True)
             ],
             "shareBetter": [
-                [float(x.weights[find_better_models(x, y.evaluation)].sum()) for y in alternatives]
-                for x in (alternative.evaluation for alternative in alternatives)
+                [float(x.weights[find_better_models(x, y)].sum()) for y in evaluations]
+                for x in evaluations
             ],
         }
 
 
-def _merge_frontier_points(frontier: RiskFrontier) -> list[Alternative]:
+def _merge_frontier_points(frontier: RiskFrontier) -> list[PolicyRow]:
     """Merge neighboring points of a risk frontier that have the same returns."""
-    alternatives: list[Alternative] = []
-    for i, point in enumerate(frontier.solutions):
+    rows: list[PolicyRow] = []
+    tests = frontier.test_evaluations or itertools.repeat(None)
+    for point, test_evaluation in zip(frontier.solutions, tests, strict=False):
         share_text = f"{100 * getattr(point.objective, 'alpha', 1.0):g}%"
-        last = alternatives[-1] if alternatives else None
+        last = rows[-1] if rows else None
         if last is not None and np.allclose(last.evaluation.returns, point.returns, rtol=1e-9):
             if last.name != BEST_ON_AVERAGE:
-                name = f"{last.name.split(' to ')[0]} to {share_text}"
-                alternatives[-1] = replace(last, name=name)
+                rows[-1] = last._replace(name=f"{last.name.split(' to ')[0]} to {share_text}")
             continue
-        test_evaluation = frontier.test_evaluations[i] if frontier.test_evaluations else None
-        name = f"best for the worst {share_text}" if alternatives else BEST_ON_AVERAGE
+        name = f"best for the worst {share_text}" if rows else BEST_ON_AVERAGE
         policy = require_markov(point.policy, "a report shows")
-        alternatives.append(Alternative(name, policy, point.evaluation, test_evaluation))
-    return alternatives
+        rows.append(PolicyRow(name, point.evaluation, test_evaluation, policy))
+    return rows
 
 
-def _summarize_returns(alternative: Alternative) -> dict[str, float]:
+def _summarize_returns(row: PolicyRow) -> dict[str, float]:
     """Compute mean, mean of the worst tenth and minimum of a policy's returns, by name."""
-    evaluation, test_evaluation = alternative.evaluation, alternative.test_evaluation
-    summary = {
-        "mean": evaluation.mean,
-        "tail": evaluation.cvar(TAIL_SHARE),
-        "worst": evaluation.worst,
-    }
-    if test_evaluation is not None:
-        summary["test_mean"] = test_evaluation.mean
-        summary["test_tail"] = test_evaluation.cvar(TAIL_SHARE)
+    x, test = row.evaluation, row.test_evaluation
+    summary = {"mean": x.mean, "tail": x.cvar(TAIL_SHARE), "worst": x.worst}
+    if test is not None:
+        summary |= {"test_mean": test.mean, "test_tail": test.cvar(TAIL_SHARE)}
     return summary
 
 
-def _compute_disagreement(
-    alternative: Alternative, other: Alternative, visit_probs: npt.NDArray[np.float64]
-) -> float:
+def _compute_disagreement(x: MarkovPolicy, y: MarkovPolicy, visit_probs: Array) -> float:
     """Compute the share of one policy's decisions that another takes differently."""
-    x, y = alternative.policy, other.policy
     if x.is_deterministic and y.is_deterministic:
         disagreement = 1.0 * (x.actions != y.actions)
     else:  # the least share of decisions that cannot be the same, however the dice fall

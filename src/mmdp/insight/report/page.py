@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from mmdp.core.text import format_bound, format_number, format_with_unit
 from mmdp.insight.pages import render_page
-from mmdp.insight.report.context import ReportContext
+from mmdp.insight.report.context import ReportContext, drop_rounding
 from mmdp.insight.report.figures import render_figure
-from mmdp.insight.report.findings import collect_warnings, drop_rounding
+from mmdp.insight.report.findings import collect_warnings
 from mmdp.insight.report.interactive import HeatMap, PolicyComparison
 from mmdp.insight.report.sections import SECTIONS, choose_sections, compute_sections
 
@@ -37,13 +37,12 @@ def render_report(
     """Render the HTML page; skip unrequested sections beyond about ``time_limit`` seconds."""
     selected, skipped = choose_sections(context, time_limit)
     results = compute_sections(context, selected)
-    values: dict[str, object] = {**results}
     comparison, name = PolicyComparison(context, results), context.model.name
     heat_map = HeatMap(context, comparison.used_actions, results["stability"])
     applicable = [x for x in SECTIONS if x.is_applicable(context)]
     context.callback("drawing")
     figures = {
-        figure: render_figure(context, figure, values[x.key])
+        figure: render_figure(context, figure, results[x.key])
         for x in SECTIONS
         for figure in x.figures
     }
@@ -67,7 +66,7 @@ def render_report(
         sections=[
             x
             for x in applicable
-            if x.heading and (x.shows_when_skipped or values[x.key] is not None)
+            if x.heading and (x.shows_when_skipped or results[x.key] is not None)
         ],
         skipped={
             key: x._replace(seconds=context.slowness * x.seconds) for key, x in skipped.items()
@@ -81,5 +80,5 @@ def render_report(
         figures=figures,
         map_data=heat_map.to_script_data(),
         compare_data=comparison.to_script_data(heat_map) if context.model.n_models > 1 else None,
-        **{key: value for key, value in values.items() if key != "policy"},
+        **{key: value for key, value in results.items() if key != "policy"},
     )

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from mmdp.core.methods import CADP
 from mmdp.core.policies import Tree
 from mmdp.core.text import format_duration
 from mmdp.data.posterior.check import can_simulate_logs, coverage
@@ -19,11 +18,10 @@ from mmdp.insight.measures import near_optimal_actions, risk_frontier
 from mmdp.insight.measures.information import MAX_GROUPS, PASSES_PER_GROUP
 from mmdp.insight.measures.robustness import with_single_init
 from mmdp.insight.report import findings
-from mmdp.insight.report.context import ReportContext
+from mmdp.insight.report.context import STAKE_TOLERANCE, ReportContext
 from mmdp.insight.report.findings import SectionResults
 
 MAX_WEIGHT_ENTRIES = 50_000_000  # numbers in (T, M, S) model weights that are still computed
-MAX_MODEL_SOLVES = 2_000  # models times horizon up to which each model is solved apart
 MIN_BUDGET_SHARE = 0.1  # of the time limit, for sections that were not requested
 N_LOGS, N_REFITTED_MODELS = 20, 100  # simulated logs, and the models fitted to each
 MIN_TIMED_SECONDS = 0.5  # of estimates that the time of this machine is compared with
@@ -85,15 +83,6 @@ def _can_store_weights(context: ReportContext) -> bool:
     return context.model.n_models > 1 and size <= MAX_WEIGHT_ENTRIES
 
 
-def _can_solve_each_model(context: ReportContext) -> bool:
-    """Return whether solving each model within the restricted class is fast."""
-    return (
-        1 < context.model.n_models <= MAX_MODEL_SOLVES / context.horizon
-        and context.policy_class.is_restricted
-        and not context.policy_text
-    )
-
-
 def _estimate_solve_passes(context: ReportContext) -> float:
     """Estimate the passes of solving by every method."""
     return 10 + sum(
@@ -146,7 +135,7 @@ SECTIONS = (
         lambda context: near_optimal_actions(
             context.model,
             context.policy,
-            findings.STAKE_TOLERANCE,
+            STAKE_TOLERANCE,
             objective=context.objective,
             at_stake=context.stake,
         ),
@@ -154,16 +143,6 @@ SECTIONS = (
         is_applicable=lambda context: (
             context.policy.is_deterministic and bool(context.objective.is_monotone)
         ),
-    ),
-    Section(
-        "randomization",
-        "",
-        "what random actions gain",
-        findings.describe_randomization_gain,
-        lambda context: context.policy_class.estimate_passes(
-            CADP().estimate_passes(context.model.problem, context.horizon)
-        ),
-        is_applicable=findings.may_gain_by_randomizing,
     ),
     Section(
         "off_grid",
@@ -206,7 +185,7 @@ SECTIONS = (
         "returns",
         "Returns and regret over the models",
         "returns by model",
-        findings.compute_near_optimal_share,
+        findings.compute_near_optimal_weight,
         figures=("returns", "regret"),
     ),
     Section(
@@ -241,14 +220,6 @@ SECTIONS = (
         ("voi",),
         _has_several_models,
         request_hint=("voi=True", "--voi"),
-    ),
-    Section(
-        "restricted_evpi",
-        "",
-        "the best policy of each model",
-        findings.estimate_restricted_evpi,
-        lambda context: 1_000,
-        is_applicable=_can_solve_each_model,
     ),
     Section(
         "memory",
@@ -336,7 +307,7 @@ def compute_sections(context: ReportContext, sections: Sequence[Section]) -> Sec
 
     What they take on this machine is compared with the estimates, for those that follow.
     """
-    results: dict[str, object] = dict.fromkeys(section.key for section in SECTIONS)
+    results: SectionResults = dict.fromkeys(section.key for section in SECTIONS)
     start, estimate = time.process_time(), 0.0
     for i, x in enumerate(sections):
         seconds = context.slowness * x.estimate_seconds(context)
@@ -346,4 +317,4 @@ def compute_sections(context: ReportContext, sections: Sequence[Section]) -> Sec
         estimate += x.estimate_seconds(context)
         if estimate >= MIN_TIMED_SECONDS:
             context.slowness = (time.process_time() - start) / estimate
-    return cast("SectionResults", results)
+    return results
