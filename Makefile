@@ -15,10 +15,10 @@ paper: $(VENV)/.core  ## the paper's tables and figure, into out/
 	$(BIN)/mmdp paper $(ARGS)
 
 test: lint  ## lint, types, tests and doctests
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 test-all: lint  ## the slow tests too
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 coverage: $(VENV)/.dev  ## the lines of src that no test runs
 	$(PIP) install coverage

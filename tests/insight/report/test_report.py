@@ -596,6 +596,7 @@ def test_randomized_policies_and_planners(tmp_path: Path, small: mmdp.MMDP) -> N
     assert "QMDP" in page.text
 
 
+@pytest.mark.pictures
 def test_one_model_one_state(tmp_path: Path) -> None:
     page = write_page(tmp_path, mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]]), horizon=1)
     assert "returns 3 on average over the one model" in page.text
@@ -631,6 +632,7 @@ def test_pages_say_what_the_log_of_the_models_lacks(
 
 
 # ------------------------------------------------------------------ labels stay text
+@pytest.mark.pictures
 def test_labels_are_text(tmp_path: Path, evil: mmdp.MMDP) -> None:
     page = write_page(
         tmp_path,
@@ -651,6 +653,7 @@ def test_labels_are_text(tmp_path: Path, evil: mmdp.MMDP) -> None:
     assert LONG_LABEL not in page.text  # cut, whole in the title
 
 
+@pytest.mark.pictures
 def test_nothing_comes_from_elsewhere(tmp_path: Path, evil: mmdp.MMDP) -> None:
     page = write_page(tmp_path, evil, horizon=5)
     for tag, attributes in page.elements:
@@ -663,6 +666,7 @@ def test_nothing_comes_from_elsewhere(tmp_path: Path, evil: mmdp.MMDP) -> None:
     assert "script-src 'sha256-" in policy
 
 
+@pytest.mark.pictures
 def test_the_page_is_made_of_named_parts(tmp_path: Path, small: mmdp.MMDP) -> None:
     page = write_page(tmp_path, small, horizon=4)
     tags = [tag for tag, _ in page.elements]
@@ -1074,6 +1078,7 @@ def test_each_solve_and_evaluation_is_made_once(
     assert [x[0] for x in made].count("solve") == 3
 
 
+@pytest.mark.pictures
 def test_nothing_is_computed_while_the_page_is_filled(
     tmp_path: Path, small: mmdp.MMDP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1138,6 +1143,7 @@ def test_a_gap_that_is_proven_closed_is_no_gap(tmp_path: Path, small: mmdp.MMDP)
 
 
 # ------------------------------------------------------------------ times, units, many states
+@pytest.mark.pictures
 def test_the_page_shows_ages_and_the_unit(tmp_path: Path, small: mmdp.MMDP) -> None:
     named = small.replace(time_labels={"age": range(40, 45)}, unit="$")
     policy = mmdp.policies.MarkovPolicy.for_model(named, [[0, 1, 0, 1]] * 3 + [[1, 1, 0, 1]] * 4)
