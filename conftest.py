@@ -1,17 +1,52 @@
-"""Every test hears Ctrl-C, has the time that it uses, and renders pictures of pages if it looks at them."""
+"""Every test hears Ctrl-C and has the time that it uses; few render pictures; what is slow."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from collections import defaultdict
+from collections.abc import Iterator
 from html import escape
+from itertools import combinations
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 # Threads for the small matrices of tests would only wait for each other; read when numpy loads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Without the slow tests, others take fewer random instances: tests/instances.py."""
+    if "not slow" in config.option.markexpr:
+        os.environ["MMDP_FEW_EXAMPLES"] = "1"
+
+
+@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Cases of a test with the mark ``pairs`` are slow if others have all pairs of their values."""
+    cases_by_test = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("pairs"):
+            cases_by_test[item.nodeid.partition("[")[0]].append(item)
+    for cases in cases_by_test.values():
+        for item in set(cases) - set(choose_pairs(cases)):
+            item.add_marker("slow")
+
+
+def choose_pairs(cases: list[Any]) -> Iterator[Any]:
+    """Choose cases until all pairs of values are there, the case with most new ones first."""
+    pairs = {
+        item: {*combinations(sorted((k, repr(x)) for k, x in item.callspec.params.items()), 2)}
+        for item in cases
+    }
+    missing = set().union(*pairs.values())
+    while missing:
+        best = max(cases, key=lambda item: len(pairs[item] & missing))
+        missing -= pairs[best]
+        yield best
 
 
 @pytest.fixture(autouse=True)

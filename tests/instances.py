@@ -1,4 +1,4 @@
-"""Tiny random instances for tests by brute force, how many of them hypothesis tries, histories."""
+"""Tiny random instances for tests by brute force, how many of them a test takes, histories."""
 
 from __future__ import annotations
 
@@ -24,15 +24,25 @@ HYPOTHESIS_SETTINGS = {"deadline": None, "derandomize": True}
 
 
 def n_examples(n: int) -> int:
-    """Examples of a test: n, or ``MMDP_EXAMPLES`` if that is more (2000: eight minutes)."""
+    """Examples of a test: n, or ``MMDP_EXAMPLES`` if that is more (2000: eight minutes).
+
+    Without the slow tests, a quarter of n, or 10.
+    """
+    if "MMDP_FEW_EXAMPLES" in os.environ:  # by conftest.py
+        n = max(n // 4, min(n, 10))
     return max(n, int(os.environ.get("MMDP_EXAMPLES", "0")))
 
 
-def seed_ranges(n_always: int, n_total: int) -> list[Any]:
-    """Seeds of a test: the first ``gate`` in every run, the others up to ``all_`` if slow ones run.
+def list_seeds(n_always: int, n_total: int) -> list[Any]:
+    """Seeds of a test: the first ``n_always`` in every run, the others if slow tests run."""
+    return [
+        seed if seed < n_always else pytest.param(seed, marks=pytest.mark.slow)
+        for seed in range(n_total)
+    ]
 
-    For a parameter of pytest that is a range.
-    """
+
+def seed_ranges(n_always: int, n_total: int) -> list[Any]:
+    """The same seeds for a parameter that is a range: two cases."""
     return [range(n_always), pytest.param(range(n_always, n_total), marks=pytest.mark.slow)]
 
 

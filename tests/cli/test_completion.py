@@ -9,21 +9,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
+from mmdp.cli.app import app
 from tests.cli.calls import run, run_in_process, run_refused
 
 
 def complete_words(*words: str) -> list[str]:
-    """What bash is told for the last of these words."""
-    env = {
-        **os.environ,
-        "_MMDP_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(("mmdp", *words)),
-        "COMP_CWORD": str(len(words)),
-    }
-    result = run_in_process(env=env)
-    assert result.err == ""
-    return [line.split(",", 1)[1] for line in result.out.splitlines()]
+    """What a shell is told for the last of these words."""
+    completions = ShellComplete(app, {}, "mmdp", "_MMDP_COMPLETE").get_completions(
+        list(words[:-1]), words[-1]
+    )
+    return [x.value for x in completions]
 
 
 def test_words_are_completed() -> None:
@@ -39,6 +36,12 @@ def test_words_are_completed() -> None:
     assert complete_words("solve", "models", "--backend", "num") == ["numpy", "numba"]
     assert complete_words("domain", "riv") == ["riverswim"]
     assert complete_words("plot", "wil") == ["willingness"]
+
+
+def test_a_process_answers_the_shell() -> None:
+    words = {"COMP_WORDS": "mmdp study models --methods cadp,mv", "COMP_CWORD": "4"}
+    result = run_in_process(env={**os.environ, "_MMDP_COMPLETE": "bash_complete", **words})
+    assert (result.out, result.err) == ("plain,cadp,mvp\n", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
