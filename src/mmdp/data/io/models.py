@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -42,12 +43,6 @@ from mmdp.data.schema import TableSource, ValuesByLabel
 
 Split = Literal["train", "test", "true"]
 SPLIT_STEMS: dict[Split, str] = {"train": "training", "test": "test", "true": "true"}
-TABLE_READERS: dict[str, Callable[[Path, LoadOptions], ModelTable]] = {
-    ".csv": read_csv_table,
-    ".parquet": read_parquet_table,
-}
-POMDP_LOADERS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
-MODEL_SUFFIXES = (*TABLE_READERS, ".npz", *POMDP_LOADERS)
 
 
 @check_arguments
@@ -128,20 +123,14 @@ def load(
         dead_ends=dead_ends,
         extra_columns=extra_columns,
         storage=storage,
+        sidecars=sidecars,
     )
     target = as_path(path)
     files = _find_files(target, split)
-    file, suffix = files[0], files[0].suffix.lower()
     if len(files) > 1:
         model = load_shards(files, shard)
-    elif suffix == ".npz":
-        model = load_npz(file)
-    elif suffix in POMDP_LOADERS:
-        fields = POMDP_LOADERS[suffix](file, options)
-        with TableSource(file).prefix_errors():
-            model = MMDP(**fields, storage=storage)
     else:
-        model = _load_table(file, options, sidecars)
+        model = LOADERS[files[0].suffix.lower()](files[0], options)
     model = convert_storage(model, storage, TableSource(target))
     if len(files) == 1 and shard is not None and Shard.parse(shard, model.n_models) is not None:
         model = model.take_shard(*shard)
@@ -150,16 +139,29 @@ def load(
     return model.replace(**overrides) if overrides else model
 
 
-def _load_table(file: Path, options: LoadOptions, sidecars: bool) -> MMDP:
+def _load_table(
+    read: Callable[[Path, LoadOptions], ModelTable], file: Path, options: LoadOptions
+) -> MMDP:
     """Load a model from a table (.csv or .parquet)."""
-    table, file_fields = TABLE_READERS[file.suffix.lower()](file, options)
-    has_sidecars = sidecars and file_fields is None
+    table, file_fields = read(file, options)
+    has_sidecars = options.sidecars and file_fields is None
     fields = read_parameters(file, options) if has_sidecars else file_fields or {}
     encoded = encode_transitions(table, fields)
     if has_sidecars:
         fields |= read_sidecars(file, encoded, options)
-    model = build_model(encoded, fields, table.source, options)
-    return model.with_evidence(read_evidence(file.parent, model) if sidecars else None)
+    model = build_model(encoded, fields, options)
+    return model.with_evidence(read_evidence(file.parent, model) if options.sidecars else None)
+
+
+# by suffix: functions of a path and the options to a model, and of a model and a path to a file
+LOADERS: dict[str, Callable[[Path, LoadOptions], MMDP]] = {
+    ".csv": partial(_load_table, read_csv_table),
+    ".parquet": partial(_load_table, read_parquet_table),
+    ".npz": lambda file, _: load_npz(file),
+    ".pomdp": load_pomdp,
+    ".pomdpx": load_pomdpx,
+}
+WRITERS: dict[str, Callable[[MMDP, Path], object]] = {".npz": save_npz, ".parquet": save_parquet}
 
 
 def _find_files(path: Path, split: Split) -> list[Path]:
@@ -186,10 +188,8 @@ def _find_files(path: Path, split: Split) -> list[Path]:
             f"{path}: is a file, but {split!r} names one of the files of a folder",
             ["give its folder", Remedy("split", verb="leave out")],
         )
-    if path.suffix.lower() not in MODEL_SUFFIXES:
-        raise InputError(
-            f"{path}: unknown suffix {path.suffix!r}; known are {', '.join(MODEL_SUFFIXES)}"
-        )
+    if path.suffix.lower() not in LOADERS:
+        raise InputError(f"{path}: unknown suffix {path.suffix!r}; known are {', '.join(LOADERS)}")
     return [path]
 
 
@@ -228,11 +228,10 @@ def save(
         save_csv(model, target)
     elif target.is_dir() or not target.suffix:
         save_folder(model, target, f"{SPLIT_STEMS[split]}.csv")
-    elif target.suffix.lower() == ".npz":
-        write_atomic(target, lambda file: save_npz(model, file))
-    elif target.suffix.lower() == ".parquet":
-        write_atomic(target, lambda file: save_parquet(model, file))
+    elif target.suffix.lower() in WRITERS:
+        write_atomic(target, partial(WRITERS[target.suffix.lower()], model))
     else:
+        known = ", ".join(WRITERS)
         raise InputError(
-            f"{target}: unknown suffix {target.suffix!r}; write .npz, .parquet, .csv or a folder"
+            f"{target}: unknown suffix {target.suffix!r}; write {known}, .csv or a folder"
         )

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from mmdp.core.errors import InputError
+from mmdp.core.model import MMDP
 from mmdp.core.text import did_you_mean
 from mmdp.core.transitions import Array
 from mmdp.data.io.hidden_model import (
@@ -60,12 +61,12 @@ class Statement(NamedTuple):
         return self.segments[0]
 
 
-def load_pomdp(path: Path, options: LoadOptions) -> Fields:
-    """Read the arguments of MMDP from a .pomdp file."""
+def load_pomdp(path: Path, options: LoadOptions) -> MMDP:
+    """Load a model from a .pomdp file."""
     check_file_type(path, "text", "a POMDP file")
     file = _PomdpFile(path, options)
     with file.source.prefix_errors():
-        return _make_fields(file)
+        return MMDP(**_make_fields(file), storage=options.storage)
 
 
 def _iter_statements(path: Path) -> Iterator[Statement]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.distributions import SUM_TOLERANCE
+from mmdp.core.model import MMDP
 from mmdp.core.text import did_you_mean
 from mmdp.core.transitions import Array
 from mmdp.data.io.hidden_model import (
@@ -78,8 +79,8 @@ class Factor(NamedTuple):
 Factors = dict[str, Factor]  # by the variable that they are about
 
 
-def load_pomdpx(path: Path, options: LoadOptions) -> Fields:
-    """Read the arguments of MMDP from a .pomdpx file."""
+def load_pomdpx(path: Path, options: LoadOptions) -> MMDP:
+    """Load a model from a .pomdpx file."""
     file, root = _PomdpxFile(path, options), _parse_xml(path)
     if root.tag != "pomdpx":
         file.fail(root, f"the root is <{root.tag}>; give a file with the root <pomdpx>")
@@ -89,7 +90,8 @@ def load_pomdpx(path: Path, options: LoadOptions) -> Fields:
     file.read_variables(file.get_child(root, "Variable"))
     functions = [file.read_functions(root, section) for section in SECTIONS]
     with file.source.prefix_errors():
-        return {**_make_fields(file, *functions), "discount": discount}
+        fields = _make_fields(file, *functions)
+        return MMDP(**fields, discount=discount, storage=options.storage)
 
 
 # ---------------------------------------------------------------------- the file as elements

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -79,6 +78,7 @@ class LoadOptions:
     dead_ends: DeadEnds = "error"
     extra_columns: ExtraColumns = "error"
     storage: StorageOption = "auto"
+    sidecars: bool = True
 
     @classmethod
     def from_arguments(cls, compat: Compatibility | None, **options: Any) -> LoadOptions:
@@ -92,6 +92,7 @@ class EncodedTransitions(NamedTuple):
     columns: TableColumns
     axes: Mapping[str, ColumnLabels]
     horizon: int | None
+    source: TableSource
 
     @property
     def shape(self) -> ModelShape:
@@ -202,7 +203,7 @@ def encode_transitions(table: Table, fields: Fields) -> EncodedTransitions:
         columns |= dict(zip(roles, ids, strict=True))
     horizon = axes.pop("time").size if "time" in axes else None
     columns |= {role: _parse_finite(table, role) for role in VALUE_ROLES}
-    return EncodedTransitions(columns, axes, horizon)
+    return EncodedTransitions(columns, axes, horizon, source)
 
 
 def _is_numeric(values: pd.Series) -> bool:
@@ -246,7 +247,7 @@ def from_frame(
     >>> model.state_labels, model.rewards.tolist()
     (('up', 'down'), [[[4.0], [0.0]]])
     """
-    option_names = [option.name for option in fields_of(LoadOptions)]
+    option_names = [x for x in LoadOptions.__dataclass_fields__ if x != "sidecars"]
     check_field_names(fields, option_names)
     load_options = {name: fields.pop(name) for name in option_names if name in fields}
     options = LoadOptions.from_arguments(compat, **load_options)
@@ -254,7 +255,7 @@ def from_frame(
     if not isinstance(converted_frame, pd.DataFrame):
         raise InputError(f"frame is a {type(frame).__name__}; give a DataFrame")
     table = frame_to_table(converted_frame, TableSource("frame"), options)
-    return build_model(encode_transitions(table, fields), fields, table.source, options)
+    return build_model(encode_transitions(table, fields), fields, options)
 
 
 @check_arguments
@@ -283,20 +284,15 @@ def to_frame(model: MMDP) -> pd.DataFrame:
 
 
 # ---------------------------------------------------------------------- ids to a model
-def build_model(
-    encoded: EncodedTransitions,
-    fields: Fields,
-    source: TableSource,
-    options: LoadOptions,
-) -> MMDP:
+def build_model(encoded: EncodedTransitions, fields: Fields, options: LoadOptions) -> MMDP:
     """Build a model from transitions as ids; errors name the file."""
-    _check_size(encoded, source)
-    columns, rewards = _apply_options(encoded, source, options)
+    _check_size(encoded)
+    columns, rewards = _apply_options(encoded, options)
     _, n_states, n_actions = shape = encoded.shape
     model_fields: Fields = {f"{axis}s": index.labels for axis, index in encoded.axes.items()}
     sizes = [name for name in model_fields if isinstance(fields.get(name), int)]
     model_fields |= {k: v for k, v in fields.items() if v is not None and k not in sizes}
-    with source.prefix_errors():
+    with encoded.source.prefix_errors():
         transitions = entries_to_transitions(
             CoordinateEntries(columns, shape, encoded.horizon), options.storage
         )
@@ -311,7 +307,7 @@ def build_model(
 
 
 def _apply_options(
-    encoded: EncodedTransitions, source: TableSource, options: LoadOptions
+    encoded: EncodedTransitions, options: LoadOptions
 ) -> tuple[TableColumns, Array | None]:
     """Apply the load options to the columns.
 
@@ -332,7 +328,7 @@ def _apply_options(
     keys = row_keys * n_states + columns["next_state"]
     if options.duplicates != "sum" and (np.diff(np.sort(keys)) == 0).any():
         if options.duplicates == "error":
-            _fail_duplicate(encoded, keys, source)
+            _fail_duplicate(encoded, keys)
         is_kept = ~pd.Series(keys).duplicated(keep="last").to_numpy()
         columns = {name: values[is_kept] for name, values in columns.items()}
         row_keys = row_keys[is_kept]
@@ -347,20 +343,20 @@ def _apply_options(
     return {name: values for name, values in columns.items() if name != "reward"}, rewards
 
 
-def _check_size(encoded: EncodedTransitions, source: TableSource) -> None:
+def _check_size(encoded: EncodedTransitions) -> None:
     """Refuse sizes out of proportion to the rows, before arrays are allocated."""
     n_models, n_states, n_actions = encoded.shape
     n_rows = len(encoded.columns["state"])
     n_cells = n_models * n_states * n_actions * (encoded.horizon or 1)
     if n_cells * 8 > MAX_DENSE_BYTES and n_cells > 64 * n_rows:
         raise MemoryLimitError(
-            f"{source.location}: {n_rows:,} rows for {pluralize(n_models, 'model')}, "
+            f"{encoded.source.location}: {n_rows:,} rows for {pluralize(n_models, 'model')}, "
             f"{pluralize(n_states, 'state')} and {pluralize(n_actions, 'action')} would take "
             f"{format_bytes(n_cells * 8)} of rewards alone; check the ids, or split the models"
         )
 
 
-def _fail_duplicate(encoded: EncodedTransitions, keys: IntArray, source: TableSource) -> None:
+def _fail_duplicate(encoded: EncodedTransitions, keys: IntArray) -> None:
     """Raise the error of a transition that is given twice."""
     is_duplicate = pd.Series(keys).duplicated().to_numpy()
     row = int(np.argmax(is_duplicate))
@@ -372,8 +368,8 @@ def _fail_duplicate(encoded: EncodedTransitions, keys: IntArray, source: TableSo
         for role in (*COLUMN_ORDER[1:5], "time")
         if role in encoded.columns
     ]
-    first_row = source.describe_row(int(np.argmax(keys == keys[row])))
-    source.fail(
+    first_row = encoded.source.describe_row(int(np.argmax(keys == keys[row])))
+    encoded.source.fail(
         f"{', '.join(location)} is given again (first at {first_row}; "
         f"{pluralize(int(is_duplicate.sum()), 'duplicate')})",
         row,
@@ -438,5 +434,5 @@ def convert_storage(model: MMDP, storage: StorageOption, source: TableSource) ->
     if storage in ("auto", model.storage):
         return model
     axes = {axis: ColumnLabels(*model.label_index(axis)) for axis in AXIS_ROLES}
-    encoded = EncodedTransitions(model_to_columns(model), axes, model.horizon)
-    return build_model(encoded, model.to_kwargs(), source, LoadOptions(storage=storage))
+    encoded = EncodedTransitions(model_to_columns(model), axes, model.horizon, source)
+    return build_model(encoded, model.to_kwargs(), LoadOptions(storage=storage))
