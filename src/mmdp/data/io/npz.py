@@ -86,7 +86,11 @@ def fields_to_json_types(model: MMDP) -> Fields:
 def load_npz(path: Path) -> MMDP:
     """Load a model from an npz file written by :func:`save_npz`."""
     with open_npz(path) as file:
-        return model_from_arrays({name: file[name] for name in file.files})
+        arrays = {name: file[name] for name in file.files}
+        for name, array in arrays.items():
+            if array.dtype.kind not in ("U" if name in TEXT_ARRAYS else "biuf"):
+                raise TypeError(f"{name} is of another type")
+        return model_from_arrays(arrays)
 
 
 @contextmanager
@@ -139,10 +143,6 @@ def _check_unpacked_size(path: Path) -> None:
 
 def model_from_arrays(arrays: ArrayMapping, shard: Shard | None = None) -> MMDP:
     """Build a checked model from the arrays of :func:`model_to_arrays`."""
-    if any(
-        x.dtype.kind not in ("U" if name in TEXT_ARRAYS else "biuf") for name, x in arrays.items()
-    ):
-        raise TypeError("arrays of another type")
     fields: Fields = json.loads(str(arrays["fields"]))
     fields |= {name: arrays[name] for name in ModelFields._fields if name in arrays}
     rewards: Any = None if "reward" in arrays else np.ascontiguousarray(arrays["r"], np.float64)
@@ -205,28 +205,38 @@ def save_shards(model: MMDP, folder: PathLike, n_shards: int) -> None:
 
 def load_shards(files: Sequence[Path], shard: tuple[int, int] | None) -> MMDP:
     """Load the models of all files, or of shard i of n, given as (i, n)."""
+    arrays: Fields = {}
     headers: list[Fields] = []
     for file in files:
-        headers.append(_read_header(file, files[0], headers))
+        shared = _read_header(file)
+        headers.append({name: shared.pop(name, None) for name in MODEL_FIELDS})
+        arrays = arrays or shared
+        for name in arrays:
+            if not np.array_equal(arrays[name], shared.get(name, np.nan)):
+                TableSource(file).fail(
+                    f"{name.replace('_', ' ')} differ from those of {files[0].name}; save the "
+                    "shards again from one model"
+                )
     sizes = [len(header["weights"]) for header in headers]
     weights = np.concatenate([header["weights"] * header["total_weight"] for header in headers])
     local_shard = None if shard is None else Shard.parse(shard, len(weights))
     local_models = slice(0, len(weights)) if local_shard is None else local_shard.local_models
     n_models = local_models.stop - local_models.start
-    arrays, fields = headers[0], headers[0]["fields"]
-    for name in {"terminal", "initial"} & arrays.keys():
+    for name in ("terminal", "initial")[: 1 + arrays["has_initial"]]:
         rows = [
             np.broadcast_to(header[name], (size, len(arrays["allowed"])))
             for header, size in zip(headers, sizes, strict=True)
         ]
         arrays[name] = np.concatenate(rows)[local_models]
-    fields["parameters"] = {
-        name: [x for header in headers for x in header["fields"]["parameters"][name]]
-        for name in fields["parameters"]
+    labels = [x for header in headers for x in header["models"] or ()]
+    fields = {name: arrays.get(name) for name in arrays["field_names"]} | {
+        "models": labels if len(labels) == len(weights) else None,
+        "parameters": {
+            name: [x for header in headers for x in header["parameters"][name]]
+            for name in arrays["parameter_names"]
+        },
     }
-    labels = [x for header in headers for x in header["fields"]["models"] or ()]
-    fields["models"] = labels if len(labels) == len(weights) else None
-    arrays |= {"fields": np.array(json.dumps(fields)), "weights": weights / weights.sum()}
+    arrays |= {"fields": json.dumps(fields), "weights": weights / weights.sum()}
     for file, end, size in zip(files, np.cumsum(sizes).tolist(), sizes, strict=True):
         low, high = max(local_models.start, end - size), min(local_models.stop, end)
         if low >= high:
@@ -245,29 +255,18 @@ def load_shards(files: Sequence[Path], shard: tuple[int, int] | None) -> MMDP:
     return model_from_arrays(arrays, local_shard)
 
 
-def _read_header(file: Path, first_file: Path, headers: Sequence[Fields]) -> Fields:
-    """Read the small arrays of a file; refuse one that does not fit to the first header."""
+def _read_header(file: Path) -> Fields:
+    """Read the small arrays and the fields of a file, by name."""
     with open_npz(file) as file_arrays:
         header: Fields = {x: file_arrays[x] for x in file_arrays if x not in LARGE_ARRAYS}
-        header["has_next_rewards"] = np.array("next_rewards" in file_arrays)
+        header["has_next_rewards"] = "next_rewards" in file_arrays
     if "indptr" not in header or "model_transitions" in header:
         TableSource(file).fail(
             "exogenous events and models that switch cannot be divided into shards; use one file"
         )
-    header["has_initial"] = np.array("initial" in header)
-    header["fields"] = json.loads(str(header["fields"]))
-    header.setdefault("total_weight", np.array(len(header["weights"])))
-    first_header = next(iter(headers), header)
-    shared, first_shared = (
-        {**x, **x["fields"], "parameter_names": [*x["fields"]["parameters"]]}
-        for x in (header, first_header)
-    )
-    for name in first_shared.keys() - {*MODEL_FIELDS, "fields", "count"}:
-        if name not in shared or not np.array_equal(shared[name], first_shared[name]):
-            TableSource(file).fail(
-                f"{name.replace('_', ' ')} differ from those of {first_file.name}; save the "
-                "shards again from one model"
-            )
-    if headers:  # what is the same is held once
-        header = {name: header[name] for name in (*MODEL_FIELDS, "fields") if name in header}
-    return header
+    header["has_initial"] = "initial" in header
+    header.setdefault("total_weight", len(header["weights"]))
+    fields = json.loads(str(header.pop("fields")))
+    names = {"field_names": [*fields], "parameter_names": [*fields["parameters"]]}
+    del header["count"]
+    return header | fields | names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,37 +44,35 @@ def read_table(path: Path) -> Table:
     return Table.from_frame(frame, TableSource(path))
 
 
-class ParquetColumns:
-    """Columns of a Parquet file, read one at a time to save memory.
+def read_column_names(path: Path) -> list[str]:
+    """Read the names of the columns; an unnamed index that pandas stored is none."""
+    with _use_pyarrow(path) as (_, parquet):
+        names = map(str, parquet.read_schema(path).names)
+        return [x for x in names if not re.fullmatch(r"__index_level_\d+__", x)]
 
-    Text comes as categories in the order of first appearance, at a few bytes per row.
-    """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with _use_pyarrow(path) as (_, parquet):
-            self._file = parquet.ParquetFile(
-                path, pre_buffer=False, page_checksum_verification=True
-            )
-            names = [str(name) for name in self._file.schema_arrow.names]
-            # an unnamed index that pandas stored is not a column
-            self.column_names = [x for x in names if not re.fullmatch(r"__index_level_\d+__", x)]
-
-    def read_column(self, name: str) -> pd.Series:
-        """Read one column."""
-        with _use_pyarrow(self._path) as (pyarrow, _):
-            types = pyarrow.types
-            table = self._file.read(columns=[name], use_threads=False, use_pandas_metadata=False)
-            column = table.column(0)
-            column.validate(full=True)
-            del table
-            if types.is_string(column.type) or types.is_large_string(column.type):
-                column = column.dictionary_encode()
-            series: pd.Series = column.to_pandas(self_destruct=True)
-            del column
-        # give freed memory back to the system, so that the next column can use it
-        pyarrow.default_memory_pool().release_unused()
-        return series.rename(name)
+def read_columns(path: Path, names: Iterable[str]) -> pd.DataFrame:
+    """Read some columns in little memory: text as categories in the order of first appearance."""
+    with _use_pyarrow(path) as (pyarrow, parquet):
+        types = pyarrow.types
+        texts = [
+            x.name
+            for x in parquet.read_schema(path)
+            if types.is_string(x.type) or types.is_large_string(x.type)
+        ]
+        table = parquet.read_table(
+            path,
+            columns=[*names],
+            read_dictionary=texts,
+            use_threads=False,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+        table.validate(full=True)
+        frame = table.to_pandas(split_blocks=True, self_destruct=True, ignore_metadata=True)
+        del table
+        pyarrow.default_memory_pool().release_unused()  # gives memory back to the system
+        return frame  # type: ignore[no-any-return]
 
 
 def write_parquet(frame: pd.DataFrame, metadata: Fields, path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from mmdp.core.errors import InputError, Remedy
 from mmdp.core.text import did_you_mean, join_first, pluralize
 from mmdp.core.transitions import Array
 from mmdp.core.validate import are_ids, parse_labels
-from mmdp.data.io.parquet import ParquetColumns
+from mmdp.data.io.parquet import read_column_names, read_columns
 from mmdp.data.io.reading import as_frame, read_csv, read_header
 from mmdp.data.io.writing import as_path
 from mmdp.data.schema import (
@@ -177,9 +178,9 @@ def _read_table(log: Any, column_names: Mapping[str, str]) -> tuple[Table, list[
     """Read the columns of a log by role, and make notes about unused columns."""
     is_file = isinstance(log, (str, os.PathLike))
     source = TableSource(as_path(log) if is_file else "log")
-    names, read_columns = _open_file(Path(source.location)) if is_file else _open_frame(log, source)
+    names, read = _open_file(Path(source.location)) if is_file else _open_frame(log, source)
     roles, notes = _assign_log_roles(names, column_names, source)
-    columns = read_columns(roles)
+    columns = read(roles)
     return Table({role: columns[name] for name, role in roles.items()}, source), notes
 
 
@@ -189,7 +190,7 @@ def _open_frame(log: Any, source: TableSource) -> tuple[list[str], ReadColumns]:
     if not isinstance(frame, (pd.DataFrame, Mapping)):
         raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
 
-    def read_columns(roles: Mapping[str, str]) -> Any:
+    def read_frame(roles: Mapping[str, str]) -> Any:
         try:
             return (
                 frame
@@ -202,7 +203,7 @@ def _open_frame(log: Any, source: TableSource) -> tuple[list[str], ReadColumns]:
                 "one action and one next state"
             )
 
-    return [str(x) for x in frame], read_columns
+    return [str(x) for x in frame], read_frame
 
 
 def _open_file(path: Path) -> tuple[list[str], ReadColumns]:
@@ -213,18 +214,17 @@ def _open_file(path: Path) -> tuple[list[str], ReadColumns]:
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the path")
     if path.suffix.lower() == ".parquet":
-        file = ParquetColumns(path)
-        return file.column_names, lambda roles: {name: file.read_column(name) for name in roles}
+        return read_column_names(path), partial(read_columns, path)
     if path.suffix.lower() != ".csv":
         raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
     names = read_header(path)
 
-    def read_columns(roles: Mapping[str, str]) -> pd.DataFrame:
+    def read_rows(roles: Mapping[str, str]) -> pd.DataFrame:
         is_number = {name: roles.get(name) in ("reward", "time") for name in names}
         dtypes = {name: np.float64 if is_number[name] else "category" for name in names}
         return read_csv(path, names, dtypes, "category")  # a time may be a date
 
-    return names, read_columns
+    return names, read_rows
 
 
 def _assign_log_roles(
