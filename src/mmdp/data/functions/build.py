@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.events import ExogenousEvents
-from mmdp.core.kernels.rewards import EventRewards
+from mmdp.core.kernels.rewards import EventRewards, at_time
 from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.timing import progress_line
@@ -36,22 +36,17 @@ class EventProbs(NamedTuple):
     probs: Array  # (T or 1, K, W, M)
     distribution_id: npt.NDArray[np.int32] | None  # (T or 1, S, A)
 
-    def get_probs(self, t: int, pairs: IntArray) -> tuple[Array, IntArray]:
-        """Get the event probabilities at time t and the distribution id of pairs s A + a.
-
-        Returns: (K, W, M) probabilities, (n,) ids.
-        """
-        probs, ids = self.probs[min(t, len(self.probs) - 1)], self.distribution_id
-        if ids is None:
-            return probs, np.zeros(len(pairs), np.int64)
-        return probs, ids[min(t, len(ids) - 1)].reshape(-1)[pairs].astype(np.int64)
+    def select_model(self, m: int) -> EventProbs:
+        """Select the probabilities of one model."""
+        return self._replace(probs=self.probs[..., m : m + 1])
 
     def is_possible(self, times: Iterable[int], pairs: IntArray, events: IntArray) -> Mask:
         """Find which events (n,) of pairs can happen in some model at one of these times."""
         is_met = np.zeros(len(pairs), bool)
         for t in times:
-            probs, distribution_id = self.get_probs(t, pairs)
-            is_met |= np.asarray(probs.any(axis=2))[distribution_id, events]
+            ids = self.distribution_id
+            distributions = 0 if ids is None else at_time(ids, t).reshape(-1)[pairs]
+            is_met |= np.asarray(at_time(self.probs, t).any(axis=2))[distributions, events]
         return is_met
 
 
@@ -76,8 +71,7 @@ def build_model(spec: StepSpec, **fields: Any) -> MMDP:
     if any(x is not next_states[0] for x in next_states):
         tables = _make_transitions(spec, next_states, event_probs, allowed)
         return MMDP.from_sparse(tables, rewards, **fields).with_step_spec(spec)
-    ids, weights = next_states[0]
-    events = ExogenousEvents(ids, *event_probs, weights if spec.states.n_corners > 1 else None)
+    events = next_states[0].make_events(event_probs)
     if spec.depends_on_sample("step"):
         return MMDP.from_sparse(events, rewards, **fields).with_step_spec(spec)
     event_rewards = events.make_rewards(rewards).compact()
@@ -160,6 +154,11 @@ class NextStates(NamedTuple):
     ids: npt.NDArray[np.int32]  # (T or 1, S, A, W, C)
     weights: Array  # (T or 1, S, A, W, C) of each corner; (1, 1, 1, 1, 1) if C = 1
 
+    def make_events(self, event_probs: EventProbs) -> ExogenousEvents:
+        """Make the events with these next states."""
+        has_corners = self.ids.shape[-1] > 1
+        return ExogenousEvents(self.ids, *event_probs, self.weights if has_corners else None)
+
 
 def _evaluate_samples(
     spec: StepSpec, mask: Mask, event_probs: EventProbs
@@ -181,8 +180,7 @@ def _evaluate_samples(
             is_same = np.array_equal(sample_next.ids, first_next.ids)
             is_same = is_same and np.array_equal(sample_next.weights, first_next.weights)
             next_states.append(first_next if is_same else sample_next)
-        probs = event_probs.probs[..., m : m + 1]
-        event_rewards = EventRewards(reward, probs, event_probs.distribution_id)
+        event_rewards = EventRewards(reward, *event_probs.select_model(m))
         expected_rewards[..., m] = np.asarray(event_rewards)[..., 0]
     return next_states, expected_rewards
 
@@ -232,20 +230,16 @@ def _make_transitions(
     spec: StepSpec, next_states: list[NextStates], event_probs: EventProbs, allowed: Mask
 ) -> SparseTransitions:
     """Make the sparse transitions of models whose next states differ."""
-    (S, A), T = allowed.shape, spec.count_times("step", "event_probs")
-    state, action = np.nonzero(allowed)
     blocks = []
-    for t, (m, (ids, weights)) in product(range(T), enumerate(next_states)):
-        probs, distribution_id = event_probs.get_probs(t, state * A + action)
-        step_time = min(t, len(ids) - 1)
-        p = probs[distribution_id][:, :, m, None]
-        if spec.states.n_corners > 1:
-            p = p * weights[step_time, state, action]
-        i, w, c = np.nonzero(p)
-        next_state, ones = ids[step_time, state[i], action[i], w, c], np.ones_like(i)
-        blocks.append((m * ones, t * ones, state[i], action[i], next_state, p[i, w, c]))
+    for m, x in enumerate(next_states):
+        table = x.make_events(event_probs.select_model(m)).to_table()
+        rows = table.get_entry_rows()
+        t, k = np.nonzero(table.p[..., 0] * allowed.reshape(-1)[rows])
+        state, action = np.divmod(rows[k], spec.actions.size)
+        blocks.append((np.full_like(k, m), t, state, action, table.indices[k], table.p[t, k, 0]))
     columns = map(np.concatenate, zip(*blocks, strict=True))
     entries = dict(zip(ENTRY_ROLES, columns, strict=True))
-    if T == 1:
+    if len(table.p) == 1:
         del entries["time"]
-    return entries_to_transitions(CoordinateEntries(entries, (spec.n_models, S, A), T), "auto")
+    shape = (spec.n_models, *allowed.shape)
+    return entries_to_transitions(CoordinateEntries(entries, shape, len(table.p)), "auto")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from mmdp.core.arguments import check_arguments
-from mmdp.data.io.parquet import read_table
+from mmdp.data.io.reading import read_table
 from mmdp.data.io.writing import PathLike
 from mmdp.data.schema import TableSource, assign_roles
 

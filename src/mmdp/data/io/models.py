@@ -7,13 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from mmdp.core.arguments import StateText, Unchecked, check_arguments
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.problem import Shard
 from mmdp.core.model import MMDP
 from mmdp.core.text import join_first
 from mmdp.core.transitions import StorageOption
-from mmdp.core.validate import check_not_sharded
+from mmdp.core.validate import ModelFields, check_not_sharded
 from mmdp.data.io.folders import (
     read_evidence,
     read_parameters,
@@ -21,10 +23,17 @@ from mmdp.data.io.folders import (
     save_csv,
     save_folder,
 )
-from mmdp.data.io.npz import find_shard_files, load_npz, load_shards, save_npz
-from mmdp.data.io.parquet import read_parquet_table, save_parquet
+from mmdp.data.io.npz import (
+    MODEL_FORMAT,
+    fields_to_json_types,
+    find_shard_files,
+    load_npz,
+    load_shards,
+    save_npz,
+)
 from mmdp.data.io.pomdp import load_pomdp
 from mmdp.data.io.pomdpx import load_pomdpx
+from mmdp.data.io.reading import read_parquet, write_parquet
 from mmdp.data.io.tables import (
     Compatibility,
     DeadEnds,
@@ -32,14 +41,15 @@ from mmdp.data.io.tables import (
     ExtraColumns,
     LoadOptions,
     MissingActions,
-    ModelTable,
     build_model,
     convert_storage,
     encode_transitions,
+    frame_to_table,
     read_csv_table,
+    to_frame,
 )
 from mmdp.data.io.writing import PathLike, as_path, write_atomic
-from mmdp.data.schema import TableSource, ValuesByLabel
+from mmdp.data.schema import AXIS_ROLES, Fields, Table, TableSource, ValuesByLabel
 
 Split = Literal["train", "test", "true"]
 SPLIT_STEMS: dict[Split, str] = {"train": "training", "test": "test", "true": "true"}
@@ -139,13 +149,11 @@ def load(
     return model.replace(**overrides) if overrides else model
 
 
-def _load_table(
-    read: Callable[[Path, LoadOptions], ModelTable], file: Path, options: LoadOptions
-) -> MMDP:
-    """Load a model from a table (.csv or .parquet)."""
-    table, file_fields = read(file, options)
-    has_sidecars = options.sidecars and file_fields is None
-    fields = read_parameters(file, options) if has_sidecars else file_fields or {}
+def table_to_model(table: Table, fields: Fields | None, options: LoadOptions) -> MMDP:
+    """Build a model from a table and its other fields; None: these are in sidecar files."""
+    file = Path(table.source.location)
+    has_sidecars = options.sidecars and fields is None
+    fields = read_parameters(file, options) if has_sidecars else fields or {}
     encoded = encode_transitions(table, fields)
     if has_sidecars:
         fields |= read_sidecars(file, encoded, options)
@@ -153,10 +161,43 @@ def _load_table(
     return model.with_evidence(read_evidence(file.parent, model) if options.sidecars else None)
 
 
+def load_parquet(path: Path, options: LoadOptions) -> MMDP:
+    """Load a model from a Parquet file: the fields are in its metadata or in sidecar files."""
+    frame, metadata = read_parquet(path)
+    table = frame_to_table(frame, TableSource(path), options)
+    is_model = isinstance(metadata, dict) and metadata.get("format") == MODEL_FORMAT
+    fields = metadata.get("fields") if is_model else None
+    is_valid = isinstance(fields, dict) and {*ModelFields._fields}.issuperset(fields)
+    if metadata is not None and not is_valid:
+        table.source.fail(
+            "its metadata is not that of a model of this version of mmdp; load policies with "
+            "load_policy(), and save models again with mmdp.save"
+        )
+    return table_to_model(table, fields, options)
+
+
+def save_parquet(model: MMDP, path: Path) -> None:
+    """Write a model as a tidy table with its other fields in the metadata."""
+    metadata = {"format": MODEL_FORMAT, "fields": make_table_fields(model)}
+    write_parquet(to_frame(model), metadata, path)
+
+
+def make_table_fields(model: MMDP) -> Fields:
+    """Make the fields that belong to :func:`to_frame`, of JSON types."""
+    axes = {f"{axis}s": model.label_index(axis) for axis in AXIS_ROLES}
+    fields = {
+        **fields_to_json_types(model),
+        **{name: index.labels or index.size for name, index in axes.items()},
+        "terminal": model.terminal if model.terminal.any() else None,
+        "allowed": None,  # an action is allowed if the table has a row for it
+    }
+    return {k: x.tolist() if isinstance(x, np.ndarray) else x for k, x in fields.items()}
+
+
 # by suffix: functions of a path and the options to a model, and of a model and a path to a file
 LOADERS: dict[str, Callable[[Path, LoadOptions], MMDP]] = {
-    ".csv": partial(_load_table, read_csv_table),
-    ".parquet": partial(_load_table, read_parquet_table),
+    ".csv": lambda file, options: table_to_model(read_csv_table(file, options), None, options),
+    ".parquet": load_parquet,
     ".npz": lambda file, _: load_npz(file),
     ".pomdp": load_pomdp,
     ".pomdpx": load_pomdpx,

@@ -33,8 +33,7 @@ from mmdp.core.policies.base import get_label_kwargs
 from mmdp.core.policies.controller import parse_transitions
 from mmdp.core.solution import SCOPE_NAMES, Bound, Solution
 from mmdp.core.text import TimeLabels, pluralize
-from mmdp.data.io.parquet import read_parquet, write_parquet
-from mmdp.data.io.reading import read_csv, read_header
+from mmdp.data.io.reading import read_csv, read_header, read_parquet, write_parquet
 from mmdp.data.io.writing import PathLike, Writer, describe_error, format_csv, write_all_atomic
 from mmdp.data.schema import (
     ColumnLabels,

@@ -100,10 +100,6 @@ class EncodedTransitions(NamedTuple):
         return self.axes["model"].size, self.axes["state"].size, self.axes["action"].size
 
 
-# transitions by role and the fields of the model; None: these are in sidecar files
-ModelTable = tuple[Table, Fields | None]
-
-
 # ---------------------------------------------------------------------- columns to ids
 def frame_to_table(frame: pd.DataFrame, source: TableSource, options: LoadOptions) -> Table:
     """Get the known columns of a frame, by role."""
@@ -111,7 +107,7 @@ def frame_to_table(frame: pd.DataFrame, source: TableSource, options: LoadOption
     return Table({role: frame[name] for name, role in roles.items()}, source)
 
 
-def read_csv_table(path: Path, options: LoadOptions) -> ModelTable:
+def read_csv_table(path: Path, options: LoadOptions) -> Table:
     """Read the known columns of a CSV by role, as numbers if possible, else as text."""
     source, names = TableSource(path), read_header(path)
     roles = _assign_transition_roles(names, source, options)
@@ -121,7 +117,7 @@ def read_csv_table(path: Path, options: LoadOptions) -> ModelTable:
     label_dtypes = dtypes | {name: str for name in roles if name in AXIS_BY_ROLE}
     frame = read_csv(path, names, dtypes, label_dtypes, str)
     columns = {role: parse_numbers_or_labels(frame[x], source) for x, role in roles.items()}
-    return Table(columns, source), None
+    return Table(columns, source)
 
 
 def parse_numbers_or_labels(column: pd.Series, source: TableSource) -> pd.Series:

@@ -44,8 +44,7 @@ from mmdp.core.transitions import (
 )
 from mmdp.core.validate import align_to_labels
 from mmdp.data.io.folders import TABLE_FILES, is_read_with, replace_folder
-from mmdp.data.io.parquet import read_table
-from mmdp.data.io.reading import as_frame
+from mmdp.data.io.reading import as_frame, read_table
 from mmdp.data.io.writing import PathLike, Writer, check_writable, format_csv
 from mmdp.data.posterior.log import TransitionLog, read_log, split_terminal_states
 from mmdp.data.sampling import sample_dirichlet_rows, spawn_generators

@@ -16,8 +16,7 @@ from mmdp.core.errors import InputError, Remedy
 from mmdp.core.text import did_you_mean, join_first, pluralize
 from mmdp.core.transitions import Array
 from mmdp.core.validate import are_ids, parse_labels
-from mmdp.data.io.parquet import read_column_names, read_columns
-from mmdp.data.io.reading import as_frame, read_csv, read_header
+from mmdp.data.io.reading import as_frame, read_column_names, read_columns, read_csv, read_header
 from mmdp.data.io.writing import as_path
 from mmdp.data.schema import (
     AXIS_ROLES,

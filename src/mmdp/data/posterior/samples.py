@@ -18,8 +18,7 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import join_or, pluralize
 from mmdp.core.transitions import Array, as_float_array, find_nesting_depth, is_nested_sparse
 from mmdp.core.validate import align_to_labels, is_labeled
-from mmdp.data.io.parquet import read_table
-from mmdp.data.io.reading import as_frame
+from mmdp.data.io.reading import as_frame, read_table
 from mmdp.data.schema import AnyArray, Fields
 
 ParameterSamples = dict[str, Array]
