@@ -38,7 +38,6 @@ from mmdp.core.kernels.problem import (
     Shard,
     Storage,
     StorageFormat,
-    TableStorage,
     collapse_time_axis,
 )
 from mmdp.core.kernels.rewards import (
@@ -98,6 +97,12 @@ if TYPE_CHECKING:
     import scipy.sparse
 
     from mmdp.data.functions.step import StepSpec
+
+
+SHARED_FIELDS = (  # of ModelFields, which a model has as attributes
+    *("discount", "weights", "allowed", "terminal"),
+    *("name", "citation", "unit", "quantity"),
+)
 
 
 class Evidence(NamedTuple):
@@ -193,10 +198,41 @@ class MMDP:
     MMDP(2 models, 2 states, 2 actions, discount 0.9; dense, 332 B)
     """
 
-    __slots__ = ("_data", "_problem")
-
+    problem: Problem
+    """Arrays that the backends read."""
+    n_models: int
+    """Number of models, M."""
+    n_states: int
+    """Number of states, S."""
+    n_actions: int
+    """Number of actions, A."""
+    horizon: int | None
+    """Number of time steps if transitions or rewards vary with time, else None."""
+    discount: float
+    """Discount factor gamma per decision, from 0 to 1."""
+    initial: InitialArray
+    """Initial distribution mu (S,); (M, S) if the models differ."""
+    weights: ModelVector
+    """Model probabilities lambda (M,)."""
+    allowed: ActionMask
+    """Mask of allowed actions (S, A)."""
+    terminal: TerminalArray
+    """Terminal value of each state (M, S)."""
+    pattern_rewards: Array | None
+    """Rewards per next state on the sparsity pattern (T or 1, nnz, M); None if not kept."""
+    name: str | None
+    """Name of the problem; None without."""
+    citation: str | None
+    """Citation of the source of the problem; None without."""
+    unit: str | None
+    """Unit of the rewards."""
+    quantity: str | None
+    """Description of a return, in words."""
+    step_spec: StepSpec | None
+    """Step function of :func:`mmdp.from_step`, in the process that built it; None otherwise."""
+    evidence: Evidence | None
+    """Log that :func:`mmdp.fit` sampled the models from; None if there is none."""
     _data: ModelData
-    _problem: Problem
 
     @check_arguments
     def __init__(
@@ -224,7 +260,7 @@ class MMDP:
         quantity: str | None = None,
     ) -> None:
         if isinstance(transitions, CustomStorage):
-            sparse_transitions = _storage_to_sparse(transitions, None)
+            sparse_transitions = SparseTransitions.from_storage(transitions, transitions.shape[1])
         elif is_nested_sparse(transitions):
             sparse_transitions = entries_to_transitions(MatrixEntries(transitions), storage)
         else:
@@ -278,13 +314,9 @@ class MMDP:
             horizon,
         )
         sparse_transitions = entries_to_transitions(entries, storage)
-        rewards, pattern_rewards = fields.pop("rewards", None), sparse_transitions.pattern_rewards
-        if pattern_rewards is not None and rewards is not None:
-            raise InputError("give rewards per transition or per (state, action), not both")
+        rewards = fields.pop("rewards", None)
         parsed_fields = ModelFields.parse(fields, shape)
-        parsed_rewards: tuple[Rewards | None, Array | None] = None, pattern_rewards
-        if pattern_rewards is None:
-            parsed_rewards = parse_rewards(rewards, None, sparse_transitions, parsed_fields)
+        parsed_rewards = parse_rewards(rewards, None, sparse_transitions, parsed_fields)
         return cls._from_data(_check_data(sparse_transitions, *parsed_rewards, parsed_fields))
 
     @classmethod
@@ -314,7 +346,8 @@ class MMDP:
             raise InputError("give rewards or next_rewards")
         if isinstance(transitions, CustomStorage):
             horizon = len(rewards) if rewards is not None and len(rewards) > 1 else None
-            transitions = _storage_to_sparse(transitions, horizon)
+            n_states = transitions.shape[1]
+            transitions = SparseTransitions.from_storage(transitions, n_states, horizon)
         check_pattern(transitions, rewards, next_rewards)
         parsed_fields = ModelFields.parse(fields, transitions.shape, shard)
         return cls._from_data(_check_data(transitions, rewards, next_rewards, parsed_fields, shard))
@@ -344,12 +377,22 @@ class MMDP:
             fields.model_transitions,
             state.shard,
         )
-        object.__setattr__(self, "_data", state)
-        object.__setattr__(self, "_problem", problem)
+        vars(self).update(
+            {name: getattr(fields, name) for name in SHARED_FIELDS},
+            _data=state,
+            problem=problem,
+            n_models=problem.n_models,
+            n_states=n_states,
+            n_actions=problem.n_actions,
+            horizon=state.horizon,
+            initial=initial,
+            pattern_rewards=state.next_rewards,
+            step_spec=state.step_spec,
+            evidence=state.evidence,
+        )
         for array in (
             *_collect_arrays(problem, state.next_rewards),
-            *fields,
-            *fields.parameters.values(),
+            *(initial, *fields, *fields.parameters.values()),
         ):
             if isinstance(array, np.ndarray):
                 array.setflags(write=False)  # unpickled arrays are writable
@@ -361,51 +404,17 @@ class MMDP:
         raise AttributeError("MMDP is frozen; use model.replace(...) for a changed copy")
 
     # ---------------------------------------------------------------- sizes and facts
-    @property
-    def problem(self) -> Problem:
-        """Arrays that the backends read."""
-        return self._problem
-
-    @property
-    def n_models(self) -> int:
-        """Number of models, M."""
-        return self._problem.n_models
 
     @property
     def shard(self) -> tuple[int, int] | None:
         """(i, n) if it holds shard i of n of the models, as loaded with ``shard=``; else None."""
-        shard = self._problem.shard
+        shard = self.problem.shard
         return None if shard is None else (shard.shard_index, shard.n_shards)
-
-    @property
-    def n_states(self) -> int:
-        """Number of states, S."""
-        return self._problem.n_states
-
-    @property
-    def n_actions(self) -> int:
-        """Number of actions, A."""
-        return self._problem.n_actions
-
-    @property
-    def horizon(self) -> int | None:
-        """Number of time steps if transitions or rewards vary with time, else None."""
-        return self._data.horizon
 
     @property
     def storage(self) -> StorageFormat:
         """Storage format of the transitions: dense or sparse tables, or exogenous events."""
-        return self._problem.storage.format
-
-    @property
-    def name(self) -> str | None:
-        """Name of the problem; None without."""
-        return self._data.fields.name
-
-    @property
-    def citation(self) -> str | None:
-        """Citation of the source of the problem; None without."""
-        return self._data.fields.citation
+        return self.problem.storage.format
 
     @property
     def time_labels(self) -> TimeLabels:
@@ -419,50 +428,9 @@ class MMDP:
         return parse_time_labels(self._data.fields.time_labels)
 
     @property
-    def unit(self) -> str | None:
-        """Unit of the rewards."""
-        return self._data.fields.unit
-
-    @property
-    def quantity(self) -> str | None:
-        """Description of a return, in words."""
-        return self._data.fields.quantity
-
-    @property
-    def step_spec(self) -> StepSpec | None:
-        """Step function of :func:`mmdp.from_step`, in the process that built it; None otherwise."""
-        return self._data.step_spec
-
-    @property
-    def evidence(self) -> Evidence | None:
-        """Log that :func:`mmdp.fit` sampled the models from; None if there is none."""
-        return self._data.evidence
-
-    @property
-    def discount(self) -> float:
-        """Discount factor gamma per decision, from 0 to 1."""
-        return self._problem.discount
-
-    @property
-    def initial(self) -> InitialArray:
-        """Initial distribution mu (S,); (M, S) if the models differ."""
-        x = self._problem
-        return x.initial[:, 0] if x.has_common_initial else x.initial.T
-
-    @property
     def has_initial(self) -> bool:
         """Whether an initial distribution was given; if not, it is uniform."""
         return self._data.fields.initial is not None
-
-    @property
-    def weights(self) -> ModelVector:
-        """Model probabilities lambda (M,)."""
-        return self._problem.weights
-
-    @property
-    def allowed(self) -> ActionMask:
-        """Mask of allowed actions (S, A)."""
-        return self._problem.allowed[0]
 
     @property
     def has_choice(self) -> npt.NDArray[np.bool_]:
@@ -476,7 +444,7 @@ class MMDP:
         >>> mmdp.MMDP(P, [[1.0, 0.8], [2.0, 2.0]], states=["ill", "treated"]).has_choice.tolist()
         [True, False]
         """
-        mask: npt.NDArray[np.bool_] = np.any(self._problem.has_choice(), axis=0)
+        mask: npt.NDArray[np.bool_] = np.any(self.problem.has_choice(), axis=0)
         return mask if mask.any() else np.ones(self.n_states, dtype=bool)
 
     def mask_visits(self, visits: Array) -> Array:
@@ -484,30 +452,25 @@ class MMDP:
 
         If no other is visited, all of them count as decisions.
         """
-        has_choice = self._problem.has_choice()[: len(visits)]
+        has_choice = self.problem.has_choice()[: len(visits)]
         masked_visits: Array = visits * np.expand_dims(has_choice, (*range(2, visits.ndim),))
         return masked_visits if masked_visits.any() else visits
 
     @property
-    def terminal(self) -> TerminalArray:
-        """Terminal value of each state (M, S)."""
-        return self._problem.terminal.T
-
-    @property
     def is_switching(self) -> bool:
         """Whether the hidden model switches (``model_transitions``)."""
-        return self._problem.model_transitions is not None
+        return self.problem.model_transitions is not None
 
     @property
     def model_transitions(self) -> ModelMatrix:
         """Probability that a model follows another (M, M); the identity if models do not switch."""
-        K = self._problem.model_transitions
+        K = self.problem.model_transitions
         return np.eye(self.n_models) if K is None else K
 
     @property
     def rewards(self) -> RewardArray:
         """Expected reward of each action, (M, S, A) or (T, M, S, A); 0 if not allowed."""
-        return self._broadcast_time(np.moveaxis(np.asarray(self._problem.r), -1, 1))
+        return self._broadcast_time(np.moveaxis(np.asarray(self.problem.r), -1, 1))
 
     @property
     def has_missing_actions(self) -> bool:
@@ -518,11 +481,6 @@ class MMDP:
     def has_next_rewards(self) -> bool:
         """Whether rewards that differ between next states are kept."""
         return self._data.next_rewards is not None
-
-    @property
-    def pattern_rewards(self) -> Array | None:
-        """Rewards per next state on the sparsity pattern (T or 1, nnz, M); None if not kept."""
-        return self._data.next_rewards
 
     @property
     def parameters(self) -> dict[str, ModelVector]:
@@ -563,17 +521,17 @@ class MMDP:
     @property
     def density(self) -> float:
         """Share of (s, a, s') triples with positive probability in some model."""
-        return min(1.0, self._problem.storage.n_entries / (self.n_states**2 * self.n_actions))
+        return min(1.0, self.problem.storage.n_entries / (self.n_states**2 * self.n_actions))
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the arrays of this model."""
-        return sum(y.nbytes for y in _collect_arrays(self._problem, self._data.next_rewards))
+        return sum(y.nbytes for y in _collect_arrays(self.problem, self._data.next_rewards))
 
     @property
     def transitions(self) -> TransitionArray:
         """Dense (M, S, A, S') or (T, M, S, A, S') transitions; refused over 2 GiB."""
-        return self._to_dense(self._problem.p)
+        return self._to_dense(self.problem.p)
 
     @property
     def next_rewards(self) -> TransitionArray | None:
@@ -596,7 +554,7 @@ class MMDP:
         check_index(action, self.n_actions, "action")
         check_index(time, self.horizon or 1, "time")
         rows = np.arange(self.n_states) * self.n_actions + action
-        table = self._problem.storage.select_rows(rows)
+        table = self.problem.storage.select_rows(rows)
         matrix = scipy.sparse.csr_array(
             (at_time(table.p, time)[:, model], table.indices, table.indptr),
             shape=(self.n_states, self.n_states),
@@ -608,14 +566,14 @@ class MMDP:
     def _to_dense(self, values: Array) -> Array:
         """Expand values on the sparsity pattern to a dense array, if it fits into memory."""
         shape = (len(values), self.n_states, self.n_actions, self.n_states, values.shape[2])
-        if not self._problem.is_dense:
+        if not self.problem.is_dense:
             size = int(np.prod(shape, dtype=np.int64)) * 8
             if size > MAX_DENSE_BYTES:
                 raise MemoryLimitError(
                     f"the dense array would take {format_bytes(size)}; "
                     "use model.transition_matrix(model, action) or model.problem"
                 )
-            table = self._problem.storage.to_table()
+            table = self.problem.storage.to_table()
             full = np.zeros((shape[0], self.n_states * self.n_actions * self.n_states, shape[-1]))
             full[:, table.get_entry_rows() * self.n_states + table.indices] = values
             values = full
@@ -659,7 +617,6 @@ class MMDP:
         fields = ModelFields.parse(data.fields._asdict() | changes, shape, shard)
         has_rewards = any(x is not None for x in rewards)
         if not has_rewards and {"allowed", "allow_missing"}.isdisjoint(changes):
-            _check_not_sharded_switching(fields, shard)
             is_as_built = {"terminal", "model_transitions"}.isdisjoint(changes)
             step_spec = data.step_spec if is_as_built else None
             return MMDP._from_data(data._replace(fields=fields, shard=shard, step_spec=step_spec))
@@ -681,7 +638,6 @@ class MMDP:
         """Make an MMDP of other models, which are not checked again."""
         shape = (rewards.shape[3], self.n_states, self.n_actions)
         fields = ModelFields.parse(self._data.fields._asdict() | changes, shape, shard)
-        _check_not_sharded_switching(fields, shard)
         data = ModelData(storage, rewards, pattern_rewards, fields, self.horizon, shard)
         return MMDP._from_data(data._replace(evidence=self.evidence))
 
@@ -689,7 +645,7 @@ class MMDP:
         self, select: Callable[[Array], Array], shard: Shard | None = None, **changes: object
     ) -> MMDP:
         """Make an MMDP of some models; ``select`` takes them from an array (..., M)."""
-        x, pattern_rewards, fields = self._problem, self._data.next_rewards, self._data.fields
+        x, pattern_rewards, fields = self.problem, self._data.next_rewards, self._data.fields
         return self._replace_models(
             x.storage.map_models(select),
             map_rewards(x.r, select),
@@ -713,7 +669,7 @@ class MMDP:
         >>> two.subset([1]).rewards.tolist()
         [[[3.0]]]
         """
-        ids, x = self._find_model_ids(models), self._problem
+        ids, x = self._find_model_ids(models), self.problem
         total, K = x.weights[ids].sum(), x.model_transitions
         if total <= 0:
             raise InputError(
@@ -876,7 +832,7 @@ class MMDP:
         separately, as in the published experiments; otherwise r(s,a) is averaged. The weights
         are those at the start, also if models switch.
         """
-        x, mean = self._problem, self.mean_problem()
+        x, mean = self.problem, self.mean_problem()
         pattern_rewards, initial = self._data.next_rewards, self._data.fields.initial
         if pattern_rewards is not None:
             pattern_rewards = drop_redundant_rewards(
@@ -897,7 +853,7 @@ class MMDP:
 
     def mean_problem(self, weights: Array | None = None) -> Problem:
         """Compute the arrays of :meth:`mean_model`, with other weights (M,) if given."""
-        x, pattern_rewards = self._problem, self._data.next_rewards
+        x, pattern_rewards = self.problem, self._data.next_rewards
         x = x if weights is None else x._replace(weights=weights)
         mean = x.make_mean_model()
         if pattern_rewards is not None:
@@ -911,11 +867,7 @@ class MMDP:
 
     def _to_sparse(self, storage: Storage) -> SparseTransitions:
         """Convert a storage to sparse transitions."""
-        if isinstance(storage, CustomStorage):
-            return _storage_to_sparse(storage, self.horizon)
-        table = storage.to_table()
-        shape = (table.p.shape[2], self.n_states, self.n_actions)
-        return SparseTransitions(shape, *table, None, self.horizon)
+        return SparseTransitions.from_storage(storage, self.n_states, self.horizon)
 
     def to_kwargs(self) -> dict[str, Any]:
         """Get all fields but transitions and rewards, as keyword arguments of :class:`MMDP`.
@@ -940,7 +892,7 @@ class MMDP:
         >>> same, one.replace(discount=0.9).fingerprint() == one.fingerprint()
         (True, False)
         """
-        x, r = self._problem, get_stored_array(self._problem.r)
+        x, r = self.problem, get_stored_array(self.problem.r)
         rewards = collapse_time_axis(
             r if x.allowed.all() else np.where(x.allowed[..., None], r, 0.0)
         )
@@ -997,8 +949,8 @@ class MMDP:
             f"{prefix}{pluralize(self.n_models, 'model')}, {pluralize(self.n_states, 'state')}, "
             f"{pluralize(self.n_actions, 'action')}, discount {self.discount:g}"
         ]
-        if self._problem.shard is not None:
-            parts.append(f"{self._problem.shard}")
+        if self.problem.shard is not None:
+            parts.append(f"{self.problem.shard}")
         if self.horizon is not None:
             parts.append(f"varies over {pluralize(self.horizon, 'time step')}")
         if not self.has_initial and self.n_states > 1:
@@ -1068,7 +1020,6 @@ def _check_data(
             f"transitions and rewards disagree on the horizon ({sorted(horizons)}); "
             "give both the same leading time axis"
         )
-    _check_not_sharded_switching(fields, shard)
     if not isinstance(expected_rewards, EventRewards):
         expected_rewards = np.ascontiguousarray(expected_rewards)
     return ModelData(
@@ -1081,25 +1032,3 @@ def _check_data(
         horizons.pop() if horizons else transitions.horizon,
         shard,
     )
-
-
-def _check_not_sharded_switching(fields: ModelFields, shard: Shard | None) -> None:
-    """Refuse shards of models that switch."""
-    if fields.model_transitions is not None and shard is not None:
-        raise InputError(
-            "models that switch cannot be divided into shards; load all of them in one process"
-        )
-
-
-def _storage_to_sparse(storage: CustomStorage, horizon: int | None) -> SparseTransitions:
-    """Convert a custom storage to tables to check; empty tables if its rows are valid."""
-    (M, S, A), n_times = storage.shape, storage.n_times
-    table = (
-        TableStorage(
-            np.zeros(S * A + 1, np.int64), np.empty(0, np.int32), np.empty((n_times, 0, M)), False
-        )
-        if storage.has_valid_rows
-        else storage.to_table()
-    )
-    horizon = n_times if n_times > 1 else horizon
-    return SparseTransitions((M, S, A), *table, None, horizon, storage)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError, MemoryLimitError
-from mmdp.core.kernels.problem import TableStorage, empty_aligned
+from mmdp.core.kernels.problem import Storage, TableStorage, empty_aligned
 from mmdp.core.kernels.rewards import Rewards
 from mmdp.core.kernels.storage import CustomStorage
 from mmdp.core.memory import check_memory
@@ -96,6 +96,22 @@ class SparseTransitions:
         indptr = np.append(0, np.cumsum(counts)).astype(np.int64)
         indices = (flat_indices % n_states).astype(np.int32)
         return cls(shape, indptr, indices, values, is_dense, pattern_rewards, horizon)
+
+    @classmethod
+    def from_storage(
+        cls, storage: Storage, n_states: int, horizon: int | None = None
+    ) -> SparseTransitions:
+        """Make transitions of a storage; empty ones of a custom storage whose rows are valid."""
+        custom_storage = storage if isinstance(storage, CustomStorage) else None
+        if custom_storage is not None and custom_storage.has_valid_rows:
+            M, S, A = custom_storage.shape
+            values, indptr = np.empty((storage.n_times, 0, M)), np.zeros(S * A + 1, np.int64)
+            table = TableStorage(indptr, np.empty(0, np.int32), values, False)
+        else:
+            table = storage.to_table()
+        horizon = storage.n_times if storage.n_times > 1 else horizon
+        shape = (table.p.shape[2], n_states, (len(table.indptr) - 1) // n_states)
+        return cls(shape, *table, None, horizon, custom_storage)
 
     @property
     def flat_indices(self) -> Ints:

@@ -183,6 +183,11 @@ class ModelFields(NamedTuple):
             for axis, size in zip(AXES, sizes, strict=True)
         )
         local_models, time_labels = models.select_shard(shard), parse_time_labels(x["time_labels"])
+        model_transitions = parse_model_transitions(x["model_transitions"], models)
+        if model_transitions is not None and shard is not None:
+            raise InputError(
+                "models that switch cannot be divided into shards; load all of them in one process"
+            )
         for name in ("name", "citation", "unit", "quantity"):
             x[name] = None if x[name] is None else str(x[name])
         return cls(**x)._replace(
@@ -191,7 +196,7 @@ class ModelFields(NamedTuple):
             discount=parse_discount(x["discount"]),
             terminal=parse_terminal(x["terminal"], local_models, states),
             allowed=parse_allowed(x["allowed"], states, actions),
-            model_transitions=parse_model_transitions(x["model_transitions"], models),
+            model_transitions=model_transitions,
             states=states.labels,
             actions=actions.labels,
             models=models.labels,
@@ -305,6 +310,10 @@ def parse_rewards(
     rewards: object, next_rewards: object, transitions: SparseTransitions, fields: ModelFields
 ) -> tuple[Rewards | None, Array | None]:
     """Parse rewards to (T', S, A, M), or to values on the sparsity pattern (T', nnz, M)."""
+    if transitions.pattern_rewards is not None:
+        if rewards is not None:
+            raise InputError("give rewards per transition or per (state, action), not both")
+        return None, transitions.pattern_rewards
     if (rewards is None) == (next_rewards is None):
         raise InputError("give exactly one of rewards (per state and action) and next_rewards")
     n_models, n_states, n_actions = transitions.shape
