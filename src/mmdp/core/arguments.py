@@ -314,7 +314,7 @@ def _describe_type(hint: object) -> str:
 
 
 # ---------------------------------------------------------------------- values
-def is_of_type(value: object, hint: object) -> bool:
+def is_of_type(value: object, hint: Any) -> bool:
     """Check whether a value is of a type, as far as that is cheap.
 
     >>> is_of_type(1, float), is_of_type(True, int), is_of_type(math.nan, float)
@@ -322,11 +322,9 @@ def is_of_type(value: object, hint: object) -> bool:
     >>> is_of_type(["a"], list[str])
     True
     """
-    return any(_is_of_alternative(value, alternative) for alternative in _split_union(hint))
-
-
-def _is_of_alternative(value: object, hint: Any) -> bool:
-    """Check whether a value is of a type that is not a union."""
+    hint, *others = _split_union(hint)
+    if others:
+        return any(is_of_type(value, x) for x in (hint, *others))
     origin, type_args = get_origin(hint) or hint, get_args(hint)
     if origin in (Any, object) or isinstance(origin, TypeVar):
         return True

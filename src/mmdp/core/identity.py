@@ -83,7 +83,8 @@ def _find_parts(obj: object) -> Iterable[object]:
     if isinstance(obj, bytes):
         return "bytes", obj.hex()
     if isinstance(obj, types.ModuleType):
-        return "module", obj.__name__, None if _is_installed(obj) else _digest_source(obj.__file__)
+        name, file = obj.__name__, getattr(obj, "__file__", None)
+        return "module", name, None if _is_installed(name, file) else _digest_source(file)
     if isinstance(obj, types.MethodType):
         return "method", obj.__func__, obj.__self__
     if isinstance(obj, types.FunctionType):
@@ -112,23 +113,19 @@ def _find_library_name(obj: object) -> str | None:
     module: str = getattr(obj if name else type(obj), "__module__", None) or ""
     # a function of the user that wraps one of a package has the name of that
     source = obj.__globals__.get("__name__") if isinstance(obj, types.FunctionType) else module
-    if not all(x in sys.modules and _is_installed(sys.modules[x]) for x in (module, source)):
-        return None
+    for x in {module, source}:
+        if x not in sys.modules or not _is_installed(x, getattr(sys.modules[x], "__file__", None)):
+            return None
     name = name or next((x for x, y in vars(sys.modules[module]).items() if y is obj), None)
     return None if name is None or "<" in name else f"{module}.{name}"
 
 
-def _is_installed(module: types.ModuleType) -> bool:
-    return _is_in_package(module.__name__, getattr(module, "__file__", None))
-
-
-def _is_in_package(name: str, file: str | None) -> bool:
+def _is_installed(name: str, file: str | None) -> bool:
     """Return whether a module is of mmdp, Python or an installed package, not the user's own."""
     root = name.partition(".")[0]
     if root == "mmdp" or root in sys.stdlib_module_names:
         return True
-    is_user_code = root == "__main__" or file is None
-    return not is_user_code and bool(PACKAGE_FOLDERS.intersection(Path(str(file)).parts))
+    return root != "__main__" and not PACKAGE_FOLDERS.isdisjoint(Path(file or "").parts)
 
 
 def _digest_source(file: str | None) -> str | None:
@@ -145,7 +142,7 @@ def _find_own_modules(names: Iterable[str]) -> Iterator[list[object]]:
     for name in sorted(names):
         with contextlib.suppress(ImportError, ValueError):  # no module has this name
             spec = importlib.util.find_spec(name)
-            if spec is not None and spec.has_location and not _is_in_package(name, spec.origin):
+            if spec is not None and spec.has_location and not _is_installed(name, spec.origin):
                 yield [name, _digest_source(spec.origin)]
 
 

@@ -24,6 +24,7 @@ read these arrays (:class:`mmdp.core.kernels.Problem`); users see the axes t, m,
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -567,7 +568,7 @@ class MMDP:
         """Expand values on the sparsity pattern to a dense array, if it fits into memory."""
         shape = (len(values), self.n_states, self.n_actions, self.n_states, values.shape[2])
         if not self.problem.is_dense:
-            size = int(np.prod(shape, dtype=np.int64)) * 8
+            size = 8 * math.prod(shape)
             if size > MAX_DENSE_BYTES:
                 raise MemoryLimitError(
                     f"the dense array would take {format_bytes(size)}; "
@@ -908,11 +909,12 @@ class MMDP:
 
     def _find_model_ids(self, models: npt.ArrayLike | slice) -> npt.NDArray[np.int64]:
         """Convert model numbers, labels, a slice or a mask to model ids."""
-        items = models if isinstance(models, slice) else np.atleast_1d(models)
-        if isinstance(items, np.ndarray) and items.dtype.kind in "US":
-            items = np.array(self.label_index("model").get_ids(items.tolist()))
+        if not isinstance(models, slice):
+            models = np.atleast_1d(models)
+            if models.dtype.kind in "US":
+                models = self.label_index("model").get_ids(models.tolist())
         try:
-            ids = np.atleast_1d(np.arange(self.n_models)[items])
+            ids = np.arange(self.n_models)[models]
         except IndexError:
             raise InputError(
                 f"subset() takes model numbers from 0 to {self.n_models - 1}, labels, a slice "

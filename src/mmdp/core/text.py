@@ -28,15 +28,6 @@ def pluralize(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
-def choose_verb_form(count: int, singular: str, plural: str) -> str:
-    """Choose the singular or the plural form of a verb by a count.
-
-    >>> [f"{pluralize(n, 'pair')} {choose_verb_form(n, 'was', 'were')} seen" for n in (1, 2)]
-    ['1 pair was seen', '2 pairs were seen']
-    """
-    return singular if count == 1 else plural
-
-
 def join_or(items: Iterable[str], conjunction: str = " or ") -> str:
     """Join alternatives in a sentence: ``a, b or c``.
 

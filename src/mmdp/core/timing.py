@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from types import FrameType
 from typing import NamedTuple, NoReturn, Self, TypeVar
 
@@ -182,12 +183,12 @@ REFRESH_INTERVAL = 0.25  # seconds between two changes of the line
 PLAIN_INTERVAL = 10.0  # seconds between two lines if stderr is neither a terminal nor a notebook
 
 
+@dataclass
 class RunningCall:
     """A call that is running, and what it does: a text, or an object with one."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.activity: object = ""
+    name: str
+    activity: object = ""
 
 
 class ProgressLine:
@@ -206,7 +207,7 @@ class ProgressLine:
         """Forget all calls; a forked process has no thread that shows them."""
         self.calls: list[RunningCall] = []
         self.interval, self.start_time, self.due_time, self.shown_text = math.inf, 0.0, 0.0, ""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -230,7 +231,7 @@ class ProgressLine:
             with self._lock:
                 del self.calls[depth:]
                 if depth == 0:
-                    self._wipe()
+                    self.wipe()
 
     @property
     def current_call(self) -> RunningCall:
@@ -258,7 +259,8 @@ class ProgressLine:
     def wipe(self) -> None:
         """Remove the line before something else is printed; it comes again."""
         with self._lock:
-            self._wipe()
+            if self.shown_text:
+                self._write("")
 
     def _start(self, is_shown: bool) -> None:
         """Begin to show a call, if there is where to show it."""
@@ -279,10 +281,6 @@ class ProgressLine:
                     self._thread = None
                     return
                 self.refresh()
-
-    def _wipe(self) -> None:
-        if self.shown_text:
-            self._write("")
 
     def _write(self, text: str) -> None:
         """Write the line; on a terminal or in a notebook in place of the one before."""

@@ -85,7 +85,7 @@ class LabelIndex(NamedTuple):
         return tuple(map(str, self.axis_labels))
 
     @property
-    def axis_labels(self) -> Sequence[object]:
+    def axis_labels(self) -> Sequence[str | int]:
         """Labels, or ids if there are none, as :func:`align_to_labels` takes them."""
         return range(self.size) if self.labels is None else self.labels
 
@@ -99,10 +99,6 @@ class LabelIndex(NamedTuple):
     def format_id(self, index: int) -> str:
         """Format an id, or its label in quotes, for messages."""
         return str(index) if self.labels is None else repr(self.labels[index])
-
-    def get_label(self, index: int) -> str | int:
-        """Get the label of an id, or the id if there are no labels."""
-        return index if self.labels is None else self.labels[index]
 
     def find_ids(self, values: Iterable[object]) -> npt.NDArray[np.int64]:
         """Find the ids (n,) of labels or ids; -1 if unknown.
@@ -583,7 +579,7 @@ def parse_model_transitions(values: object, models: LabelIndex) -> Array | None:
     if values is None:
         return None
     K = parse_distribution(values, "model_transitions", models, models)
-    return None if np.array_equal(K, np.eye(models.size)) else np.array(K, order="C")
+    return None if np.array_equal(K, np.eye(models.size)) else K
 
 
 def parse_allowed(values: object, states: LabelIndex, actions: LabelIndex) -> Mask | None:
@@ -598,8 +594,7 @@ def parse_allowed(values: object, states: LabelIndex, actions: LabelIndex) -> Ma
 
 def parse_terminal(values: object, models: LabelIndex, states: LabelIndex) -> Array:
     """Parse the terminal values to (M, S), in memory with models last."""
-    if values is None:
-        return np.zeros((states.size, models.size)).T
+    values = np.zeros(states.size) if values is None else values
     array = parse_array(values, "terminal", models, states, is_shared=True)
     if not np.isfinite(array).all():
         raise InputError("terminal values must be finite")

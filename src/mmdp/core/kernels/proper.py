@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.problem import Problem
-from mmdp.core.text import choose_verb_form, join_first
+from mmdp.core.text import join_first
 
 Mask = npt.NDArray[np.bool_]
 Bits = npt.NDArray[np.uint8]
@@ -43,8 +43,7 @@ def find_transient(problem: Problem, state_labels: Sequence[str] = ()) -> Mask:
         )
         raise InputError(
             f"at discount 1 an infinite horizon needs episodes that end, and in model {m} some "
-            f"policy stays in {choose_verb_form(len(cycle), 'state', 'states')} {state_names} "
-            "for ever",
+            f"policy stays in state{'s' * (len(cycle) > 1)} {state_names} for ever",
             [
                 "set a discount near 1, such as 0.9999 (1 - discount times the value is then about "
                 "the average reward per step)",

@@ -23,7 +23,7 @@ from mmdp.core.policies.base import Json, Mask, NamedValues, UserData
 from mmdp.core.policies.markov import MarkovPolicy, TablePolicy
 from mmdp.core.policies.restricted import Int64Array, RestrictedMarkov, read_state_values
 from mmdp.core.text import TimeLabels, join_first, join_or, parse_named_values, pluralize
-from mmdp.core.validate import is_labeled
+from mmdp.core.validate import LabelIndex, is_labeled
 
 TIME_KEY = "time"
 ENDED_LABEL = "ended"  # the state in which it is all over
@@ -602,9 +602,5 @@ def require_tree(policy: object, purpose: str) -> TreePolicy:
 
 def _find_indices(names: list[str], reference: list[str]) -> list[int]:
     """Return the index of each name in the reference; 0, 1, ... if some are not there."""
-    index_by_name = {name: i for i, name in enumerate(reference)}
-    return (
-        [index_by_name[x] for x in names]
-        if index_by_name.keys() >= {*names}
-        else [*range(len(names))]
-    )
+    ids = LabelIndex("label", len(reference), tuple(reference)).find_ids(names)
+    return ids.tolist() if (ids >= 0).all() else [*range(len(names))]

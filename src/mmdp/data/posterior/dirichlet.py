@@ -249,7 +249,7 @@ def fit(
     train = sample(n_models, train_rng)
     test = sample(n_test_models, test_rng) if n_test_models else None
     unseen_pairs = tuple(
-        (data.states.get_label(s), data.actions.get_label(a))
+        (data.states.axis_labels[s], data.actions.axis_labels[a])
         for s, a in np.argwhere(rows.is_unseen.reshape(data.shape)).tolist()
     )
     warnings = (*notes, *_make_warnings(rows, prior_spec), *reward_posterior.warnings)
