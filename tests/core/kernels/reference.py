@@ -141,7 +141,8 @@ class PlainEpisode:
             r = np.asarray(at_time(x.r, t))[s, a]
             distance = ((reward - r) / planner.reward_sd) ** 2
             possible = (self.belief > 0) & (likelihood > 0)
-            likelihood = likelihood * np.exp((distance[possible].min(initial=0) - distance) / 2)
+            nearest = distance[possible].min() if possible.any() else 0.0
+            likelihood = likelihood * np.exp(np.minimum(nearest - distance, 0.0) / 2)
         self.n_unexplained += not self.update_belief(likelihood)
         if x.model_transitions is not None:
             self.belief = self.belief @ x.model_transitions

@@ -90,7 +90,7 @@ except mmdp.InputError as error:
     lines = run_in_fresh_process(code, NUMBA_DISABLE_JIT="1").splitlines()
     assert lines[0] == "numpy"
     assert "NUMBA_DISABLE_JIT switches off; unset it or choose backend 'numpy'" in lines[1]
-    assert "episodes and dual bounds need numba's compiler" in lines[2]
+    assert "beliefs and dual bounds need numba's compiler" in lines[2]
 
 
 # ------------------------------------------------------------------ the conformance kit

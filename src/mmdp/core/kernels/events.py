@@ -19,6 +19,7 @@ from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, normalize
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import (
+    ALL_MODELS,
     Array,
     IndexArray,
     IntArray,
@@ -159,7 +160,7 @@ class ExogenousEvents(CustomStorage):
         is_possible = p.any(axis=1)
         return TransitionRow(next_states[is_possible], p[is_possible])
 
-    def make_sampler(self) -> TransitionSampler:
+    def make_sampler(self, models: slice = ALL_MODELS) -> TransitionSampler:
         return EventSampler(self)
 
     def reorder(
@@ -372,14 +373,16 @@ class EventSampler(NamedTuple):
 
     events: ExogenousEvents
 
-    def sample_next(self, t: int, rows: IndexArray, models: IndexArray, u: Array) -> IndexArray:
+    def sample_next(
+        self, t: int, rows: IndexArray, models: IndexArray, u: Array
+    ) -> tuple[IndexArray, IndexArray]:
         e, (s, a) = self.events.at_time(t), np.divmod(rows, self.events.shape[2])
         p = e.corner_weights[s, a] * e.probs[e.distribution_id[s, a], :, models][:, :, None]
         next_states = e.next_states[s, a].reshape(len(rows), -1)
         order = np.argsort(next_states, axis=1, kind="stable")
         k = sample_columns(np.take_along_axis(p.reshape(next_states.shape), order, axis=1), u)
         indices = np.arange(len(rows))
-        return next_states[indices, order[indices, k]].astype(np.int64)
+        return next_states[indices, order[indices, k]].astype(np.int64), np.full(len(rows), -1)
 
     def likelihood(self, t: int, rows: IndexArray, next_states: IndexArray) -> Array:
         e, (s, a) = self.events.at_time(t), np.divmod(rows, self.events.shape[2])

@@ -62,7 +62,7 @@ class Operator:
         """Return the threads of compiled code for ``work`` multiply-adds per step."""
         if is_numba_disabled():
             raise InputError(
-                "controllers, episodes and dual bounds need numba's compiler, which "
+                "controllers, beliefs and dual bounds need numba's compiler, which "
                 "NUMBA_DISABLE_JIT switches off; unset it"
             )
         n_threads = self.n_threads or default_n_threads()

@@ -38,3 +38,8 @@ class PlannerTables(NamedTuple):
     carries_belief: bool = False  # SAMPLED: keep the belief from one episode to the next
     reward_sd: float = 0.0  # > 0: rewards enter the likelihood, Normal around r_m(s, a)
     uses_transitions: bool = True  # whether transitions enter the likelihood
+
+    @property
+    def uses_belief(self) -> bool:
+        """Whether actions depend on beta."""
+        return self.mode in (VALUES, SAMPLED, TREE)

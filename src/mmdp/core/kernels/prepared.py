@@ -46,9 +46,9 @@ class PreparedProblem(Passes):
     """All operations of a problem that was prepared on a backend.
 
     The operator is in :mod:`mmdp.core.kernels.operator`, the passes over time in
-    :mod:`mmdp.core.kernels.numpy.passes`; backends may override these. What goes entry by entry
-    (controllers, occupancies, pairs, episodes) is compiled, in :mod:`mmdp.core.kernels.cpu`, and
-    the same for every backend. It reads the tables of the storage.
+    :mod:`mmdp.core.kernels.numpy.passes`; backends may override these. The rest is the same for
+    every backend. What goes entry by entry (controllers, occupancies, pairs) is compiled, in
+    :mod:`mmdp.core.kernels.cpu`, and reads the tables of the storage.
     """
 
     has_independent_models: ClassVar[bool] = True
@@ -206,7 +206,7 @@ class PreparedProblem(Passes):
         state that the planner sees, if it does not see r. ``first_episode`` is the number of the
         first episode, so that they can be simulated part by part.
         """
-        from mmdp.core.kernels.cpu.episodes import simulate
+        from mmdp.core.kernels.episodes import simulate
 
         return simulate(self, next_rewards, planner, n_episodes, seed, first_episode)
 

@@ -48,6 +48,7 @@ IndexArray = npt.NDArray[np.int64]
 ModelSelection = slice | IndexArray  # some of the models
 StorageFormat = Literal["dense", "sparse", "events"]
 
+ALL_MODELS = slice(None)
 CACHE_LINE = 64  # bytes that a processor moves at a time
 
 _EXTREMES = ((np.max, -math.inf), (np.min, math.inf))
@@ -169,8 +170,8 @@ class Storage(Protocol):
         """Return the next states of row s * A + a at time t and their probabilities."""
         ...
 
-    def make_sampler(self) -> TransitionSampler:
-        """Make a sampler of next states for single episodes."""
+    def make_sampler(self, models: slice = ALL_MODELS) -> TransitionSampler:
+        """Make a sampler of next states for single episodes in these models."""
         ...
 
     def iter_content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
@@ -233,8 +234,8 @@ class TableStorage(NamedTuple):
         entries = slice(*self.indptr[row : row + 2])
         return TransitionRow(self.indices[entries], at_time(self.p, t)[entries])
 
-    def make_sampler(self) -> TableSampler:
-        return TableSampler(self)
+    def make_sampler(self, models: slice = ALL_MODELS) -> TableSampler:
+        return TableSampler(self, models)
 
     def reorder(self, states: IndexArray, actions: IndexArray) -> tuple[TableStorage, IndexArray]:
         S, A, row = len(states), len(actions), self.get_entry_rows()

@@ -36,6 +36,11 @@ def hash_bits(key: Any, counter: Any) -> Any:
     return splitmix64(key + (counter + _U(1)) * _U(0x9E3779B97F4A7C15)) >> _U(11)
 
 
+def hash_uniform(key: Keys, counter: Any) -> Any:
+    """Return numbers in [0, 1) that are a hash of these keys and counters."""
+    return hash_bits(key, np.full_like(key, counter)) * 2.0**-53
+
+
 def make_episode_keys(seed: int, models: Ints, episodes: Ints) -> Keys:
     """Return (n,) the random key of each episode in its model."""
     seeds = np.full(len(models), seed % 2**64, np.uint64)
@@ -53,7 +58,7 @@ def sample_initial_states(env: Problem, seed: int, models: Ints, episodes: Ints)
     Steps of the golden ratio spread the episodes of a model evenly over the initial
     distribution, however many there are.
     """
-    u = hash_bits(make_episode_keys(seed, models, 0 * models), _U(0)) * 2.0**-53
+    u = hash_uniform(make_episode_keys(seed, models, 0 * models), 0)
     u = (u + GOLDEN_RATIO * episodes) % 1.0
     cdf = np.cumsum(env.initial.T, axis=1)  # (M or 1, S)
     states = np.empty_like(models)

@@ -25,10 +25,11 @@ Mask = npt.NDArray[np.bool_]
 class TransitionSampler(Protocol):
     """A sampler of next states for single episodes."""
 
-    def sample_next(self, t: int, rows: Ints, models: Ints, u: Array) -> Ints:
-        """Return (n,) next states by u (n,) uniform in [0, 1); -1 if the model lacks the action.
+    def sample_next(self, t: int, rows: Ints, models: Ints, u: Array) -> tuple[Ints, Ints]:
+        """Return (n,) next states by u (n,) uniform in [0, 1), and (n,) their entries in tables.
 
-        The first next state, in their order, at which the sum of probabilities exceeds u.
+        The first next state, in their order, at which the sum of probabilities exceeds u. It is
+        -1 if the model lacks the action. Shared events have no entries: -1.
         """
         ...
 
@@ -40,24 +41,23 @@ class TransitionSampler(Protocol):
 class TableSampler:
     """A sampler of next states by transition tables."""
 
-    def __init__(self, table: TableStorage) -> None:
-        self.table = table
+    def __init__(self, table: TableStorage, models: slice) -> None:
+        self.table, self.models = table, models
 
     @cached_property
     def cumulative_probs(self) -> Array:
         """The cumulative probabilities (T or 1, M, nnz) of each row."""
-        return cumsum_rows(self.table.p, self.table.indptr)
+        return cumsum_rows(self.table.p[:, :, self.models], self.table.indptr)
 
-    def sample_next(self, t: int, rows: Ints, models: Ints, u: Array) -> Ints:
-        cdf = at_time(self.cumulative_probs, t)
-        low, high = self.table.indptr[rows], self.table.indptr[rows + 1] - 1
-        is_available = high >= low
-        is_available[is_available] &= cdf[models[is_available], high[is_available]] > 0.0
-        m, next_states = models[is_available], np.full(len(rows), -1)
-        target = u[is_available] * cdf[m, high[is_available]]
-        k = bisect_first(lambda k: cdf[m, k] > target, low[is_available], high[is_available])
-        next_states[is_available] = self.table.indices[k]
-        return next_states
+    def sample_next(self, t: int, rows: Ints, models: Ints, u: Array) -> tuple[Ints, Ints]:
+        cdf, indptr = at_time(self.cumulative_probs, t), self.table.indptr
+        offsets, cdf = (models - (self.models.start or 0)) * cdf.shape[1], cdf.reshape(-1)
+        last = indptr[rows + 1] - 1
+        first, total = np.minimum(indptr[rows], last), cdf[offsets + last]
+        target = u * total
+        k = bisect_first(lambda k: cdf[k] > target, offsets + first, offsets + last) - offsets
+        k = np.where((indptr[rows] <= last) & (total > 0.0), k, -1)
+        return np.where(k >= 0, self.table.indices[k], -1), k
 
     def likelihood(self, t: int, rows: Ints, next_states: Ints) -> Array:
         p, k = at_time(self.table.p, t), self.find_entries(rows, next_states)
@@ -77,7 +77,7 @@ class TableSampler:
 def bisect_first(predicate: Callable[[Ints], Mask], low: Ints, high: Ints) -> Ints:
     """Return (n,) the first k in low..high at which a monotone predicate is true; else high."""
     while (low < high).any():
-        middle = (low + high) // 2
+        middle = (low + high) >> 1
         is_above = ~predicate(middle) & (low < high)
         low, high = np.where(is_above, middle + 1, low), np.where(is_above, high, middle)
     return low

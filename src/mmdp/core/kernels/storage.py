@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import (
+    ALL_MODELS,
     Array,
     IndexArray,
     Problem,
@@ -90,8 +91,8 @@ class CustomStorage:
     def get_row(self, t: int, row: int) -> TransitionRow:
         return self.to_table().get_row(t, row)
 
-    def make_sampler(self) -> TransitionSampler:
-        return self.to_table().make_sampler()
+    def make_sampler(self, models: slice = ALL_MODELS) -> TransitionSampler:
+        return self.to_table().make_sampler(models)
 
     def iter_content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
         return self.to_table().iter_content(n_states)

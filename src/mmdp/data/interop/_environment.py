@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.kernels.problem import at_time
-from mmdp.core.kernels.sampling import TableSampler, sample_columns
+from mmdp.core.kernels.sampling import sample_columns
 from mmdp.core.model import MMDP
 from mmdp.data.interop._one_model import find_fallback_actions
 
@@ -152,16 +152,17 @@ class ModelsVectorEnv(gymnasium.vector.VectorEnv[Ids, npt.ArrayLike, Any]):
         problem, m, s = self.model.problem, self._models, self._states
         next_rewards = self.model.pattern_rewards
         pairs, u = s * self.model.n_actions + actions, self.np_random.random(self.num_envs)
-        times, next_states = self._time_index(problem.storage.n_times), np.empty_like(s)
+        times = self._time_index(problem.storage.n_times)
+        next_states, entries = np.empty_like(s), np.empty_like(s)
         for t in np.unique(times):
             now = times == t
-            next_states[now] = self._sampler.sample_next(int(t), pairs[now], m[now], u[now])
+            next_states[now], entries[now] = self._sampler.sample_next(
+                int(t), pairs[now], m[now], u[now]
+            )
         has_ended = next_states < 0
         rewards = problem.r[self._time_index(len(problem.r)), s, actions, m]
         if next_rewards is not None:
-            assert isinstance(self._sampler, TableSampler)
-            k = self._sampler.find_entries(pairs, next_states)
-            next_rewards = next_rewards[self._time_index(len(next_rewards)), k, m]
+            next_rewards = next_rewards[self._time_index(len(next_rewards)), entries, m]
             rewards = np.where(has_ended, rewards, next_rewards)
         return np.where(has_ended, s, next_states), rewards, has_ended
 

@@ -29,7 +29,7 @@ from mmdp.core.kernels.cpu.passes import (
     forward,
 )
 from mmdp.core.kernels.cpu.sweeps import CpuSweeper
-from mmdp.core.kernels.cpu.threads import default_n_threads
+from mmdp.core.kernels.cpu.threads import default_n_threads, split_edges
 from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
 from mmdp.core.kernels.problem import (
@@ -116,7 +116,7 @@ class CpuProblem(PreparedProblem):
         """Compute (S, A, M) r + P (entry rewards + gamma v)."""
         x, q = self.arrays, empty_aligned(*self.problem.r.shape[1:])
         pool = self.get_pool(self.problem.storage.n_entries * q.shape[2])
-        edges, r_t = scheduler.split_edges(len(q), len(pool)), as_readonly(at_time(r, t))
+        edges, r_t = split_edges(len(q), len(pool)), as_readonly(at_time(r, t))
         v = np.require(v, np.float64, ["C", "W"])
         pool.for_each(
             lambda i: compute_q(edges[i], edges[i + 1], t, x, v, r_t, entry_rewards, gamma, q),
@@ -131,7 +131,7 @@ class CpuProblem(PreparedProblem):
         x = self.problem
         work = x.storage.n_entries * arrays.p.shape[2] // n_rows
         pool = self.get_pool(work)
-        edges = scheduler.split_edges(x.n_states, scheduler.count_pieces(len(pool)))
+        edges = split_edges(x.n_states, scheduler.count_pieces(len(pool)))
         scheduler.run_steps(
             pool,
             work,
@@ -217,7 +217,7 @@ class CpuProblem(PreparedProblem):
         fields = {"b": b, "v": np.empty((2, S, M)), field: np.require(policy, dtype, ["C", "W"])}
         buffers = PassBuffers.create(x, n, **fields)
         pool = self.get_pool(x.storage.n_entries * M // (1 if is_randomized else x.n_actions))
-        one_range, edges = scheduler.split_edges(S, 1), scheduler.split_edges(M, len(pool))
+        one_range, edges = split_edges(S, 1), split_edges(M, len(pool))
         pool.for_each(
             lambda i: forward(
                 scheduler.make_counters(),

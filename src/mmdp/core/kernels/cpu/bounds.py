@@ -9,7 +9,7 @@ import numpy as np
 
 from mmdp.core.kernels.cpu.jit import REASSOC_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at
-from mmdp.core.kernels.cpu.scheduler import split_ranges
+from mmdp.core.kernels.cpu.threads import split_ranges
 from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.problem import Array, IntArray, VisitBounds
 

@@ -17,6 +17,7 @@ from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at, choose_action, dot, sum_range
 from mmdp.core.kernels.cpu.rows import sum_row_entries
 from mmdp.core.kernels.cpu.scheduler import finish_piece, take_piece
+from mmdp.core.kernels.cpu.threads import split_edges, split_ranges
 from mmdp.core.kernels.numpy.passes import choose_actions
 from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, Problem, empty_aligned
@@ -185,7 +186,7 @@ def compute_node_weights(
     pool = prepared.get_pool(work // x.n_actions if values is None else work * N)
     next_values = np.empty((0, S, N, M)) if values is None else x.expect_models(values)
     buffers, arrays = _NodeBuffers.create(controller, b, next_values), KernelArrays.from_tables(x)
-    state_ranges, model_ranges = (scheduler.split_ranges(size, len(pool)) for size in (S, M))
+    state_ranges, model_ranges = (split_ranges(size, len(pool)) for size in (S, M))
     scratch = [_NodeScratch.from_problem(x, N) for _ in state_ranges]
 
     def improve(t: int, i: int) -> None:
@@ -256,7 +257,7 @@ def _make_backward(
     x, N = prepared.problem, controller.n_nodes
     work = len(x.indices) * x.n_models * N * (1 if b is None else N)
     pool, buffers = prepared.get_pool(work), _NodeBuffers.create(controller, b, v)
-    edges = scheduler.split_edges(x.n_states, scheduler.count_pieces(len(pool)))
+    edges = split_edges(x.n_states, scheduler.count_pieces(len(pool)))
     scratch = [_NodeScratch.from_problem(x, N) for _ in range(len(pool))]
 
     def run(last_time: int, n_steps: int) -> None:

@@ -1,9 +1,9 @@
 """Compilation of the CPU kernels: numba.njit, and what we use of numba beyond its manual.
 
 The manual mentions neither ``_nrt`` (no code to count references: the kernels allocate nothing,
-and the counts are atomic) nor ``no_cpython_wrapper`` (no code to call a helper from Python), nor
-how numba finds out whether cached code is up to date, nor how it begins to compile. If a version
-of numba lacks one of these, the kernels do without.
+and the counts are atomic) nor ``no_cpython_wrapper`` and ``no_cfunc_wrapper`` (no code to call a
+helper from Python or C), nor how numba finds out whether cached code is up to date, nor how it
+begins to compile. If a version of numba lacks one of these, the kernels do without.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def jit(helper: bool = False, **options: Any) -> Callable[[Callable[..., Any]], 
 
     ``helper``: called by compiled code only.
     """
-    extra_options = {"_nrt": False, **({"no_cpython_wrapper": True} if helper else {})}
+    extra_options = {"_nrt": False, "no_cfunc_wrapper": True, "no_cpython_wrapper": helper}
     options |= {name: value for name, value in extra_options.items() if _has_option(name)}
 
     def decorate(function: Callable[..., Any]) -> Any:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mmdp.core.kernels.cpu.jit import FMA_OPTIONS, REASSOC_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at
-from mmdp.core.kernels.cpu.scheduler import split_ranges
+from mmdp.core.kernels.cpu.threads import split_ranges
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.problem import Array, ModelPairs, Problem

@@ -19,7 +19,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,17 +91,6 @@ def run_steps(pool: ThreadPool, work: int, function: ThreadFunction) -> None:
 def count_pieces(n_threads: int) -> int:
     """Return the number of pieces per step for that many threads."""
     return 1 if n_threads == 1 else PIECES_PER_THREAD * n_threads
-
-
-def split_edges(size: int, n_ranges: int) -> npt.NDArray[np.int64]:
-    """Return the edges of ``n_ranges`` nearly equal ranges that cover 0..size."""
-    return np.arange(n_ranges + 1) * size // n_ranges
-
-
-def split_ranges(size: int, n_ranges: int) -> list[range]:
-    """Split 0..size into at most ``n_ranges`` nearly equal ranges, none of them empty."""
-    edges = split_edges(size, max(1, min(size, n_ranges))).tolist()
-    return [range(*limits) for limits in pairwise(edges)]
 
 
 def _element_pointer(

@@ -26,6 +26,7 @@ from mmdp.core.kernels.cpu.passes import (
     backward,
     forward,
 )
+from mmdp.core.kernels.cpu.threads import split_edges
 from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, empty_aligned, split_windows
 from mmdp.core.memory import memory_here
 
@@ -45,8 +46,8 @@ class CpuSweeper:
         self.problem, self.pool, self.two_way = x, pool, two_way
         n_pieces = scheduler.count_pieces(len(pool))
         self.state_edges, self.model_edges = (
-            scheduler.split_edges(S, n_pieces),
-            scheduler.split_edges(M, n_pieces),
+            split_edges(S, n_pieces),
+            split_edges(M, n_pieces),
         )
         self.arrays = prepared.arrays
         self.scratch = [PassScratch.from_arrays(prepared.arrays) for _ in range(len(pool))]

@@ -12,8 +12,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 Task = TypeVar("Task")
 _thread_limit: ContextVar[int] = ContextVar("thread_limit", default=0)
@@ -44,6 +48,17 @@ def default_n_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def split_edges(size: int, n_ranges: int) -> npt.NDArray[np.int64]:
+    """Return the edges of ``n_ranges`` nearly equal ranges that cover 0..size."""
+    return np.arange(n_ranges + 1) * size // n_ranges
+
+
+def split_ranges(size: int, n_ranges: int) -> list[range]:
+    """Split 0..size into at most ``n_ranges`` nearly equal ranges, none of them empty."""
+    edges = split_edges(size, max(1, min(size, n_ranges))).tolist()
+    return [range(*limits) for limits in pairwise(edges)]
 
 
 class ThreadPool:

@@ -18,7 +18,7 @@ from mmdp.core.kernels.cpu.passes import KernelArrays, at, get_entry_weight
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.planner import PlannerTables
 from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, Problem, as_readonly
-from mmdp.core.kernels.random import PLANNER_STREAM, Keys
+from mmdp.core.kernels.random import PLANNER_STREAM, Ints, Keys
 from mmdp.core.kernels.sampling import cumsum_rows
 from mmdp.core.memory import check_memory
 
@@ -232,8 +232,8 @@ def _choose_by_ucb(allowed, n_visits, n_tried, sums, exploration):  # type: igno
     return best_action
 
 
-@jit(**BASE_OPTIONS)
-def search_action(t0, s0, belief, key, counter, inputs, tree):  # type: ignore[no-untyped-def]
+@jit(**BASE_OPTIONS, helper=True)
+def _search_action(t0, s0, belief, key, counter, inputs, tree):  # type: ignore[no-untyped-def]
     """Return the action with the best mean at the root, and the counter after the last number."""
     n_states, n_actions = _U(inputs.x.allowed.shape[1]), _U(inputs.x.allowed.shape[2])
     n_models, horizon = _U(len(tree.belief_cdf)), _U(len(inputs.exploration))
@@ -301,14 +301,39 @@ def search_action(t0, s0, belief, key, counter, inputs, tree):  # type: ignore[n
     return best_action, counter
 
 
+@jit(**BASE_OPTIONS)
+def _search_actions(t, lanes, states, beliefs, keys, counters, inputs, tree, actions):  # type: ignore[no-untyped-def]
+    """Search for the action of each of the lanes, and advance their counters."""
+    for i in range(len(lanes)):
+        n = lanes[i]
+        actions[i], counters[n] = _search_action(
+            t, _U(states[i]), beliefs[n], keys[n], counters[n], inputs, tree
+        )
+
+
 class TreeSearch:
-    """The tree search of a planner, for single decisions."""
+    """The tree search of a planner, for one decision after the other."""
 
     def __init__(self, planner: PlannerTables, horizon: int) -> None:
         self.inputs = SearchInputs.create(planner, horizon)
         self.tree = SearchTree.allocate(planner, horizon)
 
+    def choose_actions(
+        self, t: int, lanes: Ints, states: Ints, beliefs: Array, keys: Keys, counters: Keys
+    ) -> Ints:
+        """Return (n,) the best actions found in these states; advance the counters.
+
+        ``lanes`` (n,) are the rows of beliefs (any, M'), keys and counters.
+        """
+        actions = np.empty(len(lanes), np.int64)
+        _search_actions(
+            _U(t), lanes, states, beliefs, keys, counters, self.inputs, self.tree, actions
+        )
+        return actions
+
     def choose_action(self, t: int, state: int, belief: Array, seed: int) -> int:
         """Return the best action found from (t, state) with this belief (M,)."""
-        numbers = (_U(n) for n in (seed, PLANNER_STREAM))
-        return int(search_action(_U(t), _U(state), belief, *numbers, self.inputs, self.tree)[0])
+        key, counter = (np.full(1, n, np.uint64) for n in (seed, PLANNER_STREAM))
+        lanes, states = np.zeros(1, np.int64), np.full(1, state, np.int64)
+        belief = np.array(belief, np.float64)[None]
+        return int(self.choose_actions(t, lanes, states, belief, key, counter)[0])
