@@ -204,11 +204,8 @@ class CoordinateEntries:
         """Yield the flat indices (s A + a) S + s' of blocks of entries, and their columns."""
         _, n_states, n_actions = self.shape
         for block in self.iter_columns():
-            flat_index = block["state"].astype(np.int64)
-            for size, role in ((n_actions, "action"), (n_states, "next_state")):
-                flat_index *= size
-                flat_index += block[role]
-            yield flat_index, block
+            rows = block["state"].astype(np.int64) * n_actions + block["action"]
+            yield rows * n_states + block["next_state"], block
 
 
 class MatrixEntries(CoordinateEntries):

@@ -245,20 +245,15 @@ def match_ids(keys: Iterable[object], labels: Sequence[object], name: str) -> li
     own_labels = None if isinstance(labels, range) else tuple(map(str, labels))
     label_index = LabelIndex("label", len(labels), own_labels)
     ids: list[int] = label_index.find_ids(key_list).tolist()
-    known_ids: set[int] = set()
-    for key, i in zip(key_list, ids, strict=True):
-        if i < 0:
-            raise InputError(
-                f"{name}: the model has no label {did_you_mean(str(key), label_index.names)} here",
-                [
-                    "use its ids, or label it"
-                    if own_labels is None
-                    else f"use {join_first(own_labels)}"
-                ],
-            )
-        if i in known_ids:
-            raise InputError(f"{name}: {str(key)!r} is given twice; keep one of them")
-        known_ids.add(i)
+    if -1 in ids:
+        unknown = did_you_mean(str(key_list[ids.index(-1)]), label_index.names)
+        raise InputError(
+            f"{name}: the model has no label {unknown} here",
+            [f"use {join_first(own_labels)}" if own_labels else "use its ids, or label it"],
+        )
+    if len({*ids}) < len(ids):
+        repeated = next(str(key) for i, key in enumerate(key_list) if ids[i] in ids[:i])
+        raise InputError(f"{name}: {repeated!r} is given twice; keep one of them")
     return ids
 
 
