@@ -39,6 +39,7 @@ from mmdp.core.kernels.problem import (
     Shard,
     Storage,
     StorageFormat,
+    TableStorage,
     collapse_time_axis,
 )
 from mmdp.core.kernels.rewards import (
@@ -1024,8 +1025,9 @@ def _check_data(
         )
     if not isinstance(expected_rewards, EventRewards):
         expected_rewards = np.ascontiguousarray(expected_rewards)
+    x = transitions
     return ModelData(
-        transitions.to_table()
+        TableStorage(x.indptr, x.indices, x.values, x.is_dense)
         if custom_storage is None
         else custom_storage.restrict_actions(allowed),
         expected_rewards,

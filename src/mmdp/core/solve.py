@@ -364,23 +364,18 @@ def certify_solution(
 
     ``context`` is the one of the solve: its problem is prepared already.
     """
-    if _is_single_model_optimum(solution, context):
-        solution = replace(solution, status=Status.OPTIMAL)
+    is_of_one_model = context.model.n_models == 1 and solution.objective.key in OBJECTIVES
+    if is_of_one_model and solution.status is Status.LOCAL_OPTIMUM:
+        # the optimum of the only model is the best policy under any objective
+        regret = float(solution.evaluation.regret[0])
+        if regret <= 2 * context.estimate_rounding(solution.returns):
+            solution = replace(solution, status=Status.OPTIMAL)
     if certify_time is not None and solution.status is not Status.INTERRUPTED:
         solution = CertificateSearch(solution, context, certify_time, backend).add_certificate()
     if solution.certificate is None:
         return solution
     certificate = replace(solution.certificate, model_fingerprint=context.model.fingerprint())
     return replace(solution, certificate=certificate)
-
-
-def _is_single_model_optimum(solution: Solution, context: SolveContext) -> bool:
-    """Return whether a local optimum is the optimum of the only model, under any objective."""
-    is_candidate = context.model.n_models == 1 and solution.status is Status.LOCAL_OPTIMUM
-    if not (is_candidate and solution.objective.key in OBJECTIVES):
-        return False
-    regret = float(solution.evaluation.regret[0])
-    return regret <= 2 * context.estimate_rounding(solution.returns)
 
 
 @dataclass

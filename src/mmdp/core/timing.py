@@ -409,12 +409,6 @@ def propagate_interrupts() -> Iterator[None]:
         _propagation_depth -= 1
 
 
-def raise_if_interrupted(is_interrupted: object) -> None:
-    """Raise KeyboardInterrupt if the flag of a deferred Ctrl-C is set."""
-    if is_interrupted:
-        raise KeyboardInterrupt
-
-
 def get_interrupt_handler() -> Handler | None:
     """Return what Ctrl-C calls; None if it is ignored (nohup), or if this is another thread."""
     handler = signal.getsignal(signal.SIGINT)

@@ -74,10 +74,6 @@ class SparseTransitions:
     horizon: int | None = None
     custom_storage: CustomStorage | None = None  # that the tables are of
 
-    def to_table(self) -> TableStorage:
-        """Return the storage of checked transitions."""
-        return TableStorage(self.indptr, self.indices, self.values, self.is_dense)
-
     @classmethod
     def from_flat_indices(
         cls,

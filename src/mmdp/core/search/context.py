@@ -37,7 +37,6 @@ from mmdp.core.timing import (
     Stopwatch,
     TimeUp,
     allow_stop,
-    raise_if_interrupted,
 )
 
 Array = npt.NDArray[np.float64]
@@ -235,7 +234,8 @@ class SolveContext:
         is_late, is_pressed = self.problem.any_across_shards(
             self.stopwatch.is_expired, self.interrupt_flag.is_set
         )
-        raise_if_interrupted(is_pressed)
+        if is_pressed:
+            raise KeyboardInterrupt
         if is_late and self.can_stop:
             raise TimeUp
 

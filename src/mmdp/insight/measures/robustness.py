@@ -21,7 +21,7 @@ from mmdp.core.objectives import Mean
 from mmdp.core.policies import MarkovPolicy, require_markov
 from mmdp.core.solution import Solution, Status
 from mmdp.core.solve import as_method, solve
-from mmdp.core.timing import propagate_interrupts, raise_if_interrupted
+from mmdp.core.timing import propagate_interrupts
 from mmdp.core.validate import check_int, check_problem_size
 from mmdp.insight.measures.tables import tabulate_decisions
 
@@ -180,7 +180,8 @@ class ReweightedSolver:
     def _run_method(self, method: Method, context: SolveContext) -> ReweightedPolicy:
         """Run the method and evaluate its policy in all models."""
         result = method.run(context)
-        raise_if_interrupted(result.status is Status.INTERRUPTED)
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
         return ReweightedPolicy(result.policy, context.compute_returns(result.policy))
 
 
