@@ -308,12 +308,8 @@ class BackendCase:
             expected = np.asarray(expected)
             is_rounded = expected.dtype.kind == "f"
             scale = np.abs(expected[np.isfinite(expected)]).max(initial=1.0) * is_rounded
-            try:
-                np.testing.assert_allclose(
-                    actual, expected, rtol=0, atol=self.rtol * scale, equal_nan=False
-                )
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {self.description}: {error}") from None
+            description = f"{name}: {self.description}"
+            np.testing.assert_allclose(actual, expected, 0, self.rtol * scale, False, description)
 
     def compare(self, method: str, *args: Any, case: str = "", **options: Any) -> Any:
         """Check that a method does what the specification does; return its result."""
@@ -349,15 +345,13 @@ class BackendCase:
             self.check_same(full, _to_dense_transitions(x, 0)[s, a], "rows")
             lam, r, terminal = x.weights[::-1], np.asarray(x.r)[:, ::-1], x.terminal + 1.0
             new_problem = variant._replace(weights=lam, r=r, terminal=terminal)
+            replaced = prepared.replace(weights=lam, rewards=r, terminal=terminal)
             actual, expected_passes = (
-                [
+                (
                     k.backward("policy", policy=self.actions).first_values,
                     k.forward(self.probabilities),
-                ]
-                for k in (
-                    prepared.replace(weights=lam, rewards=r, terminal=terminal),
-                    self.backend.prepare(new_problem, horizon),
                 )
+                for k in (replaced, self.backend.prepare(new_problem, horizon))
             )
             self.check_same(actual, expected_passes, "replace")
 

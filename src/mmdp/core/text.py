@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
+MAX_SHOWN = 8  # names in a text, unless it says otherwise
 MAX_LABEL_LENGTH = 48  # characters of a label that is not cut
 ROUNDING_RTOL = 1e-9  # relative size of rounding errors, which do not count when rounding up
 
@@ -49,7 +50,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     return f"{name!r} (did you mean {by_lowercase[matches[0]]!r}?)" if matches else repr(name)
 
 
-def summarize_labels(labels: Sequence[str], has_labels: bool, max_shown: int = 8) -> str:
+def summarize_labels(labels: Sequence[str], has_labels: bool) -> str:
     """Summarize labels: their count, and the first of them unless they are ids.
 
     >>> summarize_labels(["well", "ill"], True), summarize_labels(["0", "1"], True)
@@ -60,13 +61,13 @@ def summarize_labels(labels: Sequence[str], has_labels: bool, max_shown: int = 8
     count = len(labels)
     if not has_labels or all(label == str(i) for i, label in enumerate(labels)):
         return f"{count:,}"
-    if count > max_shown and (text := summarize_axes(labels)):
+    if count > MAX_SHOWN and (text := summarize_axes(labels)):
         return f"{count:,}: {text}"
-    names = [repr(x) if "," in x else x for x in labels[:max_shown]]
-    return f"{count:,}: {', '.join(names + ['...'] * (count > max_shown))}"
+    names = [repr(x) if "," in x else x for x in labels[:MAX_SHOWN]]
+    return f"{count:,}: {', '.join(names + ['...'] * (count > MAX_SHOWN))}"
 
 
-def join_first(names: Iterable[str], max_shown: int = 8, separator: str = ", ") -> str:
+def join_first(names: Iterable[str], max_shown: int = MAX_SHOWN, separator: str = ", ") -> str:
     """Join the first names, with the number of the others.
 
     >>> join_first("abc"), join_first("abc", 1), join_first("abc", separator=" < ")
@@ -208,9 +209,9 @@ class TimeLabels(NamedTuple):
         """Get the labels of the first decisions."""
         return [self.get_label(t) for t in range(count)]
 
-    def format_range(self, first: int, last: int, dash: str = "–") -> str:
+    def format_range(self, first: int, last: int) -> str:
         """Format a range of decisions for tables: ``40–52``."""
-        separator = " to " if self.is_categorical else dash
+        separator = " to " if self.is_categorical else "–"
         return separator.join(dict.fromkeys((self.get_label(first), self.get_label(last))))
 
     def describe_range(self, first: int, last: int | None = None) -> str:
@@ -338,24 +339,24 @@ def format_bound(value: float, digits: int = 4) -> str:
     )
 
 
-def digits_for(value: float, difference: float, digits: int = 4) -> int:
-    """Compute the number of digits of a value that show a difference from it; at most 12.
+def digits_for(value: float, difference: float) -> int:
+    """Compute the number of digits of a value that show a difference from it; 4 to 12.
 
     >>> digits_for(54006.37, 0.026), digits_for(61.4, 0.9), format_bound(54006.3683, 7)
     (7, 4, '54,006.37')
     """
     if not value or not difference:
-        return digits
-    return min(max(digits, _decimal_exponent(value) - _decimal_exponent(difference) + 1), 12)
+        return 4
+    return min(max(4, _decimal_exponent(value) - _decimal_exponent(difference) + 1), 12)
 
 
-def format_change(value: float, digits: int = 3) -> str:
+def format_change(value: float) -> str:
     """Format a difference with its sign.
 
     >>> format_change(3.14159), format_change(-20.0), format_change(0.0)
     ('+3.14', '−20', '0')
     """
-    return "+" * (value > 0) + format_number(value, digits)
+    return "+" * (value > 0) + format_number(value, 3)
 
 
 def format_percent(fraction: float) -> str:
