@@ -199,8 +199,8 @@ class CodedColumn:
     an order of their own.
 
     >>> column = encode_column(["up", "down", None, "up"])
-    >>> column.codes.tolist(), column.find_ids(("down", "up")).tolist()
-    ([0, 1, -1, 0], [1, 0, -1, 1])
+    >>> column.codes.tolist(), column.categories
+    ([0, 1, -1, 0], ['up', 'down'])
     """
 
     codes: npt.NDArray[np.integer]
@@ -221,14 +221,6 @@ class CodedColumn:
     def is_blank(self, blank_texts: Collection[str] = ("",)) -> Mask:
         """Find the cells (rows,) that are missing or one of ``blank_texts``."""
         return np.array([*(x.strip() in blank_texts for x in self.texts), True])[self.codes]
-
-    def find_ids(self, labels: Sequence[str]) -> IntArray:
-        """Find the index (rows,) of each cell among labels; -1 if it is none of them."""
-        return ColumnLabels("label", len(labels), tuple(labels)).find_codes(self)
-
-    def get_text(self, row: int) -> str:
-        """Get the text of a cell."""
-        return self.texts[self.codes[row]]
 
     def find_used_categories(self) -> list[str]:
         """List the categories that occur: in their own order, or in order of appearance."""
@@ -314,7 +306,7 @@ def encode_axis(
         for column, role, array in zip(columns, roles, ids, strict=True):
             if array.min() < 0:
                 row = int(np.argmax(array < 0))
-                text = column.get_text(row)
+                text = column.texts[column.codes[row]]
                 source.fail(
                     f"{role} {did_you_mean(text, names)} is not among the "
                     f"{pluralize(len(names), axis)} given",

@@ -15,12 +15,10 @@ from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.memory import check_memory
 from mmdp.core.text import join_first, join_or
+from mmdp.core.transitions import Array
+from mmdp.data.schema import AnyArray, IntArray, Mask
 
-Array = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-ValueArray = npt.NDArray[Any]  # numbers or labels
-AxisValues = Mapping[str, ValueArray]  # by axis, one entry per row
+AxisValues = Mapping[str, AnyArray]  # by axis, one entry per row
 
 RESERVED_NAMES = ("time", "state", "action", "model", "node")  # columns of tables and policies
 NUMBER_KINDS = "biuf"  # of numpy types
@@ -30,7 +28,7 @@ POINT_TOLERANCE = 1e-9  # rounding allowed between a number and a point, in unit
 class Axis:
     """An axis of states, actions or events: ``values`` from the lowest to the highest."""
 
-    values: ValueArray
+    values: AnyArray
     n_corners: ClassVar[int] = 1  # points around a value between points
 
     @property
@@ -50,14 +48,14 @@ class Axis:
         """Lowest and highest value."""
         return self.values.min(), self.values.max()
 
-    def locate(self, x: ValueArray) -> tuple[ValueArray, Mask]:
+    def locate(self, x: AnyArray) -> tuple[AnyArray, Mask]:
         """Find the position of each value, and which values are not on the axis.
 
         Returns: (n,) indices of ``values``, with fractions on a grid; (n,) bool.
         """
         raise NotImplementedError
 
-    def clip(self, x: ValueArray) -> ValueArray:
+    def clip(self, x: AnyArray) -> AnyArray:
         """Clip values (n,) to the ends of the axis."""
         return np.clip(x, *self.ends)
 
@@ -80,7 +78,7 @@ class Axis:
 class DiscreteAxis(Axis):
     """An axis of separate values, all numbers or all text, in the order given."""
 
-    def __init__(self, values: ValueArray) -> None:
+    def __init__(self, values: AnyArray) -> None:
         self.values = values
         self.values.setflags(write=False)
         self._order = np.argsort(values, kind="stable")
@@ -91,7 +89,7 @@ class DiscreteAxis(Axis):
             self._upper_cuts = (points[1:] + points[:-1]) / 2
             self._tolerance *= float(np.diff(points).min())
 
-    def locate(self, x: ValueArray) -> tuple[ValueArray, Mask]:
+    def locate(self, x: AnyArray) -> tuple[AnyArray, Mask]:
         """Find the index of each value on the axis, and which values are not on it."""
         if (x.dtype.kind in NUMBER_KINDS) != self.is_numeric:
             return np.zeros(len(x), np.int64), np.ones(len(x), bool)
@@ -134,7 +132,7 @@ class Grid(Axis):
         self.values = np.linspace(self.low, self.high, self.n_points)
         self.values.setflags(write=False)
 
-    def locate(self, x: ValueArray) -> tuple[Array, Mask]:
+    def locate(self, x: AnyArray) -> tuple[Array, Mask]:
         """Find the position of each value, in units of the spacing, and which are outside.
 
         Returns: (n,) positions from 0 to n_points - 1, fractions included; (n,) bool.
@@ -149,7 +147,7 @@ class Grid(Axis):
         is_off = ~((positions >= -POINT_TOLERANCE) & (positions <= last + POINT_TOLERANCE))
         return np.clip(np.where(is_off, 0.0, positions), 0.0, last), is_off
 
-    def clip(self, x: ValueArray) -> ValueArray:
+    def clip(self, x: AnyArray) -> AnyArray:
         """Clip values (n,) to the ends of the axis."""
         return x if self.wraps else super().clip(x)
 
@@ -190,17 +188,17 @@ class Axes(dict[str, Axis]):
         """Select the axes with these names, in their order."""
         return Axes({name: axis for name, axis in self.items() if name in names})
 
-    def values_at(self, ids: ValueArray) -> dict[str, ValueArray]:
+    def values_at(self, ids: AnyArray) -> dict[str, AnyArray]:
         """Get the values, by axis, of combinations given by id."""
         positions = np.unravel_index(ids, self.shape) if self else ()
         return {name: self[name].values[i] for name, i in zip(self, positions, strict=True)}
 
     @property
-    def all_values(self) -> dict[str, ValueArray]:
+    def all_values(self) -> dict[str, AnyArray]:
         """Values, by axis, of all combinations."""
         return self.values_at(np.arange(self.size))
 
-    def project_ids(self, full_axes: Axes, ids: ValueArray) -> IntArray:
+    def project_ids(self, full_axes: Axes, ids: AnyArray) -> IntArray:
         """Convert ids of combinations of ``full_axes``, a superset, to ids of these axes."""
         positions = dict(zip(full_axes, np.unravel_index(ids, full_axes.shape), strict=True))
         own_positions = tuple(positions[name] for name in self)
@@ -221,7 +219,7 @@ class Axes(dict[str, Axis]):
         values: AxisValues,
         describe: Callable[[str, int], str] = lambda name, _: name,
         is_ignored: Mask | bool = False,
-    ) -> dict[str, ValueArray]:
+    ) -> dict[str, AnyArray]:
         """Find the positions of values (n,) on the axes; refuse others, unless they are ignored.
 
         ``describe`` formats an axis and a row for messages.

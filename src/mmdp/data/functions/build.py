@@ -16,10 +16,16 @@ from mmdp.core.kernels.rewards import EventRewards, at_time
 from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.timing import progress_line
-from mmdp.core.transitions import CoordinateEntries, SparseTransitions, entries_to_transitions
-from mmdp.data.functions.axes import Array, Axes, AxisValues, IntArray, Mask
+from mmdp.core.transitions import (
+    Array,
+    CoordinateEntries,
+    SparseTransitions,
+    entries_to_transitions,
+)
+from mmdp.data.functions.axes import Axes, AxisValues
 from mmdp.data.functions.calls import REWARD_KEY, RowLabel, RowOutputs, check_elementwise
 from mmdp.data.posterior.samples import flatten_parameters
+from mmdp.data.schema import IntArray, Mask
 
 if TYPE_CHECKING:
     from mmdp.data.functions.step import StepSpec

@@ -10,11 +10,11 @@ import numpy as np
 
 from mmdp.core.errors import InputError
 from mmdp.core.text import did_you_mean, join_or, pluralize
-from mmdp.data.functions.axes import IntArray, Mask, ValueArray
+from mmdp.data.schema import AnyArray, IntArray, Mask
 
 SAME_RTOL = 1e-9  # relative difference of two calls that counts as rounding
 REWARD_KEY = "the reward"  # name of the reward among the outputs of step
-RowOutputs = dict[str, ValueArray]  # returned arrays by name, one entry per row
+RowOutputs = dict[str, AnyArray]  # returned arrays by name, one entry per row
 RowLabel = Callable[[int], str]  # formats the i-th row, for messages
 N_PROBE_ROWS = 20  # rows of the second call, which checks that each row is computed alone
 
@@ -153,7 +153,7 @@ def check_elementwise(
             )
 
 
-def _is_close(a: ValueArray, b: ValueArray) -> Mask:
+def _is_close(a: AnyArray, b: AnyArray) -> Mask:
     """Compare two arrays elementwise, up to rounding if they are numbers."""
     if a.dtype.kind in "USO" or b.dtype.kind in "USO":
         return np.asarray(a == b)

@@ -8,8 +8,10 @@ import numpy as np
 
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.data.functions.axes import Array, AxisValues, IntArray, Mask, ValueArray
+from mmdp.core.transitions import Array
+from mmdp.data.functions.axes import AxisValues
 from mmdp.data.functions.calls import REWARD_KEY
+from mmdp.data.schema import AnyArray, IntArray, Mask
 
 if TYPE_CHECKING:
     from mmdp.data.functions.step import StepSpec
@@ -22,7 +24,7 @@ class OffGridSimulator:
     largest weight that is not terminal and whose action is allowed in the state itself.
     """
 
-    def __init__(self, spec: StepSpec, model: MMDP, policy_table: ValueArray) -> None:
+    def __init__(self, spec: StepSpec, model: MMDP, policy_table: AnyArray) -> None:
         self.spec, self.model, self.policy_table = spec, model, policy_table
         self.is_terminal = np.append(spec.terminal_mask, True)
 

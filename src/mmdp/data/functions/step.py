@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import Unchecked, check_arguments, is_of_type
 from mmdp.core.errors import InputError
@@ -17,12 +16,14 @@ from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.policies.tree import ENDED_LABEL
 from mmdp.core.text import pluralize, shorten
+from mmdp.core.transitions import Array
 from mmdp.core.validate import check_field_names, check_int, is_list, parse_time_labels
-from mmdp.data.functions.axes import Array, Axes, AxisValues, Grid, Mask, ValueArray
+from mmdp.data.functions.axes import Axes, AxisValues, Grid
 from mmdp.data.functions.build import build_model
 from mmdp.data.functions.calls import REWARD_KEY, RowLabel, RowOutputs, UserFunction
 from mmdp.data.functions.off_grid import OffGridSimulator
 from mmdp.data.posterior.samples import ParameterSamples, read_samples
+from mmdp.data.schema import AnyArray, IntArray, Mask
 
 PARAMETERS = {  # that user functions may have
     "step": ("state", "action", "event", "sample", "time"),
@@ -184,7 +185,7 @@ class StepSpec:
     def simulate_off_grid(
         self,
         model: MMDP,
-        policy_table: ValueArray,
+        policy_table: AnyArray,
         n_episodes: int,
         seed: int,
         add_terminal: bool,
@@ -236,7 +237,7 @@ class StepSpec:
             ["make the axes coarser", "leave out an axis"],
         )
 
-    def select_models(self, models: npt.NDArray[np.int64]) -> StepSpec:
+    def select_models(self, models: IntArray) -> StepSpec:
         """Make the specification of some of the models, by id."""
         return replace(self, samples={k: v[models] for k, v in self.samples.items()})
 
@@ -469,7 +470,7 @@ def _as_floats(values: object, subject: str) -> Array:
         raise InputError(f"{subject} is not a number; return numbers") from None
 
 
-def _broadcast_rows(values: object, n: int, subject: str) -> ValueArray:
+def _broadcast_rows(values: object, n: int, subject: str) -> AnyArray:
     """Broadcast returned values to (n,); one value stands for all rows."""
     array = np.asarray(values)
     if array.shape not in ((), (1,), (n,)):

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.problem import find_row_entries
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import SparseTransitions
-
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
+from mmdp.core.transitions import Array, SparseTransitions
+from mmdp.data.schema import IntArray
 
 # transitions of one model, sorted by the first three:
 # state, action, next state, probability, reward
-TransitionEntries = tuple[Ints, Ints, Ints, Array, Array]
+TransitionEntries = tuple[IntArray, IntArray, IntArray, Array, Array]
 
 
 def check_model_index(model: MMDP, model_index: int) -> int:
@@ -52,7 +48,7 @@ def check_not_switching(model: MMDP, target: str) -> None:
         )
 
 
-def find_fallback_actions(model: MMDP) -> Ints:
+def find_fallback_actions(model: MMDP) -> IntArray:
     """Find the action to take for each action: itself if allowed, else the lowest allowed one.
 
     Tools without forbidden actions get a copy of an allowed one, which changes no optimum.

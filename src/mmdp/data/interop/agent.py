@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, SupportsFloat, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import FiniteFloat, Seed, check_arguments, check_type, is_of_type
 from mmdp.core.errors import InputError
@@ -15,6 +14,7 @@ from mmdp.core.policies import Planner
 from mmdp.core.policies.base import StateIndex
 from mmdp.core.solution import Solution
 from mmdp.core.text import did_you_mean, shorten
+from mmdp.data.schema import IntArray
 
 
 class Agent:
@@ -73,7 +73,7 @@ class Agent:
         self.time += 1
         return action
 
-    def act(self, observations: Iterable[object]) -> npt.NDArray[np.int64]:
+    def act(self, observations: Iterable[object]) -> IntArray:
         """Return the actions (n,) in many states at the present time; the agent does not move on.
 
         For policies without memory, such as in all environments of a vector. An array of numbers of

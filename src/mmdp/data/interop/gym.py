@@ -9,27 +9,25 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from mmdp.core.arguments import Seed, check_arguments
+from mmdp.core.arguments import PositiveInt, Seed, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.core.text import did_you_mean, pluralize
-from mmdp.core.transitions import SparseTransitions
+from mmdp.core.transitions import Array, SparseTransitions
 from mmdp.core.validate import check_int
 from mmdp.data.interop._one_model import check_model_index
 from mmdp.data.io.tables import from_frame
 from mmdp.data.posterior.samples import ParameterSamples, read_samples
 from mmdp.data.sampling import sample_dirichlet_rows, spawn_generators
+from mmdp.data.schema import AnyArray, IntArray, Mask
 
 if TYPE_CHECKING:
     import gymnasium
 
     from mmdp.data.functions.axes import Axes
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Columns = dict[str, Array]  # (n,) by the name of an axis
 N_RESETS = 500  # resets that make the initial distribution
 DERIVED_ATTRIBUTES = {  # what CartPole computes once, from attributes that a sample may set
@@ -40,7 +38,7 @@ DERIVED_ATTRIBUTES = {  # what CartPole computes once, from attributes that a sa
 
 @check_arguments
 def to_gymnasium(
-    model: MMDP, model_index: int = 0, horizon: int | None = None, seed: Seed = 0
+    model: MMDP, model_index: int = 0, horizon: PositiveInt | None = None, seed: Seed = 0
 ) -> gymnasium.Env[np.int64, np.int64]:
     """Make a Gymnasium environment of one model, with Discrete spaces; needs ``mmdp[gym]``.
 
@@ -68,9 +66,9 @@ def to_gymnasium(
 def to_gymnasium_vector(
     model: MMDP,
     num_envs: int | None = None,
-    horizon: int | None = None,
+    horizon: PositiveInt | None = None,
     seed: Seed = 0,
-) -> gymnasium.vector.VectorEnv[Ints, npt.ArrayLike, Any]:
+) -> gymnasium.vector.VectorEnv[IntArray, AnyArray, Any]:
     """Make one Gymnasium vector environment of all models; needs ``mmdp[gym]``.
 
     One environment per model, in their order. Or ``num_envs`` of them, each of which draws its
@@ -98,7 +96,6 @@ def _check_episode_length(model: MMDP, horizon: int | None) -> int | None:
     """Check the number of steps of an episode; None if it never ends."""
     if horizon is None:
         return model.horizon
-    check_int(horizon, "horizon")
     if model.horizon is not None and horizon > model.horizon:
         raise InputError(f"the model varies over {model.horizon} steps; horizon is {horizon}")
     return horizon
@@ -108,7 +105,7 @@ def _check_episode_length(model: MMDP, horizon: int | None) -> int | None:
 def from_gymnasium(
     env: object,
     *,
-    n_models: int = 100,
+    n_models: PositiveInt = 100,
     concentration: float = 20.0,
     discount: float = 1.0,
     seed: Seed = 0,
@@ -184,7 +181,6 @@ def from_gymnasium(
         raise InputError(
             "actions, samples and other arguments of from_step need axes for the state"
         )
-    check_int(n_models, "n_models")
     if not concentration > 0:
         raise InputError(f"concentration must be above 0, not {concentration!r}")
     frame = _read_table(base)
@@ -332,7 +328,7 @@ def _make_env_models(
     step = EnvStepper(base, states, list(actions), samples_table)
     user_is_terminal = fields.pop("is_terminal", None) or (lambda state: False)
 
-    def is_terminal(state: Columns) -> npt.NDArray[np.bool_]:
+    def is_terminal(state: Columns) -> Mask:
         # a terminal step returns nan, which is no point of an axis
         return np.isnan(next(iter(state.values()))) | user_is_terminal(state=state)
 

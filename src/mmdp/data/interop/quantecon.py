@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
+from mmdp.core.transitions import Array
 from mmdp.data.interop._one_model import (
     check_model_index,
     check_not_switching,
@@ -19,8 +19,7 @@ from mmdp.data.interop._one_model import (
     list_transitions,
 )
 from mmdp.data.io.tables import from_frame
-
-Array = npt.NDArray[np.float64]
+from mmdp.data.schema import IntArray
 
 
 class QuantEconProblem(Protocol):
@@ -29,8 +28,8 @@ class QuantEconProblem(Protocol):
     R: Array  # (S, A), or (L,) by pair
     Q: Array  # (S, A, S'), or (L, S') by pair, dense or sparse
     beta: float
-    s_indices: npt.NDArray[np.int64] | None  # (L,); None if by state and action
-    a_indices: npt.NDArray[np.int64] | None
+    s_indices: IntArray | None  # (L,); None if by state and action
+    a_indices: IntArray | None
 
 
 @check_arguments

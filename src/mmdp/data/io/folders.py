@@ -132,14 +132,11 @@ def read_evidence(folder: Path, model: MMDP) -> Evidence | None:
     if prior is None or names != [*roles, "count"]:
         return None
     table = Table.from_frame(read_csv(counts_path, names), TableSource(counts_path))
-    axes = [getattr(model, f"{AXIS_BY_ROLE[role]}_labels") for role in roles]
-    ids = [
-        ColumnLabels("", len(x), x).find_ids(table[role])
-        for x, role in zip(axes, roles, strict=True)
-    ]
-    if min(int(x.min(initial=0)) for x in ids) < 0:
+    axes = {role: ColumnLabels(*model.label_index(AXIS_BY_ROLE[role])) for role in roles}
+    try:
+        keys = np.ravel_multi_index(*table.find_cells(axes, "this transition"))
+    except InputError:
         return None  # the counts are of other models
-    keys = np.ravel_multi_index(ids, [*map(len, axes)])
     order = np.argsort(keys)
     return Evidence(keys[order], table.parse_floats("count").astype(np.int64)[order], prior)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mmdp.core.arguments import check_arguments
+from mmdp.core.arguments import PositiveInt, check_arguments
 from mmdp.core.errors import InputError, MemoryLimitError, Remedy
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.problem import Shard, empty_aligned
@@ -28,7 +28,7 @@ from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.transitions import SparseTransitions
-from mmdp.core.validate import ModelFields, check_int, check_not_sharded
+from mmdp.core.validate import ModelFields, check_not_sharded
 from mmdp.data.io.reading import check_file_type
 from mmdp.data.io.writing import PathLike, describe_error, write_all_atomic
 from mmdp.data.schema import Fields, TableSource
@@ -172,7 +172,7 @@ def find_shard_files(folder: Path) -> list[Path]:
 
 
 @check_arguments
-def save_shards(model: MMDP, folder: PathLike, n_shards: int) -> None:
+def save_shards(model: MMDP, folder: PathLike, n_shards: PositiveInt) -> None:
     """Write models as a folder of ``n_shards`` files, which :func:`mmdp.load` reads.
 
     All files are written or none; shards that the folder held before are replaced.
@@ -183,7 +183,6 @@ def save_shards(model: MMDP, folder: PathLike, n_shards: int) -> None:
     >>> [file.name for file in sorted(folder.iterdir())], mmdp.load(folder).n_models
     (['part-00000.npz', 'part-00001.npz'], 5)
     """
-    check_int(n_shards, "n_shards")
     check_not_sharded(model.problem, "a folder of shards")
     if model.is_switching or model.storage == "events":
         raise InputError(

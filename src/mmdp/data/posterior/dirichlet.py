@@ -613,7 +613,7 @@ def _make_pooled_counts(data: TransitionCounts, is_sampled: Mask) -> tuple[IntAr
     return keys[order], counts[order]
 
 
-def _broadcast_pseudo_counts(values: Any, shape: tuple[int, int, int]) -> npt.NDArray[np.float64]:
+def _broadcast_pseudo_counts(values: Any, shape: tuple[int, int, int]) -> Array:
     """Check pseudo-counts and broadcast them to (S, A, S')."""
     array = as_float_array(values, "prior")
     if not (np.isfinite(array).all() and array.min(initial=0.0) >= 0):

@@ -30,7 +30,6 @@ from mmdp.core.solution import (
 )
 from mmdp.core.solve import as_method, solve
 from mmdp.core.text import ROUNDING_RTOL, pluralize
-from mmdp.data.schema import encode_column
 from mmdp.insight.economics import WillingnessToPay, willingness_to_pay
 from mmdp.insight.economics.comparators import find_duplicate
 from mmdp.insight.measures import (
@@ -736,10 +735,9 @@ def collect_warnings(context: ReportContext, results: SectionResults) -> ReportW
 
 def _find_unseen_pairs_used(context: ReportContext) -> list[tuple[str | int, str | int]]:
     """Find the unseen (state, action) pairs that the policy takes, most frequent first."""
-    labels = context.model.state_labels, context.model.action_labels
     states, actions = (
-        encode_column(pair[axis] for pair in context.unseen_pairs).find_ids(labels[axis])
-        for axis in (0, 1)
+        context.model.label_index(axis).find_ids(pair[i] for pair in context.unseen_pairs)
+        for i, axis in enumerate(("state", "action"))
     )
     is_taken = context.policy.actions[:, states] == actions
     probs = (context.visit_probs[:, states] * is_taken).sum(axis=0)
