@@ -16,7 +16,7 @@ from mmdp.core.errors import InputError
 from mmdp.core.memory import check_memory
 from mmdp.core.text import join_first, join_or
 from mmdp.core.transitions import Array
-from mmdp.data.schema import AnyArray, IntArray, Mask
+from mmdp.data.schema import AnyArray, Mask
 
 AxisValues = Mapping[str, AnyArray]  # by axis, one entry per row
 
@@ -197,12 +197,6 @@ class Axes(dict[str, Axis]):
     def all_values(self) -> dict[str, AnyArray]:
         """Values, by axis, of all combinations."""
         return self.values_at(np.arange(self.size))
-
-    def project_ids(self, full_axes: Axes, ids: AnyArray) -> IntArray:
-        """Convert ids of combinations of ``full_axes``, a superset, to ids of these axes."""
-        positions = dict(zip(full_axes, np.unravel_index(ids, full_axes.shape), strict=True))
-        own_positions = tuple(positions[name] for name in self)
-        return np.ravel_multi_index(own_positions, self.shape) if self else np.zeros_like(ids)
 
     def format_label(self, i: int) -> str:
         """Format a combination as text: ``stock=3, ordered=5``."""

@@ -111,7 +111,9 @@ def _assign_distributions(
         spec.call("event_probs", {k: v[:, None] for k, v in probe.items()}, m, t)
     read_fields = spec.functions["event_probs"].read_fields
     axes = pairs.select(read_fields["state"] | read_fields["action"])
-    pair_ids = axes.project_ids(pairs, np.arange(pairs.size)).reshape(mask.shape)
+    sizes = [len(axis.values) if name in axes else 1 for name, axis in pairs.items()]
+    ids = np.arange(axes.size).reshape(sizes)
+    pair_ids = np.broadcast_to(ids, pairs.shape).reshape(mask.shape)
     needed_ids = np.unique(pair_ids[mask])
     distribution_id = np.zeros(axes.size, np.int32)
     batch_size = max(1, PROBS_PER_BATCH // (M * spec.events.size))

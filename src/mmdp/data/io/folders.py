@@ -154,7 +154,8 @@ def _read_labels(file: Path, encoded: EncodedTransitions, options: LoadOptions) 
     if file.stem == "test" and source.location == file.with_name("labels.csv"):
         kind = kind.replace("model", "")  # those name the models of training.csv
     fields: Fields = {}
-    for axis, index in encoded.axes.items():
+    for axis in AXIS_ROLES:
+        index = encoded.axes[axis]
         is_own = (kind == axis).to_numpy()
         ids = np.where(is_own, index.find_ids(table["id"]), np.arange(len(table)) + index.size)
         source.fail_where(ids < 0, lambda i: f"no {kind.iloc[i]} {table['id'].iloc[i]!r} is known")

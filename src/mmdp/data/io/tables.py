@@ -49,7 +49,6 @@ from mmdp.data.schema import (
 COLUMN_ROLES = PAPER_COLUMNS | {role: role for role in PAPER_COLUMNS.values()}
 COLUMN_ORDER = ("time", "model", "state", "action", "next_state", "probability", "reward")
 VALUE_ROLES = ("probability", "reward")
-TIMES = ColumnLabels("time", 0)
 TableColumns = dict[str, AnyArray]  # columns by role
 
 Duplicates = Literal["error", "last", "sum"]
@@ -87,17 +86,21 @@ class LoadOptions:
 
 
 class EncodedTransitions(NamedTuple):
-    """Transitions as ids: columns by role, and the size and labels of every axis."""
+    """Transitions as ids: columns by role, and the size and labels of every axis and of time."""
 
     columns: TableColumns
     axes: Mapping[str, ColumnLabels]
-    horizon: int | None
     source: TableSource
 
     @property
     def shape(self) -> ModelShape:
         """Numbers of models, states and actions, (M, S, A)."""
         return self.axes["model"].size, self.axes["state"].size, self.axes["action"].size
+
+    @property
+    def n_times(self) -> int:
+        """Number of times, 1 if nothing varies with time."""
+        return self.axes["time"].size
 
 
 # ---------------------------------------------------------------------- columns to ids
@@ -169,12 +172,12 @@ def encode_transitions(table: Table, fields: Fields) -> EncodedTransitions:
     ``fields`` may give, by ``states``, ``actions`` and ``models``, the order of the labels (or
     names for ids), or a number if some ids do not occur.
     """
-    source, columns, axes = table.source, TableColumns(), {}
+    source, columns, axes = table.source, TableColumns(), {"time": ColumnLabels("time", 1)}
     if not len(table):
         source.fail("a header but no rows; expected one row per transition")
     raw_columns = {"model": pd.Series(np.zeros(len(table), dtype=np.int64)), **table.columns}
     for axis, roles in (*AXIS_ROLES.items(), ("time", ("time",))):
-        if axis not in raw_columns:
+        if axis not in raw_columns:  # no times
             continue
         axis_columns, expected = [raw_columns[role] for role in roles], fields.get(f"{axis}s")
         size = expected if isinstance(expected, int) else None
@@ -197,9 +200,8 @@ def encode_transitions(table: Table, fields: Fields) -> EncodedTransitions:
             axis, roles, coded_columns, source, names or size, allow_gaps=False
         )
         columns |= dict(zip(roles, ids, strict=True))
-    horizon = axes.pop("time").size if "time" in axes else None
     columns |= {role: _parse_finite(table, role) for role in VALUE_ROLES}
-    return EncodedTransitions(columns, axes, horizon, source)
+    return EncodedTransitions(columns, axes, source)
 
 
 def _is_numeric(values: pd.Series) -> bool:
@@ -285,12 +287,12 @@ def build_model(encoded: EncodedTransitions, fields: Fields, options: LoadOption
     _check_size(encoded)
     columns, rewards = _apply_options(encoded, options)
     _, n_states, n_actions = shape = encoded.shape
-    model_fields: Fields = {f"{axis}s": index.labels for axis, index in encoded.axes.items()}
+    model_fields: Fields = {f"{axis}s": encoded.axes[axis].labels for axis in AXIS_ROLES}
     sizes = [name for name in model_fields if isinstance(fields.get(name), int)]
     model_fields |= {k: v for k, v in fields.items() if v is not None and k not in sizes}
     with encoded.source.prefix_errors():
         transitions = entries_to_transitions(
-            CoordinateEntries(columns, shape, encoded.horizon), options.storage
+            CoordinateEntries(columns, shape, encoded.n_times), options.storage
         )
         is_used = np.zeros((n_states, n_actions), dtype=bool)
         is_used[columns["state"], columns["action"]] = True
@@ -309,19 +311,13 @@ def _apply_options(
 
     Rewards (T, S, A, M) that do not depend on s' are taken from the columns and returned.
     """
-    n_models, n_states, n_actions = encoded.shape
     columns = encoded.columns
     if options.dead_ends == "absorb":
         columns = _absorb_dead_ends(encoded)
-    sizes = {
-        "time": encoded.horizon or 1,
-        "state": n_states,
-        "action": n_actions,
-        "model": n_models,
-    }
-    axes = {role: size for role, size in sizes.items() if role in columns}
-    row_keys = np.ravel_multi_index([columns[role] for role in axes], [*axes.values()])
-    keys = row_keys * n_states + columns["next_state"]
+    sizes = {role: encoded.axes[role].size for role in ("time", "state", "action", "model")}
+    roles = [role for role in sizes if role in columns]
+    row_keys = np.ravel_multi_index([columns[x] for x in roles], [sizes[x] for x in roles])
+    keys = row_keys * sizes["state"] + columns["next_state"]
     if options.duplicates != "sum" and (np.diff(np.sort(keys)) == 0).any():
         if options.duplicates == "error":
             _fail_duplicate(encoded, keys)
@@ -343,7 +339,7 @@ def _check_size(encoded: EncodedTransitions) -> None:
     """Refuse sizes out of proportion to the rows, before arrays are allocated."""
     n_models, n_states, n_actions = encoded.shape
     n_rows = len(encoded.columns["state"])
-    n_cells = n_models * n_states * n_actions * (encoded.horizon or 1)
+    n_cells = n_models * n_states * n_actions * encoded.n_times
     if n_cells * 8 > MAX_DENSE_BYTES and n_cells > 64 * n_rows:
         raise MemoryLimitError(
             f"{encoded.source.location}: {n_rows:,} rows for {pluralize(n_models, 'model')}, "
@@ -358,9 +354,7 @@ def _fail_duplicate(encoded: EncodedTransitions, keys: IntArray) -> None:
     row = int(np.argmax(is_duplicate))
     location = [
         f"{role.replace('_', ' ')} "
-        + encoded.axes.get(AXIS_BY_ROLE.get(role, ""), TIMES).format_id(
-            int(encoded.columns[role][row])
-        )
+        + encoded.axes[AXIS_BY_ROLE.get(role, role)].format_id(int(encoded.columns[role][row]))
         for role in (*COLUMN_ORDER[1:5], "time")
         if role in encoded.columns
     ]
@@ -377,7 +371,7 @@ def _absorb_dead_ends(encoded: EncodedTransitions) -> TableColumns:
     """Add to every state without actions an action 0 that stays there and earns 0."""
     columns, (n_models, n_states, _) = encoded.columns, encoded.shape
     dead_states = np.setdiff1d(np.arange(n_states), columns["state"])
-    sizes = (encoded.horizon or 1, n_models, len(dead_states))
+    sizes = (encoded.n_times, n_models, len(dead_states))
     time, model, i = np.indices(sizes).reshape(3, -1)
     state, zeros = dead_states[i], np.zeros_like(i)
     cells = (time, model, state, zeros, state, zeros + 1.0, zeros + 0.0)
@@ -430,5 +424,6 @@ def convert_storage(model: MMDP, storage: StorageOption, source: TableSource) ->
     if storage in ("auto", model.storage):
         return model
     axes = {axis: ColumnLabels(*model.label_index(axis)) for axis in AXIS_ROLES}
-    encoded = EncodedTransitions(model_to_columns(model), axes, model.horizon, source)
+    axes["time"] = ColumnLabels("time", model.horizon or 1)
+    encoded = EncodedTransitions(model_to_columns(model), axes, source)
     return build_model(encoded, model.to_kwargs(), LoadOptions(storage=storage))

@@ -379,10 +379,6 @@ class RewardMoments(NamedTuple):
     mean: AnyArray
     sum_squares: AnyArray
 
-    def select(self, mask: Mask) -> RewardMoments:
-        """Select the ids in a mask."""
-        return RewardMoments._make(x[mask] for x in self)
-
     def group_by(self, group_keys: IntArray) -> RewardMoments:
         """Combine the moments of ids with the same group key."""
         codes, group_ids = pd.factorize(group_keys, sort=True)
@@ -695,7 +691,8 @@ def _posterior_from_log(is_sampled: bool, rows: DirichletRows) -> RewardPosterio
             remedies=["add it", Remedy("rewards", "FILE", verb="give a table by")],
         )
     _, (n_total,), (mean_reward,), (total_squares,) = data.rewards.group_by(0 * data.keys)
-    moments = data.rewards.select(~rows.is_absorbing[data.to_pairs(data.keys)])
+    is_earned = ~rows.is_absorbing[data.to_pairs(data.keys)]
+    moments = RewardMoments._make(x[is_earned] for x in data.rewards)
     pair_moments = moments.group_by(data.to_pairs(moments.ids))
     is_by_next_state = _is_by_next_state(moments, pair_moments, rows)
     if is_by_next_state:
