@@ -23,16 +23,15 @@ from mmdp.core.transitions import (
     entries_to_transitions,
 )
 from mmdp.data.functions.axes import Axes, AxisValues
-from mmdp.data.functions.calls import REWARD_KEY, RowLabel, RowOutputs, check_elementwise
+from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, RowLabel, RowOutputs, check_elementwise
 from mmdp.data.posterior.samples import flatten_parameters
-from mmdp.data.schema import IntArray, Mask
+from mmdp.data.schema import AnyArray, IntArray, Mask
 
 if TYPE_CHECKING:
     from mmdp.data.functions.step import StepSpec
 
 ROWS_PER_CALL = 2**19  # rows that a function is called with at a time
 PROBS_PER_BATCH = 2**23  # probabilities that are compared at a time
-PROBS_KEY = "the probability"  # name of the output of event_probs in messages
 ENTRY_ROLES = ("model", "time", "state", "action", "next_state", "probability")
 
 
@@ -42,17 +41,17 @@ class EventProbs(NamedTuple):
     probs: Array  # (T or 1, K, W, M)
     distribution_id: npt.NDArray[np.int32] | None  # (T or 1, S, A)
 
-    def select_model(self, m: int) -> EventProbs:
-        """Select the probabilities of one model."""
-        return self._replace(probs=self.probs[..., m : m + 1])
+    def get_ids(self, t: int, pairs: IntArray) -> AnyArray:
+        """Get the distribution (n,) of pairs s A + a at time t."""
+        ids = self.distribution_id
+        return np.zeros_like(pairs) if ids is None else at_time(ids, t).reshape(-1)[pairs]
 
     def is_possible(self, times: Iterable[int], pairs: IntArray, events: IntArray) -> Mask:
         """Find which events (n,) of pairs can happen in some model at one of these times."""
         is_met = np.zeros(len(pairs), bool)
         for t in times:
-            ids = self.distribution_id
-            distributions = 0 if ids is None else at_time(ids, t).reshape(-1)[pairs]
-            is_met |= np.asarray(at_time(self.probs, t).any(axis=2))[distributions, events]
+            is_any = np.asarray(at_time(self.probs, t).any(axis=2))
+            is_met |= is_any[self.get_ids(t, pairs), events]
         return is_met
 
 
@@ -77,7 +76,8 @@ def build_model(spec: StepSpec, **fields: Any) -> MMDP:
     if any(x is not next_states[0] for x in next_states):
         tables = _make_transitions(spec, next_states, event_probs, allowed)
         return MMDP.from_sparse(tables, rewards, **fields).with_step_spec(spec)
-    events = next_states[0].make_events(event_probs)
+    ids, weights = next_states[0]
+    events = ExogenousEvents(ids, *event_probs, weights if spec.states.n_corners > 1 else None)
     if spec.depends_on_sample("step"):
         return MMDP.from_sparse(events, rewards, **fields).with_step_spec(spec)
     event_rewards = events.make_rewards(rewards).compact()
@@ -128,12 +128,11 @@ def _assign_distributions(
 def _call_event_probs(spec: StepSpec, t: int, axes: Axes, rows: IntArray) -> Array:
     """Compute the event probabilities (n, W, M) at time t for ids of combinations of the axes."""
 
-    def call(values: AxisValues, n: int, m: int, t: int, label_row: RowLabel) -> RowOutputs:
-        return {PROBS_KEY: spec.call_event_probs(values, n, m, t, label_row)}
-
-    models = range(spec.n_models)
-    probs = [_call_rows("event_probs", call, axes, rows, m, t)[PROBS_KEY] for m in models]
-    return np.stack(probs, axis=-1)
+    outputs = [
+        _call_rows("event_probs", spec.call_event_probs, axes, rows, m, t)
+        for m in range(spec.n_models)
+    ]
+    return np.stack([x[PROBS_KEY] for x in outputs], axis=-1)
 
 
 def _call_rows(
@@ -162,11 +161,6 @@ class NextStates(NamedTuple):
     ids: npt.NDArray[np.int32]  # (T or 1, S, A, W, C)
     weights: Array  # (T or 1, S, A, W, C) of each corner; (1, 1, 1, 1, 1) if C = 1
 
-    def make_events(self, event_probs: EventProbs) -> ExogenousEvents:
-        """Make the events with these next states."""
-        has_corners = self.ids.shape[-1] > 1
-        return ExogenousEvents(self.ids, *event_probs, self.weights if has_corners else None)
-
 
 def _evaluate_samples(
     spec: StepSpec, mask: Mask, event_probs: EventProbs
@@ -188,7 +182,8 @@ def _evaluate_samples(
             is_same = np.array_equal(sample_next.ids, first_next.ids)
             is_same = is_same and np.array_equal(sample_next.weights, first_next.weights)
             next_states.append(first_next if is_same else sample_next)
-        event_rewards = EventRewards(reward, *event_probs.select_model(m))
+        probs = event_probs.probs[..., m : m + 1]
+        event_rewards = EventRewards(reward, probs, event_probs.distribution_id)
         expected_rewards[..., m] = np.asarray(event_rewards)[..., 0]
     return next_states, expected_rewards
 
@@ -238,16 +233,18 @@ def _make_transitions(
     spec: StepSpec, next_states: list[NextStates], event_probs: EventProbs, allowed: Mask
 ) -> SparseTransitions:
     """Make the sparse transitions of models whose next states differ."""
-    blocks = []
-    for m, x in enumerate(next_states):
-        table = x.make_events(event_probs.select_model(m)).to_table()
-        rows = table.get_entry_rows()
-        t, k = np.nonzero(table.p[..., 0] * allowed.reshape(-1)[rows])
-        state, action = np.divmod(rows[k], spec.actions.size)
-        blocks.append((np.full_like(k, m), t, state, action, table.indices[k], table.p[t, k, 0]))
+    T, pairs, blocks = spec.count_times("step", "event_probs"), np.flatnonzero(allowed), []
+    state, action = np.nonzero(allowed)
+    for t, (m, (ids, weights)) in product(range(T), enumerate(next_states)):
+        p = at_time(event_probs.probs, t)[event_probs.get_ids(t, pairs), :, m, None]
+        if spec.states.n_corners > 1:
+            p = p * at_time(weights, t)[state, action]
+        i, w, c = np.nonzero(p)
+        next_state, ones = at_time(ids, t)[state[i], action[i], w, c], np.ones_like(i)
+        blocks.append((m * ones, t * ones, state[i], action[i], next_state, p[i, w, c]))
     columns = map(np.concatenate, zip(*blocks, strict=True))
     entries = dict(zip(ENTRY_ROLES, columns, strict=True))
-    if len(table.p) == 1:
+    if T == 1:
         del entries["time"]
     shape = (spec.n_models, *allowed.shape)
-    return entries_to_transitions(CoordinateEntries(entries, shape, len(table.p)), "auto")
+    return entries_to_transitions(CoordinateEntries(entries, shape, T), "auto")

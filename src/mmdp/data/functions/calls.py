@@ -14,6 +14,7 @@ from mmdp.data.schema import AnyArray, IntArray, Mask
 
 SAME_RTOL = 1e-9  # relative difference of two calls that counts as rounding
 REWARD_KEY = "the reward"  # name of the reward among the outputs of step
+PROBS_KEY = "the probability"  # name of the output of event_probs
 RowOutputs = dict[str, AnyArray]  # returned arrays by name, one entry per row
 RowLabel = Callable[[int], str]  # formats the i-th row, for messages
 N_PROBE_ROWS = 20  # rows of the second call, which checks that each row is computed alone

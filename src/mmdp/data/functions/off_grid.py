@@ -10,7 +10,7 @@ from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.core.transitions import Array
 from mmdp.data.functions.axes import AxisValues
-from mmdp.data.functions.calls import REWARD_KEY
+from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY
 from mmdp.data.schema import AnyArray, IntArray, Mask
 
 if TYPE_CHECKING:
@@ -103,10 +103,10 @@ class OffGridSimulator:
         values = {**state, **spec.actions.values_at(actions)}
         events = np.zeros(n, np.int64)
         if "event_probs" in spec.functions:
-            p = spec.call_event_probs(
+            outputs = spec.call_event_probs(
                 values, n, m, t, lambda i: f"{_format_state(state, i)}, off the grid"
             )
-            cumulative = p.cumsum(axis=1)
+            cumulative = outputs[PROBS_KEY].cumsum(axis=1)
             events = (u[:, None] * cumulative[:, -1:] >= cumulative).sum(axis=1)
 
         def label_row(i: int) -> str:

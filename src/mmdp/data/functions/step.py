@@ -20,7 +20,7 @@ from mmdp.core.transitions import Array
 from mmdp.core.validate import check_field_names, check_int, is_list, parse_time_labels
 from mmdp.data.functions.axes import Axes, AxisValues, Grid
 from mmdp.data.functions.build import build_model
-from mmdp.data.functions.calls import REWARD_KEY, RowLabel, RowOutputs, UserFunction
+from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, RowLabel, RowOutputs, UserFunction
 from mmdp.data.functions.off_grid import OffGridSimulator
 from mmdp.data.posterior.samples import ParameterSamples, read_samples
 from mmdp.data.schema import AnyArray, IntArray, Mask
@@ -300,7 +300,7 @@ class StepSpec:
 
     def call_event_probs(
         self, values: AxisValues, n: int, m: int, t: int, label_row: RowLabel
-    ) -> Array:
+    ) -> RowOutputs:
         """Call event_probs for n rows of values, and check the probabilities (n, W)."""
         columns = {k: v[:, None] for k, v in values.items()}
         result = self.call("event_probs", columns, m, t)
@@ -332,7 +332,7 @@ class StepSpec:
                 f"{location}: the probabilities of {', '.join(self.events)} sum to {sums[i]:.6g}, "
                 "not 1; divide them by their sum, or add the event that is missing"
             )
-        return p
+        return {PROBS_KEY: p}
 
     def call_step(
         self, values: AxisValues, n: int, m: int, t: int, label_row: RowLabel

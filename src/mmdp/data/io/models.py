@@ -125,16 +125,9 @@ def load(
     >>> mmdp.load(folder, discount=0.9).rewards.tolist()
     [[[5.0]], [[7.0]]]
     """
-    options = LoadOptions.from_arguments(
-        compat,
-        duplicates=duplicates,
-        normalize=normalize,
-        missing_actions=missing_actions,
-        dead_ends=dead_ends,
-        extra_columns=extra_columns,
-        storage=storage,
-        sidecars=sidecars,
-    )
+    options = LoadOptions(
+        duplicates, normalize, missing_actions, dead_ends, extra_columns, storage, sidecars
+    ).with_compatibility(compat)
     target = as_path(path)
     files = _find_files(target, split)
     if len(files) > 1:

@@ -79,10 +79,9 @@ class LoadOptions:
     storage: StorageOption = "auto"
     sidecars: bool = True
 
-    @classmethod
-    def from_arguments(cls, compat: Compatibility | None, **options: Any) -> LoadOptions:
-        """Check options by name, with those of a compatibility mode."""
-        return cls(**(options | (CADP_OPTIONS if compat == "cadp" else {})))
+    def with_compatibility(self, mode: Compatibility | None) -> LoadOptions:
+        """Replace the options that a compatibility mode sets."""
+        return replace(self, **CADP_OPTIONS) if mode == "cadp" else self
 
 
 class EncodedTransitions(NamedTuple):
@@ -248,7 +247,7 @@ def from_frame(
     option_names = [x for x in LoadOptions.__dataclass_fields__ if x != "sidecars"]
     check_field_names(fields, option_names)
     load_options = {name: fields.pop(name) for name in option_names if name in fields}
-    options = LoadOptions.from_arguments(compat, **load_options)
+    options = LoadOptions(**load_options).with_compatibility(compat)
     converted_frame = as_frame(frame)
     if not isinstance(converted_frame, pd.DataFrame):
         raise InputError(f"frame is a {type(frame).__name__}; give a DataFrame")
