@@ -75,11 +75,14 @@ class TableSource:
             self.fail(problem if isinstance(problem, str) else problem(row), row, remedies)
 
     def check_unique(
-        self, keys: IntArray | pd.Series, subject: str | Callable[[int], str], hint: str = ""
+        self,
+        keys: IntArray | pd.Series | pd.DataFrame,
+        subject: str | Callable[[int], str],
+        hint: str = "",
     ) -> None:
         """Refuse keys (rows,) that occur twice."""
         self.fail_where(
-            pd.Series(keys).duplicated(),
+            pd.DataFrame(keys).duplicated(),
             lambda i: (
                 f"{subject if isinstance(subject, str) else subject(i)} is given twice; "
                 f"keep one row{hint}"

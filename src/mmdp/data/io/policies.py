@@ -9,6 +9,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -405,21 +406,19 @@ def _check_cells(
     source: TableSource,
 ) -> None:
     """Refuse tables that lack a cell, or have one twice, before allocation."""
-    keys = np.zeros_like(action)
-    for role, x in ids.items():
-        keys = keys * sizes[role] + x
-    cells = np.unique(keys)
-    if len(cells) < math.prod(sizes.values()):
-        gap = int(np.argmax(np.append(cells, -1) != np.arange(len(cells) + 1)))
-        place: dict[str, object] = {}
-        for role in reversed([*sizes]):
-            gap, place[role] = divmod(gap, sizes[role])
+    cells = pd.DataFrame(ids)
+    if len(cells.drop_duplicates()) < math.prod(sizes.values()):
+        given_cells = {*cells.itertuples(index=False, name=None)}
+        # one of the first cells is missing, as there are more of them than rows
+        ranges = [range(min(size, len(cells) + 1)) for size in sizes.values()]
+        gap = next(cell for cell in product(*ranges) if cell not in given_cells)
+        place: dict[str, object] = dict(zip(sizes, gap, strict=True))
         if model is not None:
-            place["state"] = repr(model.state_labels[int(str(place["state"]))])
-        cell = ", ".join(f"{role} {place[role]}" for role in sizes)
-        source.fail(f"no action for {cell}; give every state at every time")
+            place["state"] = repr(model.state_labels[gap[1]])
+        cell_text = ", ".join(f"{role} {x}" for role, x in place.items())
+        source.fail(f"no action for {cell_text}; give every state at every time")
     source.check_unique(
-        keys * (int(action.max()) + 1) + action,
+        cells.assign(action=action),
         lambda i: ", ".join(f"{role} {x[i]}" for role, x in ids.items()),
         "" if "node" in ids else " (or add a probability column for a randomized policy)",
     )

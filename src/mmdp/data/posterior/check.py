@@ -136,14 +136,11 @@ def _simulate_counts(
 ) -> TransitionCounts:
     """Simulate as many transitions from each pair as the log has, in model m."""
     table, pair_counts = true_models.problem.storage.to_table(), data.pair_counts
-    rows = np.flatnonzero(pair_counts)
-    row_lengths = np.diff(table.indptr)[rows]
-    # the entries of a row stand at the end of a line: multinomial gives the rest to the last
-    entry_ids = table.indptr[rows + 1][:, None] - np.arange(row_lengths.max(), 0, -1)
-    is_entry = entry_ids >= table.indptr[rows][:, None]
-    probs = np.where(is_entry, table.p[0][entry_ids, m], 0.0)
-    counts = rng.multinomial(pair_counts[rows], probs / probs.sum(axis=1, keepdims=True))
-    keys, counts = _compute_keys(true_models)[entry_ids[is_entry]], counts[is_entry]
+    keys, counts = _compute_keys(true_models), np.zeros(len(table.indices), np.int64)
+    for row in np.flatnonzero(pair_counts):
+        entries = slice(table.indptr[row], table.indptr[row + 1])
+        probs = table.p[0, entries, m]
+        counts[entries] = rng.multinomial(pair_counts[row], probs / probs.sum())
     return data._replace(keys=keys[counts > 0], counts=counts[counts > 0])
 
 
