@@ -22,7 +22,6 @@ from mmdp.core import validate
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.text import did_you_mean, pluralize
 from mmdp.core.transitions import Array
-from mmdp.core.validate import are_ids
 
 AnyArray = npt.NDArray[Any]
 Fields = dict[str, Any]  # arguments by name
@@ -210,17 +209,6 @@ class CodedColumn:
     categories: list[str] | None
     is_ordered: bool = False
 
-    @property
-    def has_ids(self) -> bool:
-        """Whether the column holds ids, not labels."""
-        return self.categories is None or are_ids(self.categories)
-
-    def parse_ids(self) -> IntArray:
-        """Parse the ids (rows,) that the column holds."""
-        if self.categories is None:
-            return self.codes.astype(np.int64, copy=False)
-        return np.array([int(float(x)) for x in self.categories], dtype=np.int64)[self.codes]
-
     def is_blank(self, blank_texts: Collection[str] = ("",)) -> Mask:
         """Find the cells (rows,) that are missing or one of ``blank_texts``."""
         return np.array([*(x.strip() in blank_texts for x in self.texts), True])[self.codes]
@@ -317,7 +305,7 @@ def encode_axis(
                     ["correct it", Remedy(f"{axis}s", [*names, text], verb="add it:")],
                 )
         return label_index, ids
-    ids = [column.parse_ids() for column in columns]
+    ids = [column.codes.astype(np.int64, copy=False) for column in columns]
     ids = [array - base for array in ids] if base else ids  # no copies of columns otherwise
     n_ids = max(int(array.max()) for array in ids) + 1
     size = len(expected) if isinstance(expected, tuple) else expected

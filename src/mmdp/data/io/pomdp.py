@@ -97,7 +97,9 @@ class _PomdpFile:
     def __init__(self, path: Path, options: LoadOptions) -> None:
         self.source, self.options = TableSource(path), options
         self.statements = [*_iter_statements(path)]
-        self.discount = self._parse_one("discount", _parse_discount)
+        self.discount = self._parse_one(
+            "discount", lambda x: parse_float(" ".join(x.words), "discount")
+        )
         sign = self._parse_one("values", _parse_sign, 1.0)
         self.states, self.actions, self.observations = (
             self._parse_one(key, _parse_axis) for key in NAME_KEYS
@@ -189,10 +191,6 @@ class _PomdpFile:
                 f"(see action {[*self.actions][a]!r}); in an MMDP the state is observed exactly"
             )
         return observed
-
-
-def _parse_discount(statement: Statement) -> float:
-    return parse_float(" ".join(statement.words), "discount")
 
 
 def _parse_sign(statement: Statement) -> float:

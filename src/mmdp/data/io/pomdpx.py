@@ -284,10 +284,6 @@ class _PomdpxFile:
             numbers = parse(_get_text(table).split(), f"<{table.tag}>", sizes)
         array[index] = numbers.reshape(shape)
 
-    def combine_values(self, names: Iterable[str]) -> list[str]:
-        """List all combinations of the values of variables, joined by a slash."""
-        return ["/".join(values) for values in product(*(self.values[x] for x in names))]
-
     def multiply(self, factors: Iterable[Factor], names: Sequence[str]) -> Array:
         """Multiply functions, and sum over the variables that are not in ``names``."""
         axes = {name: i for i, name in enumerate(names)}
@@ -336,7 +332,11 @@ def _make_fields(
     return make_model_fields(
         file.multiply(steps, names).reshape(r.shape),
         r,
-        {name: file.combine_values(variables) for name, variables in axes.items() if variables},
+        {
+            name: ["/".join(values) for values in product(*(file.values[x] for x in variables))]
+            for name, variables in axes.items()
+            if variables
+        },
         weights=file.multiply(first_model, list(hidden)).reshape(-1),
         initial=start.reshape(S if has_one_start else (M, S)),
         model_transitions=K,

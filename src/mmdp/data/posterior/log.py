@@ -260,11 +260,12 @@ def _assign_log_roles(
 def _encode_ids(table: Table, axis: str, labels: int | Labels | None) -> list[CodedColumn]:
     """Encode the columns of an axis as labels or, if all are numbers and no labels are, as ids."""
     columns = [_encode_role(table, role, labels) for role in AXIS_ROLES[axis]]
-    if not all(x.has_ids for x in columns):
+    if not all(are_ids(x.texts) for x in columns):
         return columns
+    ids = [np.array([int(float(y)) for y in x.texts], np.int64) for x in columns]
     if isinstance(labels, tuple) and are_ids(labels):
-        return [replace(x, categories=[str(int(float(y))) for y in x.texts]) for x in columns]
-    return [CodedColumn(x.parse_ids(), None) for x in columns]
+        return [CodedColumn(x.codes, [*map(str, y)]) for x, y in zip(columns, ids, strict=True)]
+    return [CodedColumn(y[x.codes], None) for x, y in zip(columns, ids, strict=True)]
 
 
 def _encode_role(table: Table, role: str, labels: int | Labels | None) -> CodedColumn:
