@@ -38,6 +38,7 @@ from mmdp.core.kernels.problem import (
     AscentOptions,
     AscentResult,
     BackwardResult,
+    IndexArray,
     PolicyTable,
     Problem,
     TableStorage,
@@ -124,26 +125,10 @@ class CpuProblem(PreparedProblem):
         )
         return q
 
-    def _run_steps(
-        self, options: PassOptions, arrays: KernelArrays, buffers: PassBuffers, n_rows: int = 1
-    ) -> None:
-        """Run a compiled backward pass, in which a state computes one in ``n_rows`` rows."""
-        x = self.problem
-        work = x.storage.n_entries * arrays.p.shape[2] // n_rows
-        pool = self.get_pool(work)
-        edges = split_edges(x.n_states, scheduler.count_pieces(len(pool)))
-        scheduler.run_steps(
-            pool,
-            work,
-            lambda counters, rank: backward(
-                counters, rank, edges, options, arrays, buffers, PassScratch.from_arrays(arrays)
-            ),
-        )
-
     def push_forward(self, t: int, b: Array, policy_row: PolicyTable) -> Array:
         b_pair = empty_aligned(2, *b.shape)
         b_pair[0] = b
-        self._fill_weights(b_pair, np.stack([policy_row, policy_row]), self.arrays.from_time(t))
+        self.fill_weights(b_pair, np.stack([policy_row, policy_row]), self.arrays.from_time(t))
         return b_pair[1]
 
     # ------------------------------------------------------------ passes
@@ -190,7 +175,7 @@ class CpuProblem(PreparedProblem):
         )
         is_one_row = mode == ACTIONS and not (options.keep_q or options.keep_gradient)
         buffers = PassBuffers.create(x, T, **arrays)
-        self._run_steps(options, self.arrays, buffers, A if is_one_row else 1)
+        self.run_backward(options, buffers, self.arrays, A if is_one_row else 1)
         actions = (
             arrays.get("model_actions")
             if mode == PER_MODEL
@@ -207,30 +192,60 @@ class CpuProblem(PreparedProblem):
     def forward(self, policy: PolicyTable) -> Array:
         b = empty_aligned(self.horizon, self.problem.n_states, self.problem.n_models)
         b[0] = self.problem.initial_joint()
-        self._fill_weights(b, policy, self.arrays)
+        self.fill_weights(b, policy, self.arrays)
         return b
 
-    def _fill_weights(self, b: Array, policy: PolicyTable, arrays: KernelArrays) -> None:
+    def fill_weights(self, b: Array, policy: PolicyTable, arrays: KernelArrays) -> None:
         """Fill b (n, S, M) from b[0] on, under n rows of a policy; the last row is not used."""
-        x, (n, S, M), is_randomized = self.problem, b.shape, policy.ndim == 3
-        field, dtype = ("probabilities", np.float64) if is_randomized else ("actions", np.int32)
-        fields = {"b": b, "v": np.empty((2, S, M)), field: np.require(policy, dtype, ["C", "W"])}
-        buffers = PassBuffers.create(x, n, **fields)
-        pool = self.get_pool(x.storage.n_entries * M // (1 if is_randomized else x.n_actions))
-        one_range, edges = split_edges(S, 1), split_edges(M, len(pool))
+        field, dtype = ("probabilities", np.float64) if policy.ndim == 3 else ("actions", np.int32)
+        fields = {
+            "b": b,
+            "v": np.empty((2, *b.shape[1:])),
+            field: np.require(policy, dtype, ["C", "W"]),
+        }
+        self.run_forward(PassBuffers.create(self.problem, len(b), **fields), arrays)
+
+    def run_forward(
+        self, buffers: PassBuffers, arrays: KernelArrays, start_time: int | None = None
+    ) -> None:
+        """Run the compiled forward pass; with a start time it improves the actions after it."""
+        x, M = self.problem, arrays.p.shape[2]
+        is_deterministic, improves = not len(buffers.probabilities), start_time is not None
+        work = x.storage.n_entries * M // (x.n_actions if is_deterministic and not improves else 1)
+        pool = self.get_pool(work)
+        n_pieces = scheduler.count_pieces(len(pool)) if improves else len(pool)
+        edges, model_edges = split_edges(x.n_states, n_pieces), split_edges(M, n_pieces)
+
+        def run(
+            counters: scheduler.Counters, rank: int, edges: IndexArray, model_edges: IndexArray
+        ) -> None:
+            G = np.empty(x.n_actions)
+            start = -1 if start_time is None else start_time
+            forward(counters, rank, edges, model_edges, start, improves, arrays, buffers, G)
+
+        if improves:
+            scheduler.run_steps(pool, work, lambda c, rank: run(c, rank, edges, model_edges))
+            return
+        no_states = np.zeros(2, np.int64)  # each range of models moves on by itself
         pool.for_each(
-            lambda i: forward(
-                scheduler.make_counters(),
-                0,
-                one_range,
-                edges[i : i + 2],
-                -1,
-                False,
-                arrays,
-                buffers,
-                PassScratch.from_arrays(arrays, is_randomized),
-            ),
+            lambda i: run(scheduler.make_counters(), 0, no_states, model_edges[i : i + 2]),
             range(len(pool)),
+        )
+
+    def run_backward(
+        self, options: PassOptions, buffers: PassBuffers, arrays: KernelArrays, n_rows: int = 1
+    ) -> None:
+        """Run the compiled backward pass, in which a state computes one in ``n_rows`` rows."""
+        x = self.problem
+        work = x.storage.n_entries * arrays.p.shape[2] // n_rows
+        pool = self.get_pool(work)
+        edges = split_edges(x.n_states, scheduler.count_pieces(len(pool)))
+        scheduler.run_steps(
+            pool,
+            work,
+            lambda counters, rank: backward(
+                counters, rank, edges, options, arrays, buffers, PassScratch.from_problem(x)
+            ),
         )
 
     def _run_ascents(  # type: ignore[override]

@@ -134,8 +134,6 @@ class PassOptions(NamedTuple):
     keep_q: bool = False
     keep_gradient: bool = False
     keep_model_actions: bool = False
-    is_incremental: bool = False  # q and v are those of ``v_actions``: compute changes only
-    all_states: bool = True  # incremental: decide in unchanged states too
 
 
 class PassBuffers(NamedTuple):
@@ -148,8 +146,6 @@ class PassBuffers(NamedTuple):
     q: Array  # (T, S, A, M)
     gradient: Array  # (T, S, A)
     model_actions: IntArray  # (T, S, M)
-    v_actions: IntArray  # (T, S): the actions that v belongs to
-    v_changed: npt.NDArray[np.bool_]  # (T + 1, S): whether v has changed in this pass
 
     @classmethod
     def create(
@@ -163,8 +159,6 @@ class PassBuffers(NamedTuple):
             "q": np.empty((0, 1, 1, 1)),
             "gradient": np.empty((0, 1, 1)),
             "model_actions": np.empty((0, 1, 1), np.int32),
-            "v_actions": np.empty((0, 1), np.int32),
-            "v_changed": np.empty((0, 1), np.bool_),
         }
         buffers = cls(**{**empty, **arrays})  # type: ignore[arg-type]
         buffers.v[horizon % len(buffers.v)] = problem.terminal
@@ -176,27 +170,12 @@ class PassScratch(NamedTuple):
 
     q: Array  # (A, M)
     G: Array  # (A,)
-    zeros: Array  # (M,): zeros
-    inflow_ptr: npt.NDArray[np.int64]  # (S + 1,): where the entries that lead into a state begin
-    inflow_rows: npt.NDArray[np.int64]  # (entries,): their rows of p
-    inflow_states: IntArray  # (entries,): the states they come from
-    inflow_weights: Array | None  # (entries,)
 
     @classmethod
-    def from_arrays(cls, x: KernelArrays, is_randomized: bool = False) -> PassScratch:
+    def from_problem(cls, problem: Problem) -> PassScratch:
         """Allocate the arrays of one thread."""
-        (S, A), M = x.allowed.shape[1:], x.p.shape[2]
-        row_lengths = np.diff(x.indptr).reshape(S, A)
-        entries = int(row_lengths.sum() if is_randomized else row_lengths.max(axis=1).sum())
-        return cls(
-            empty_aligned(A, M),
-            np.empty(A),
-            np.zeros(M),
-            np.zeros(S + 1, np.int64),
-            np.empty(entries, np.int64),
-            np.empty(entries, np.int32),
-            np.empty(entries) if is_randomized or x.entry_weights is not None else None,
-        )
+        A = problem.n_actions
+        return cls(empty_aligned(A, problem.r.shape[3]), np.empty(A))
 
 
 @jit(**BASE_OPTIONS, helper=True, inline="always")
@@ -246,24 +225,10 @@ def get_entry_weight(entry_weights, k):  # type: ignore[no-untyped-def]
 
 
 @jit(**BASE_OPTIONS, helper=True)
-def _store_weight(out, i, prob, entry_weights, k):  # type: ignore[no-untyped-def]
-    if out is not None:
-        out[i] = prob * get_entry_weight(entry_weights, k)
-
-
-@jit(**BASE_OPTIONS, helper=True)
 def _get_action_prob(buf, t, s, a):  # type: ignore[no-untyped-def]
     if len(buf.probabilities) > 0:
         return buf.probabilities[t, s, a]
     return 1.0 if buf.actions[t, s] == a else 0.0
-
-
-@jit(**BASE_OPTIONS, helper=True)
-def _any_changed(changed, indices, start, stop):  # type: ignore[no-untyped-def]
-    result = False
-    for k in range(start, stop):
-        result |= changed[_U(indices[k])]
-    return result
 
 
 @jit(**BASE_OPTIONS)
@@ -288,17 +253,10 @@ def backward(counters, rank, edges, options, x, buf, scratch):  # type: ignore[n
             keeps_action = options.mode == ACTIONS or (
                 options.has_incumbent and sum_range(b_s, lo, hi) == 0.0
             )
-            has_new_q = False
             for a in range(n_actions):
                 row = s * n_actions + a
-                start, stop = x.indptr[row] + offset, x.indptr[row + 1] + offset
                 if not allowed[s, a] or not (all_rows or a == old_action):
                     continue
-                if options.is_incremental and not _any_changed(
-                    buf.v_changed[t + 1], x.indices, _U(start), _U(stop)
-                ):
-                    continue
-                has_new_q = True
                 sum_row_entries(
                     p,
                     v_next,
@@ -307,22 +265,14 @@ def backward(counters, rank, edges, options, x, buf, scratch):  # type: ignore[n
                     x.entry_weights,
                     x.entry_rewards,
                     p_start[row if len(p_start) > 1 else 0],
-                    start,
-                    stop,
+                    x.indptr[row] + offset,
+                    x.indptr[row + 1] + offset,
                     0,
                     n_models,
                     r[min(s, len(r) - 1), min(a, r.shape[1] - 1)],
                     x.gamma,
                     q[a],
                 )
-            if (
-                options.is_incremental
-                and not options.all_states
-                and not has_new_q
-                and buf.v_actions[t, s] == old_action
-            ):
-                buf.v_changed[t, s] = False
-                continue
             if options.has_weights:
                 for a in range(n_actions):
                     scratch.G[a] = -np.inf
@@ -333,9 +283,6 @@ def backward(counters, rank, edges, options, x, buf, scratch):  # type: ignore[n
             if options.mode == WEIGHTED or options.mode == ACTIONS:
                 action = old_action if keeps_action else choose_action(scratch.G, old_action)
                 buf.actions[t, s] = action
-                if options.is_incremental:
-                    buf.v_changed[t, s] = has_new_q or buf.v_actions[t, s] != action
-                    buf.v_actions[t, s] = action
                 for m in range(lo, hi):
                     v[s, m] = q[action, m]
             else:
@@ -368,39 +315,18 @@ def _combine_actions(t, s, lo, hi, options, allowed, q, buf, v):  # type: ignore
             v[m] = max(v[m], q[a, m])
 
 
-@jit(**BASE_OPTIONS, helper=True)
-def _list_inflow(t, lo, hi, x, buf, scratch):  # type: ignore[no-untyped-def]
-    """List the entries by which b (S, M) at t moves on, by next state."""
-    inflow_ptr, b, n_actions = scratch.inflow_ptr, buf.b[t], x.allowed.shape[2]
-    p_start, offset = at(x.p_start, t), t * x.time_stride
-    inflow_ptr[:] = 0
-    for s in range(len(b)):
-        if sum_range(b[s], lo, hi) > 0.0:
-            for a in range(n_actions):
-                row = s * n_actions + a
-                if _get_action_prob(buf, t, s, a) > 0.0:
-                    for k in range(x.indptr[row] + offset, x.indptr[row + 1] + offset):
-                        inflow_ptr[x.indices[k] + 1] += 1
-    for s in range(len(b)):
-        inflow_ptr[s + 1] += inflow_ptr[s]
-    for row in range(len(b) * n_actions):
-        s = row // n_actions
-        prob = _get_action_prob(buf, t, s, row - s * n_actions)
-        if prob > 0.0 and sum_range(b[s], lo, hi) > 0.0:
-            start = x.indptr[row] + offset
-            shift = p_start[row if len(p_start) > 1 else 0] - start
-            for k in range(start, x.indptr[row + 1] + offset):
-                i = inflow_ptr[x.indices[k]]
-                scratch.inflow_rows[i], scratch.inflow_states[i] = k + shift, s
-                _store_weight(scratch.inflow_weights, i, prob, x.entry_weights, k)
-                inflow_ptr[x.indices[k]] += 1
-    for s in range(len(b), 0, -1):  # each head stands where the next one began
-        inflow_ptr[s] = inflow_ptr[s - 1]
-    inflow_ptr[0] = 0
+@jit(**REASSOC_OPTIONS, helper=True)
+def push_row(p, columns, entry_weights, first_row, start, stop, prob, b, lo, hi, b_next):  # type: ignore[no-untyped-def]
+    """Add prob b p of the entries of a row to b_next, for the models lo..hi."""
+    for k in range(start, stop):
+        weight, p_k = prob * get_entry_weight(entry_weights, k), p[_U(first_row + k - start)]
+        out = b_next[_U(columns[k])]
+        for m in range(lo, hi):
+            out[m] += weight * p_k[m] * b[m]
 
 
 @jit(**BASE_OPTIONS)
-def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, scratch):  # type: ignore[no-untyped-def]
+def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, G):  # type: ignore[no-untyped-def]
     """Compute b under a policy, from b at ``start_time`` on (-1: from the first time).
 
     The policy is probabilities if these have a length, else actions.
@@ -419,35 +345,40 @@ def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, scr
         t = first_time + step // 2
         b = buf.b[t]
         if step % 2 == 1 and t + 1 < horizon:
-            lo, hi = model_edges[piece], model_edges[piece + 1]
-            p = at(x.p, t)
-            _list_inflow(t, _U(lo), _U(hi), x, buf, scratch)
+            lo, hi = _U(model_edges[piece]), _U(model_edges[piece + 1])
+            p, p_start, offset = at(x.p, t), at(x.p_start, t), t * x.time_stride
+            b_next = buf.b[t + 1]
+            for s in range(_U(len(b))):
+                for m in range(lo, hi):
+                    b_next[s, m] = 0.0
             for s in range(len(b)):
-                sum_row_entries(
-                    p,
-                    b,
-                    scratch.inflow_rows,
-                    scratch.inflow_states,
-                    scratch.inflow_weights,
-                    None,
-                    0,
-                    scratch.inflow_ptr[s],
-                    scratch.inflow_ptr[s + 1],
-                    lo,
-                    hi,
-                    scratch.zeros,
-                    1.0,
-                    buf.b[t + 1, s],
-                )
+                if sum_range(b[s], lo, hi) == 0.0:
+                    continue
+                for a in range(n_actions):
+                    prob, row = _get_action_prob(buf, t, s, a), s * n_actions + a
+                    if prob > 0.0:
+                        push_row(
+                            p,
+                            x.indices,
+                            x.entry_weights,
+                            p_start[row if len(p_start) > 1 else 0],
+                            x.indptr[row] + offset,
+                            x.indptr[row + 1] + offset,
+                            prob,
+                            b[s],
+                            lo,
+                            hi,
+                            b_next,
+                        )
         elif step % 2 == 0 and improve and t > start_time:
             allowed = at(x.allowed, t)
             for s in range(edges[piece], edges[piece + 1]):
                 if sum_range(b[s], zero, n_models) > 0.0:
                     for a in range(n_actions):
-                        scratch.G[a] = -np.inf
+                        G[a] = -np.inf
                         if allowed[s, a]:
-                            scratch.G[a] = dot(b[s], buf.q[t, s, a], zero, n_models)
-                    buf.actions[t, s] = choose_action(scratch.G, np.int64(buf.actions[t, s]))
+                            G[a] = dot(b[s], buf.q[t, s, a], zero, n_models)
+                    buf.actions[t, s] = choose_action(G, np.int64(buf.actions[t, s]))
         finish_piece(counters)
 
 
