@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.processes import TIMEOUT
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PLAYWRIGHT = ("chrome", "headless_shell", "chrome-headless-shell")
 FLAGS = (
@@ -33,7 +35,6 @@ FLAGS = (
     "--remote-debugging-pipe",
     "--force-color-profile=srgb",
 )
-WAIT = 60.0
 # The browser reads commands from 3 and writes answers to 4: put the pipes there and become it.
 PIPE_SETUP = """
 import fcntl, os, sys
@@ -60,7 +61,7 @@ def _can_start(program: str) -> bool:
     """Ubuntu has a program of that name that only says where to get the browser."""
     try:
         completed = subprocess.run(
-            [program, "--version"], capture_output=True, timeout=30, check=False
+            [program, "--version"], capture_output=True, timeout=TIMEOUT, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
@@ -149,7 +150,7 @@ class Chromium:
 
     def _read(self) -> Any:
         while b"\0" not in self._buffer:
-            if not select.select([self._in], [], [], WAIT)[0]:
+            if not select.select([self._in], [], [], TIMEOUT)[0]:
                 raise TimeoutError("the browser does not answer")
             piece = os.read(self._in, 1 << 16)
             if not piece:
@@ -175,7 +176,7 @@ class Chromium:
         self.log_entries.clear()
         self.requests.clear()
         self.send("Page.navigate", url=file.as_uri())
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + TIMEOUT
         while not self.evaluate(f"document.readyState === 'complete' && ({ready})"):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{file.name} does not get ready: {self.log_entries}")

@@ -29,8 +29,9 @@ from hypothesis import strategies as st
 
 import mmdp
 from tests.cli.calls import LOG, run
+from tests.processes import TIMEOUT
 
-SECONDS = 10  # after which a reader counts as stuck
+SECONDS = 10  # of CPU time, after which a reader counts as stuck
 MEMORY = 4 * 2**30  # bytes that a reader may take, with all that the tests hold
 MAX_ERROR_LENGTH = 1400  # characters of an error
 CELLS = (
@@ -273,25 +274,25 @@ def damaged_files(draw: Any) -> tuple[str, bytes]:
 # ---------------------------------------------------------------------- what must hold
 @contextmanager
 def within_limits() -> Iterator[None]:
-    """A reader that takes too long or too much memory fails."""
+    """A reader that takes too much CPU time or memory fails."""
 
     def raise_timeout(*_: object) -> None:
         raise TimeoutError(f"no answer after {SECONDS} s")
 
     old_handler, memory = (
-        signal.signal(signal.SIGALRM, raise_timeout),
+        signal.signal(signal.SIGPROF, raise_timeout),
         resource.getrlimit(resource.RLIMIT_DATA),
     )
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, memory[1]))
-    faulthandler.dump_traceback_later(6 * SECONDS, exit=True)  # stuck in compiled code
+    faulthandler.dump_traceback_later(TIMEOUT, exit=True)  # stuck in compiled code
     try:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         resource.setrlimit(resource.RLIMIT_DATA, memory)
-        signal.signal(signal.SIGALRM, old_handler)
+        signal.signal(signal.SIGPROF, old_handler)
 
 
 def check_reader(name: str, data: bytes) -> None:

@@ -118,7 +118,7 @@ def check_interrupt(name: str, workdir: Path, moment: float) -> None:
 @on_linux
 @pytest.mark.parametrize("name", ["pomcp", "report"])
 def test_ctrl_c_ends_a_command(name: str, workdir: Path) -> None:
-    check_interrupt(name, workdir, 1.5)
+    check_interrupt(name, workdir, 0.5)
 
 
 @on_linux

@@ -34,7 +34,7 @@ dask = pytest.importorskip("dask")
 CALM = {
     "distributed.scheduler.allowed-failures": 0,  # a cell is lost with its first worker
     "distributed.worker.memory.monitor-interval": "20ms",
-    "distributed.comm.timeouts.connect": "10s",
+    "distributed.comm.timeouts.connect": "600s",
 }
 
 
@@ -132,6 +132,7 @@ def test_a_worker_killed_in_the_middle(client: Any, tmp_path: Path) -> None:
     assert {file: file.read_bytes() for file in saved} == saved
 
 
+@pytest.mark.slow
 def test_a_worker_out_of_memory_fails_its_cell_alone(client: Any, tmp_path: Path) -> None:
     good_cells = make_cells(make_small_model(1), 3, LoggingMethod(), seeds=range(8))
     bad_cells = make_cells(make_small_model(1), 3, LoggingMethod(fault="eat"))

@@ -701,8 +701,17 @@ def misbehave(task: tuple[int, str]) -> int:
     return os.getpid()
 
 
-def test_calls_that_fail_in_a_process_say_why_and_the_others_are_answered() -> None:
-    faults = ["", "raise", "", "die", "", "kill", ""]
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ["", "raise", "", "kill", ""],
+        pytest.param(["", "raise", "", "die", "", "kill", ""], marks=pytest.mark.slow),
+    ],
+    ids=len,
+)
+def test_calls_that_fail_in_a_process_say_why_and_the_others_are_answered(
+    faults: list[str],
+) -> None:
     calls = [workers.Call((i, fault), ()) for i, fault in enumerate(faults)]
     results = dict(workers.map_tasks(misbehave, calls, {}, n_jobs=2))
     assert len(results) == len(faults)
@@ -775,11 +784,11 @@ def test_a_model_from_a_file_is_the_same_model(
         workers._load_object(str(tmp_path / "elsewhere"))
 
 
-def test_processes_share_the_cores() -> None:
+@pytest.mark.parametrize("n_jobs", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_processes_share_the_cores(n_jobs: int) -> None:
     calls = [workers.Call(0, ())]
-    for n_jobs in (2, 3):
-        ((_, n_threads),) = workers.map_tasks(_count_threads, calls, {}, n_jobs=n_jobs)
-        assert n_threads == max(1, default_n_threads() // n_jobs)
+    ((_, n_threads),) = workers.map_tasks(_count_threads, calls, {}, n_jobs=n_jobs)
+    assert n_threads == max(1, default_n_threads() // n_jobs)
     results = dict(workers.map_tasks(_count_threads, calls, {}, executor=ThreadPoolExecutor(1)))
     assert results == {0: 1}
 

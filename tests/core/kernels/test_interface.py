@@ -15,6 +15,7 @@ from mmdp.core import kernels, timing
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.testing import check_backend, make_random_model
 from tests.core.kernels.instances import PatchedBackend
+from tests.processes import TIMEOUT
 
 
 def test_an_unknown_backend_names_the_known_ones():
@@ -27,7 +28,7 @@ def run_in_fresh_process(code: str, **environment: str) -> str:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT,
         env={**os.environ, **environment},
     )
     assert process.returncode == 0, process.stderr

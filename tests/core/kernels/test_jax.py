@@ -103,7 +103,12 @@ def test_every_shape_equals_numpy():
 
 # ------------------------------------------------------------------ ascents
 @pytest.mark.parametrize(
-    ("layout", "sweeps"), [("dense", "two-way"), ("padded", "two-way"), ("padded", "paper")]
+    ("layout", "sweeps"),
+    [
+        ("dense", "two-way"),
+        ("padded", "paper"),
+        pytest.param("padded", "two-way", marks=pytest.mark.slow),
+    ],
 )
 def test_ascents_equal_numpy(layout, sweeps):
     max_sweeps = 0
@@ -285,9 +290,9 @@ def make_space(backend: kernels.Backend, seed: int, layout: str) -> MarkovSpace:
     ("layout", "objective_format"),
     [
         ("dense", "cvar:{}"),
-        ("padded", "worst"),
-        ("padded", "entropic:{}"),
         ("padded", "regret:mean-cvar:{}:0.4"),
+        pytest.param("padded", "worst", marks=pytest.mark.slow),
+        pytest.param("padded", "entropic:{}", marks=pytest.mark.slow),
     ],
 )
 def test_rounds_of_single_changes_equal_numpy(layout, objective_format, monkeypatch):
@@ -354,8 +359,15 @@ def transfer_sizes(monkeypatch) -> list[int]:
     return sizes
 
 
-@pytest.mark.parametrize("objective", [mmdp.objectives.Mean(), mmdp.objectives.CVaR(0.3)])
-@pytest.mark.parametrize("layout", ["dense", "padded"])
+@pytest.mark.parametrize(
+    ("layout", "objective"),
+    [
+        ("padded", mmdp.objectives.Mean()),
+        ("dense", mmdp.objectives.CVaR(0.3)),
+        pytest.param("dense", mmdp.objectives.Mean(), marks=pytest.mark.slow),
+        pytest.param("padded", mmdp.objectives.CVaR(0.3), marks=pytest.mark.slow),
+    ],
+)
 def test_p_is_transferred_once_per_solve(layout, objective, transfer_sizes):
     model = make_random_model(5, layout)
     solution = mmdp.solve(model, T, mmdp.methods.CADP(), objective=objective, backend="jax")

@@ -91,7 +91,7 @@ def test_zero_weight_models_set_no_scale(text: str) -> None:
 @EACH_OBJECTIVE
 def test_many_inits_find_most_tiny_optima(objective: Objective) -> None:
     n_optimal = []
-    for seed in range(15):
+    for seed in range(n_examples(15)):
         model, horizon = make_tiny_model(seed)
         solution = mmdp.solve(model, horizon, objective=objective, backend="numpy")
         returns = compute_returns(model, enumerate_policies(model, horizon))

@@ -30,7 +30,7 @@ def models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def solution(models_dir: Path) -> mmdp.Solution:
     """WSU's policy, which is not the best: its gap is not 0."""
-    wsu_solution = mmdp.solve(mmdp.load(models_dir), HORIZON, "wsu", certify_time=1)
+    wsu_solution = mmdp.solve(mmdp.load(models_dir), HORIZON, "wsu", certify_time=0.2)
     assert wsu_solution.gap is not None
     assert wsu_solution.gap > 1e-4
     return wsu_solution
@@ -111,7 +111,7 @@ def test_certificate_reaches_the_report(
         "-m",
         "wsu",
         "--certify-time",
-        1,
+        0.2,
         "--out",
         policy_path,
         "--json",

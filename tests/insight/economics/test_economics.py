@@ -184,8 +184,15 @@ def make_trial(n_patients: int) -> Callable[[Any, np.random.Generator], np.ndarr
     )
 
 
-@pytest.mark.parametrize("n_patients", [20, 200])
-@pytest.mark.parametrize("threshold", [5000.0, 6000.0])
+@pytest.mark.parametrize(
+    ("n_patients", "threshold"),
+    [
+        (20, 5000.0),
+        (200, 6000.0),
+        pytest.param(20, 6000.0, marks=pytest.mark.slow),
+        pytest.param(200, 5000.0, marks=pytest.mark.slow),
+    ],
+)
 def test_evsi_equals_bayes_over_the_samples(
     analysis: CostEffectiveness, n_patients: int, threshold: float
 ) -> None:

@@ -27,6 +27,7 @@ from mmdp.insight.exports.spec import PolicySpec
 from tests import chromium
 from tests.cli.calls import run
 from tests.insight.exports.formulas import Workbook
+from tests.processes import TIMEOUT
 
 STATES = [
     "plain",
@@ -211,7 +212,12 @@ def query_javascript(policy: Any, file: Path, queries: list[Query]) -> list[Any]
 
 def query_process(command: list[str], queries: list[Any]) -> list[Any]:
     completed = subprocess.run(
-        command, input=json.dumps(queries), capture_output=True, text=True, timeout=60, check=False
+        command,
+        input=json.dumps(queries),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
     )
     assert completed.returncode == 0, completed.stderr[-2000:]
     answers: list[Any] = json.loads(completed.stdout)
