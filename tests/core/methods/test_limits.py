@@ -26,6 +26,7 @@ from mmdp.core.methods.belief_grid import _GridRecursion
 from mmdp.core.methods.registry import supports
 from mmdp.core.objectives import Mean
 from mmdp.core.search.rows import MonotoneRows
+from mmdp.core.search.trees import TreeSpace
 from mmdp.core.testing import make_random_model
 from mmdp.core.timing import TimeUp
 
@@ -138,6 +139,32 @@ def test_unfinished_results_say_so_and_limits_hold(
     if solution.policy is not None and getattr(solution.policy, "has_exact_returns", True):
         exact = mmdp.evaluate(MODEL, solution.policy, backend="numpy").mean
         assert solution.value == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("policy_class", "objective", "owner", "name"),
+    [
+        (mmdp.policies.Tree(max_leaves=3), "mean", TreeSpace, "_iter_side_sums"),
+        (mmdp.policies.Monotone(), "cvar:0.5", MonotoneRows, "find_alternatives"),
+    ],
+)
+def test_a_search_with_slow_parts_keeps_its_limit(
+    policy_class: Any, objective: str, owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fits of trees, and changes of restricted rows, look at the clock themselves."""
+    original, clock = getattr(owner, name), [0.0]
+
+    def take_a_second(*args: Any) -> Any:
+        clock[0] += 1.0
+        return original(*args)
+
+    fake = types.SimpleNamespace(perf_counter=lambda: clock[0])
+    monkeypatch.setattr("mmdp.core.timing.time", fake)
+    monkeypatch.setattr(owner, name, take_a_second)
+    options: Any = {"policy_class": policy_class, "objective": objective, "backend": "numpy"}
+    solution = mmdp.solve(MODEL, 5, time_limit=3.0, **options)
+    assert solution.status is mmdp.Status.TIME_LIMIT
+    assert clock[0] <= 5.0
 
 
 @pytest.mark.parametrize("solver_class", [DirectSolver, InfiniteHorizon])

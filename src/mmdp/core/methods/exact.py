@@ -98,10 +98,11 @@ class Exact(Method):
         tree: BranchAndBound = (StationaryBranchAndBound if is_infinite else MarkovBranchAndBound)(
             context, self
         )
+        n_init = CADP(n_init=self.n_init).choose_n_init(context.problem)
         status = Status.ITERATION_LIMIT
         with context.allow_stop() as stop_state:
             tree.compute_initial_bound()
-            tree.find_incumbent()
+            MultiStart(tree.space, n_init=n_init).run()
             tree.search()
         if tree.is_closed:
             status = Status.OPTIMAL
@@ -125,8 +126,8 @@ class BranchAndBound:
         self.n_nodes = 0
         self.heap: list[tuple[float, int, Mask, WarmStart]] = []
         self.push_counter = itertools.count()
-        self.oracle_bound = self.node_bound = math.inf  # in closed form, and of the node at work
-        self.pruned_bound = -math.inf  # the largest among nodes given up as good enough
+        self.oracle_bound = self.root_bound = math.inf  # in closed form, and before branching
+        self.node_bound, self.pruned_bound = math.inf, -math.inf  # at work, and the largest pruned
 
     @property
     def value(self) -> float:
@@ -141,27 +142,19 @@ class BranchAndBound:
         return max(self.value + self.rounding_error, tree_bound)
 
     @property
-    def root_bound(self) -> float:
-        """Bound that was proven before branching."""
-        return self.oracle_bound
-
-    @property
     def history_bound(self) -> float:
         """Bound on history-dependent policies."""
         return self.oracle_bound
 
     @property
-    def tolerance(self) -> float:
-        """Absolute gap at which the incumbent counts as optimal."""
-        return max(
-            self.gap_tolerance(self.options.rel_gap, self.value, self.oracle_bound),
-            2 * self.rounding_error,
-        )
-
-    @property
     def is_closed(self) -> bool:
         """Whether the bound meets the value of the incumbent."""
-        return self.bound - self.value <= self.tolerance
+        return self.is_within_tolerance(self.bound)
+
+    def is_within_tolerance(self, bound: float) -> bool:
+        """Return whether the incumbent counts as optimal where this bound holds."""
+        tolerance = self.gap_tolerance(self.options.rel_gap, self.value, self.oracle_bound)
+        return bound - self.value <= max(tolerance, 2 * self.rounding_error)
 
     def details(self) -> Details:
         """Return the bound, its scope and the node count as details of the result."""
@@ -171,11 +164,6 @@ class BranchAndBound:
     def compute_initial_bound(self) -> None:
         """Compute a first bound, valid however early the search stops."""
         raise NotImplementedError
-
-    def find_incumbent(self) -> None:
-        """Find the first incumbent by CADP."""
-        n_init = CADP(n_init=self.options.n_init).choose_n_init(self.context.problem)
-        MultiStart(self.space, n_init=n_init).run()
 
     def search(self) -> None:
         """Expand nodes until the gap is closed or the node limit is reached."""
@@ -188,7 +176,7 @@ class BranchAndBound:
 
     def push_node(self, bound: float, mask: Mask, warm_start: WarmStart) -> None:
         """Add a node to the heap, or prune it."""
-        if math.isfinite(self.value) and bound - self.value <= self.tolerance:
+        if math.isfinite(self.value) and self.is_within_tolerance(bound):
             self.pruned_bound = max(self.pruned_bound, bound)
         else:
             heapq.heappush(self.heap, (-bound, next(self.push_counter), mask, warm_start))
@@ -202,7 +190,7 @@ class BranchAndBound:
         self.context.report_bound(self.bound, self.n_nodes)
 
 
-def split_node(mask: Mask, index: tuple[int, ...]) -> list[Mask]:
+def split_node(mask: Mask, index: tuple[np.intp, ...]) -> list[Mask]:
     """Split a mask into one for each action allowed at an index, where no other is allowed."""
     children = []
     for a in np.flatnonzero(mask[index]):
@@ -235,11 +223,6 @@ class MarkovBranchAndBound(BranchAndBound):
         self.pairs: ModelPairs | None = None
 
     @property
-    def root_bound(self) -> float:
-        """Smallest bound of the searches at the root."""
-        return self.root_portfolio.best_bound
-
-    @property
     def history_bound(self) -> float:
         """Smallest bound at the root on history-dependent policies."""
         bounds = self.root_portfolio.bounds_found.values()
@@ -257,7 +240,7 @@ class MarkovBranchAndBound(BranchAndBound):
     def compute_initial_bound(self) -> None:
         """Compute the closed-form bounds."""
         self.root_portfolio.compute_closed_forms()
-        self.oracle_bound = self.root_portfolio.best_bound
+        self.oracle_bound = self.root_bound
 
     def search(self) -> None:
         """Search for a bound at the root, and branch once that becomes slow."""
@@ -270,7 +253,7 @@ class MarkovBranchAndBound(BranchAndBound):
         if portfolio.descent is not None:
             relaxation, warm_start = portfolio.descent.relaxation, portfolio.descent.best_y
             mask, self.pairs = relaxation.allowed_actions, relaxation.pairs
-        self.push_node(portfolio.best_bound, mask, warm_start)
+        self.push_node(self.root_bound, mask, warm_start)
         super().search()
 
     def expand_node(self, mask: Mask, warm_start: Array | None) -> None:
@@ -288,7 +271,7 @@ class MarkovBranchAndBound(BranchAndBound):
         descent.run(NODE_LEVEL, deadline, self.value, report_progress)
         report_progress()
         self.n_eliminated += descent.n_eliminated
-        if self.node_bound - self.value <= self.tolerance:
+        if self.is_within_tolerance(self.node_bound):
             self.pruned_bound = max(self.pruned_bound, self.node_bound)
             return
         self.ascend_within_node(relaxation.allowed_actions)
@@ -297,20 +280,18 @@ class MarkovBranchAndBound(BranchAndBound):
     def branch_node(self, relaxation: LagrangianRelaxation, multipliers: Array) -> None:
         """Split at the (t, s) where the groups disagree most, into one child for each action.
 
-        Drop the multipliers if those of all nodes take too much memory.
+        If nowhere can be split, one policy is left, whose value is known. Drop the multipliers if
+        those of all nodes take too much memory.
         """
         relaxation.evaluate(multipliers)
         action_use, allowed = relaxation.occupancy.sum(axis=3), relaxation.allowed_actions
         can_split = (allowed.sum(axis=2) > 1) & (relaxation.reach.hi.max(axis=2) > 0)
         disagreement = action_use.sum(axis=2) - action_use.max(axis=2)
         score = np.where(can_split, relaxation.discount_powers[:, None] * disagreement, -1.0)
-        if not can_split.any():
-            self.ascend_within_node(allowed)  # one policy is left, and its value is known
-            return
-        t, s = np.unravel_index(int(score.argmax()), score.shape)
-        for child in split_node(allowed, (int(t), int(s))):
+        index = np.unravel_index(score.argmax(), score.shape)
+        for child in split_node(allowed, index) if can_split.any() else ():
             is_large = multipliers.nbytes * (len(self.heap) + 1) > MAX_MULTIPLIER_BYTES
-            self.push_node(self.node_bound, child, None if is_large else multipliers.copy())
+            self.push_node(self.node_bound, child, None if is_large else multipliers)
 
     def ascend_within_node(self, mask: Mask) -> None:
         """Run CADP within the node, from the incumbent projected to it."""
@@ -321,7 +302,8 @@ class MarkovBranchAndBound(BranchAndBound):
             self.context.record(optimum.policy, optimum.value)
 
     def _report_root_progress(self, progress: Progress) -> None:
-        """Report progress at the root, once there is an incumbent."""
+        """Keep the bound, and report it once there is an incumbent."""
+        self.root_bound = progress.bound
         if self.context.best_policy is not None:
             self.report_bound()
 
@@ -350,9 +332,10 @@ class StationaryBranchAndBound(BranchAndBound):
 
     def compute_initial_bound(self) -> None:
         """Compute the Oracle bound and push the root."""
-        optima = self.context.model_optima
-        self.oracle_bound, self.node_bound = self.compute_bound(optima), -math.inf
-        self.push_node(self.oracle_bound, self.context.problem.allowed[0], optima)
+        optima, allowed = self.context.model_optima, self.context.problem.allowed[0]
+        self.oracle_bound = self.root_bound = self.compute_bound(optima)
+        self.node_bound = -math.inf
+        self.push_node(self.oracle_bound, allowed, optima)
 
     def compute_bound(self, optima: ModelOptima) -> float:
         """Compute the mean of the models' own optima, rounded up."""
@@ -360,21 +343,20 @@ class StationaryBranchAndBound(BranchAndBound):
         return self.context.compute_mean(returns) + self.rounding_error
 
     def expand_node(self, mask: Mask, warm_start: ModelOptima) -> None:
-        """Try the policy with the smallest losses, and split the state where it loses most."""
-        loss = self.compute_losses(mask, warm_start)
+        """Try the policy with the smallest losses, and split the state where it loses most.
+
+        Losses are what models lose by each action in the states of their optimum.
+        """
+        solver, weights = self.solver, self.context.problem.weights
+        occupancy = weights[:, None] * solver.compute_occupancy(warm_start.actions)
+        loss = warm_start.values[:, :, None] - solver.compute_q(warm_start.values)
+        loss = np.where(mask, np.einsum("ms,msa->sa", occupancy, loss), np.inf)
         actions: IntArray = loss.argmin(axis=1).astype(np.int32)
-        if self.context.compute_mean(self.solver.compute_returns(actions)) > self.value:
+        if self.context.compute_mean(solver.compute_returns(actions)) > self.value:
             self.space.ascend_mean([actions], callback=self.context.record)
-        s = int(np.where(mask.sum(axis=1) > 1, loss.min(axis=1), -1.0).argmax())
+        s = np.where(mask.sum(axis=1) > 1, loss.min(axis=1), -1.0).argmax()
         self.report_bound()
         if mask[s].sum() > 1:  # otherwise one policy is left, whose value is known
             for child in split_node(mask, (s,)):
-                optima = self.solver.compute_model_optima(child, warm_start)
+                optima = solver.compute_model_optima(child, warm_start)
                 self.push_node(min(self.compute_bound(optima), self.node_bound), child, optima)
-
-    def compute_losses(self, mask: Mask, optima: ModelOptima) -> Array:
-        """Compute what models lose by each action in the states of their optimum, (S, A)."""
-        occupancy = self.solver.compute_occupancy(optima.actions)
-        occupancy *= self.context.problem.weights[:, None]
-        loss = optima.values[:, :, None] - self.solver.compute_q(optima.values)
-        return np.where(mask, np.einsum("ms,msa->sa", occupancy, loss), np.inf)

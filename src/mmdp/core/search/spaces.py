@@ -192,6 +192,7 @@ class MarkovSpace(SearchSpace):
             actions[:] = row
             gains -= gains[states, actions][:, None]
         for block in np.argsort(-(restriction.membership @ visit_probs), kind="stable"):
+            self.context.check_time()
             members = restriction.membership[[block]].indices
             max_gains = (gains[members] @ direction.risk_weights()).max(axis=1)
             if not direction.may_improve(max_gains.sum(keepdims=True)).any():

@@ -245,6 +245,7 @@ class TreeSpace(SearchSpace):
         masked_values = np.where(region[:, :, None], values, 0.0)
         by_state, by_time = masked_values.sum(axis=0), masked_values.sum(axis=1)
         for f, feature in enumerate(self.features):
+            self.context.check_time()
             axis_sums = by_time if feature.is_time else by_state
             level_sums = np.zeros((len(feature.levels), axis_sums.shape[1]))
             np.add.at(level_sums, feature.codes, axis_sums)
