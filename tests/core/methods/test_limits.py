@@ -162,7 +162,8 @@ def test_a_search_with_slow_parts_keeps_its_limit(
     monkeypatch.setattr("mmdp.core.timing.time", fake)
     monkeypatch.setattr(owner, name, take_a_second)
     options: Any = {"policy_class": policy_class, "objective": objective, "backend": "numpy"}
-    solution = mmdp.solve(MODEL, 5, time_limit=3.0, **options)
+    model = make_random_model(5, n_models=3, n_states=12, n_actions=2, horizon=0, has_masks=False)
+    solution = mmdp.solve(model, 3, time_limit=3.0, **options)
     assert solution.status is mmdp.Status.TIME_LIMIT
     assert clock[0] <= 5.0
 
