@@ -15,7 +15,6 @@ from mmdp.core.bounds.dual import (
     DualDescent,
     LagrangianRelaxation,
     compute_reach_bounds,
-    expand_allowed,
     step_without_sign_change,
 )
 from mmdp.core.bounds.matching import PairEvaluator, iter_pairs, match_by_assignment
@@ -138,7 +137,7 @@ def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
     b = np.moveaxis(b, 2, 3)
     np.testing.assert_allclose(hi, b.max(axis=0), rtol=1e-9, atol=1e-300)
     np.testing.assert_allclose(lo, b.min(axis=0), rtol=1e-9, atol=1e-300)
-    mask = expand_allowed(x, T)
+    mask = np.broadcast_to(x.allowed, (T, x.n_states, x.n_actions)).copy()
     removable = np.argwhere(mask & (mask.sum(axis=2, keepdims=True) > 1))
     if len(removable) == 0:
         return

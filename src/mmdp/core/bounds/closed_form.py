@@ -12,14 +12,17 @@ from mmdp.core.kernels.problem import Array
 MAX_GAP_SCALE = 1000  # a gap is relative to at most this many times (Oracle - value)
 
 
-def compute_model_optima(prepared: PreparedProblem) -> tuple[Array, Array]:
-    """Compute q* at time 0 (S, A, M), -inf if not allowed, and lambda_m v*_m(mu) (M,).
+def compute_closed_forms(prepared: PreparedProblem) -> tuple[Array, float]:
+    """Compute lambda_m v*_m(mu) (M,), whose sum is the Oracle bound, and the QMDP bound.
 
-    The sum of the latter is the Oracle bound: every model follows its optimal policy.
+    Oracle: every model follows its optimal policy. QMDP: sum_s max_a sum_m lambda_m mu_m(s)
+    q*_{1,m}(s, a).
     """
     x, values = prepared.problem, prepared.backward("per_model", keep=("values",)).values
-    q = np.where(x.allowed[0, :, :, None], prepared.q_step(0, values[1]), -np.inf)
-    return q, x.weights * prepared.compute_returns(values[0])
+    allowed = x.allowed[0]
+    q = np.where(allowed[:, :, None], prepared.q_step(0, values[1]), 0.0)
+    mean_q = np.where(allowed, np.einsum("sam,sm->sa", q, x.initial_joint()), -np.inf)
+    return x.weights * prepared.compute_returns(values[0]), float(mean_q.max(axis=1).sum())
 
 
 class GapTolerance:
@@ -34,10 +37,8 @@ class GapTolerance:
         effective_horizon = (
             horizon if problem.discount == 1 else min(horizon, 4 / (1 - problem.discount))
         )
-        self.weights, self.rounding_errors = (
-            problem.weights,
-            problem.rounding_errors(effective_horizon),
-        )
+        self.weights = problem.weights
+        self.rounding_errors = problem.rounding_errors(effective_horizon)
         self.max_magnitude = float(problem.max_abs_returns(horizon).max())
 
     def __call__(
@@ -51,16 +52,10 @@ class GapTolerance:
 
         ``objective_value`` maps errors of the returns (M,) to the value; their mean by default.
         """
-        scale = min(
-            max(abs(value), 1e-3 * self.max_magnitude), MAX_GAP_SCALE * max(oracle - value, 0.0)
-        )
-        rounding_errors, objective_value = (
-            self.rounding_errors,
-            objective_value or (lambda x: float(self.weights @ x)),
-        )
-        return max(
-            gap * scale, 2 * (objective_value(rounding_errors) - objective_value(-rounding_errors))
-        )
+        magnitude = max(abs(value), 1e-3 * self.max_magnitude)
+        scale = min(magnitude, MAX_GAP_SCALE * max(oracle - value, 0.0))
+        F = objective_value or (lambda errors: float(self.weights @ errors))
+        return max(gap * scale, 2 * (F(self.rounding_errors) - F(-self.rounding_errors)))
 
 
 def estimate_rounding(problem: Problem, horizon: float) -> float:
@@ -70,14 +65,6 @@ def estimate_rounding(problem: Problem, horizon: float) -> float:
 
 def compute_first_bound(prepared: PreparedProblem) -> float:
     """Compute the smaller of both closed forms, rounded up."""
-    q, weighted_optima = compute_model_optima(prepared)
-    best = min(float(weighted_optima.sum()), compute_qmdp_bound(prepared.problem, q))
+    weighted_optima, qmdp_bound = compute_closed_forms(prepared)
+    best = min(float(weighted_optima.sum()), qmdp_bound)
     return best + estimate_rounding(prepared.problem, prepared.horizon)
-
-
-def compute_qmdp_bound(problem: Problem, q: Array) -> float:
-    """Compute the QMDP bound sum_s max_a sum_m lambda_m mu_m(s) q*_{1,m}(s, a)."""
-    weighted_q = np.matmul(np.where(np.isfinite(q), q, 0.0), problem.initial_joint()[:, :, None])[
-        :, :, 0
-    ]
-    return float(np.where(problem.allowed[0], weighted_q, -np.inf).max(axis=1).sum())

@@ -27,20 +27,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.core.evaluate import Evaluator
 from mmdp.core.kernels import PreparedProblem, Problem
-from mmdp.core.kernels.problem import Array, ModelPairs, VisitBounds
+from mmdp.core.kernels.problem import Array, IntArray, ModelPairs, VisitBounds
 from mmdp.core.kernels.rewards import max_abs_rewards
 from mmdp.core.timing import TimeUp, solver_clock
 
 Mask = npt.NDArray[np.bool_]
 BLOCK_SIZE = 32  # states whose reach is found before the clock is looked at
 EPS = float(np.finfo(np.float64).eps)
-
-
-def expand_allowed(problem: Problem, horizon: int) -> Mask:
-    """Return the allowed actions at every time as a new array, (T, S, A)."""
-    shape = (horizon, problem.n_states, problem.n_actions)
-    return np.array(np.broadcast_to(problem.allowed, shape))
 
 
 def compute_reach_bounds(prepared: PreparedProblem, *, deadline: float = math.inf) -> VisitBounds:
@@ -74,16 +69,13 @@ class LagrangianRelaxation:
         *,
         deadline: float = math.inf,
     ) -> None:
-        self.prepared, self.horizon = prepared, prepared.horizon
-        problem, horizon = prepared.problem, prepared.horizon
-        self.discount_powers = problem.discount ** np.arange(horizon)
-        self.occupancy = np.zeros((horizon, problem.n_states, problem.n_actions, problem.n_models))
-        self.common_payoffs, self.best_actions = (
-            np.zeros(self.occupancy.shape[:3]),
-            np.zeros(self.occupancy.shape[:2], np.int32),
-        )
+        self.prepared, x = prepared, prepared.problem
+        self.discount_powers = x.discount ** np.arange(prepared.horizon)
+        self.occupancy = np.zeros((prepared.horizon, x.n_states, x.n_actions, x.n_models))
+        self.common_payoffs: Array = np.zeros(self.occupancy.shape[:3])
+        self.best_actions: IntArray = np.zeros(self.occupancy.shape[:2], np.int32)
         self.set_pairs(pairs)
-        self.restrict_actions(problem.allowed, deadline)
+        self.restrict_actions(x.allowed, deadline)
 
     @property
     def problem(self) -> Problem:
@@ -93,7 +85,7 @@ class LagrangianRelaxation:
     @property
     def allowed_actions(self) -> Mask:
         """Allowed actions as a new array, (T, S, A)."""
-        return expand_allowed(self.problem, self.horizon)
+        return Evaluator(self.prepared).allowed.copy()
 
     def restrict_actions(self, allowed: Mask, deadline: float = math.inf) -> None:
         """Set the allowed actions and compute their reach bounds; multipliers stay valid."""
@@ -102,8 +94,8 @@ class LagrangianRelaxation:
         self.reach = compute_reach_bounds(self.prepared, deadline=deadline)
         # seconds to find them again for allowed actions that vary with time
         is_time_invariant = self.problem.storage.n_times == len(allowed) == 1
-        self.reach_seconds = solver_clock() - start_time
-        self.reach_seconds *= self.horizon / 2 if is_time_invariant else 1.0
+        n_repeats = self.prepared.horizon / 2 if is_time_invariant else 1.0
+        self.reach_seconds = n_repeats * (solver_clock() - start_time)
 
     def set_pairs(self, pairs: ModelPairs | None) -> None:
         """Set the pairs of models, the others standing alone; multipliers stay valid."""
@@ -149,7 +141,7 @@ class LagrangianRelaxation:
 
     def estimate_rounding(self, y: Array | None) -> float:
         """Bound the floating-point error of D(y), which is added to every bound."""
-        x = self.problem
+        x, horizon = self.problem, self.prepared.horizon
         reward_size = float(x.weights @ max_abs_rewards(x.r))
         terminal_size = float(x.weights @ np.abs(x.terminal).max(axis=0))
         group_size, common_size = reward_size, 0.0
@@ -157,15 +149,11 @@ class LagrangianRelaxation:
             group_size += float(np.abs(y).max(initial=0.0))
             payoff_sizes = np.abs(y).max(axis=2) * self.reach.hi
             common_size = float(self.discount_powers @ payoff_sizes.sum(axis=(1, 2)))
-        group_size = (
-            group_size * float(self.discount_powers.sum())
-            + x.discount**self.horizon * terminal_size
-        )
-        row_length = x.storage.max_row_length
-        n_terms = (self.horizon + 1) * (row_length + 32) + x.n_models + x.n_states
-        return EPS * (
-            4 * n_terms * group_size + (x.n_models + self.common_payoffs.size + 8) * common_size
-        )
+        group_size *= float(self.discount_powers.sum())
+        group_size += x.discount**horizon * terminal_size
+        n_terms = (horizon + 1) * (x.storage.max_row_length + 32) + x.n_models + x.n_states
+        n_common_terms = x.n_models + self.common_payoffs.size + 8
+        return EPS * (4 * n_terms * group_size + n_common_terms * common_size)
 
 
 MOMENTUM = 0.7  # share of the last direction in the next one
@@ -181,7 +169,8 @@ CALLBACK_INTERVAL = 20  # steps between two calls
 class DualDescent:
     """State of one dual descent: best bound and multipliers, steps, eliminated actions.
 
-    It begins at the best of y = 0 and the given multipliers.
+    It begins at the best of y = 0 and the given multipliers, and ends once the bound reaches
+    ``target`` or at the deadline, a time of :func:`mmdp.core.timing.solver_clock`.
     """
 
     def __init__(
@@ -189,8 +178,13 @@ class DualDescent:
         relaxation: LagrangianRelaxation,
         incumbent_value: float,
         multipliers: Sequence[Array] = (),
+        *,
+        deadline: float = math.inf,
+        target: float = -math.inf,
+        callback: Callable[[], object] = lambda: None,
     ) -> None:
         self.relaxation, self.incumbent_value = relaxation, incumbent_value
+        self.deadline, self.target, self.callback = deadline, target, callback
         self.n_steps = self.n_eliminated = 0
         self.best_y, self.best_value = np.zeros(relaxation.occupancy.shape), math.inf
         for y in (self.best_y, *multipliers) if len(multipliers) else ():
@@ -222,41 +216,29 @@ class DualDescent:
         """Difference of the smallest value of D so far and the incumbent value."""
         return max(self.best_value - self.incumbent_value, 0.0)
 
-    def run(
-        self,
-        min_level: float = MIN_LEVEL,
-        deadline: float = math.inf,
-        target: float = -math.inf,
-        callback: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Take steps and eliminate actions in turn, until the bound reaches ``target``.
+    def run(self, min_level: float = MIN_LEVEL) -> None:
+        """Take steps and eliminate actions in turn.
 
-        Ends when nothing is gained any more, the level is below ``min_level``, a share of the gap,
-        or at the deadline, a time of :func:`mmdp.core.timing.solver_clock`.
+        Ends when nothing is gained any more, or the level is below ``min_level``, a share of the
+        gap.
         """
         for stop_level in dict.fromkeys((max(SLOW_LEVEL, min_level), min_level)):
             is_changed = True
             while is_changed:
-                self.descend(stop_level, deadline, target, callback)
-                time_left = deadline - solver_clock()
-                if self.best_value <= target or time_left <= 0:
+                self.descend(stop_level)
+                time_left = self.deadline - solver_clock()
+                if self.best_value <= self.target or time_left <= 0:
                     return
                 can_eliminate = self.relaxation.reach_seconds < REACH_SHARE * time_left
-                is_changed = can_eliminate and self.eliminate_actions(deadline) > 0
+                is_changed = can_eliminate and self.eliminate_actions() > 0
 
-    def descend(
-        self,
-        min_level: float = MIN_LEVEL,
-        deadline: float = math.inf,
-        target: float = -math.inf,
-        callback: Callable[[], object] = lambda: None,
-    ) -> None:
+    def descend(self, min_level: float = MIN_LEVEL) -> None:
         """Take steps to the level, the deadline or the target."""
-        while self.level > min_level * self.gap and self.best_value > target:
+        while self.level > min_level * self.gap and self.best_value > self.target:
             self.take_step()
             if self.n_steps % CALLBACK_INTERVAL == 0:
-                callback()
-            if solver_clock() > deadline:
+                self.callback()
+            if solver_clock() > self.deadline:
                 return
 
     def take_step(self) -> None:
@@ -283,7 +265,7 @@ class DualDescent:
             self.level = 0.0
 
     # ------------------------------------------------------------ elimination
-    def eliminate_actions(self, deadline: float = math.inf) -> int:
+    def eliminate_actions(self) -> int:
         """Eliminate actions that no policy better than the incumbent takes; return their number.
 
         An action whose common payoff is below the best by more than D - incumbent value is
@@ -298,7 +280,7 @@ class DualDescent:
             max_payoff - np.where(allowed, x.common_payoffs, max_payoff)
         )
         mask = allowed & ~(reduced_costs > margin)
-        self._probe_actions(mask, reduced_costs, margin, deadline)
+        self._probe_actions(mask, reduced_costs, margin)
         n_eliminated = int(allowed.sum() - mask.sum())
         if n_eliminated:
             x.restrict_actions(mask)
@@ -306,9 +288,7 @@ class DualDescent:
         self.n_eliminated += n_eliminated
         return n_eliminated
 
-    def _probe_actions(
-        self, mask: Mask, reduced_costs: Array, margin: float, deadline: float
-    ) -> None:
+    def _probe_actions(self, mask: Mask, reduced_costs: Array, margin: float) -> None:
         """Eliminate actions from the mask whose forced use lowers D by more than the margin."""
         x, n_failed = self.relaxation, 0
         base_value = x.evaluate_groups(self.best_y)
@@ -323,7 +303,7 @@ class DualDescent:
                 n_failed = 0
             else:
                 n_failed += 1
-            if n_failed == MAX_FAILED_PROBES or solver_clock() > deadline:
+            if n_failed == MAX_FAILED_PROBES or solver_clock() > self.deadline:
                 return
 
 

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.bounds.dual import expand_allowed
+from mmdp.core.evaluate import Evaluator
 from mmdp.core.kernels import PreparedProblem
 from mmdp.core.kernels.problem import Array, PolicyTable, VisitBounds
 from mmdp.core.objectives import (
@@ -202,7 +202,7 @@ class OccupancyProgram(LinearProgram):
     ) -> None:
         """Add the columns u and pi of every cell (t, s, a) and the rows between them."""
         weights = self.problem.weights
-        self.allowed = expand_allowed(self.problem, prepared.horizon)
+        self.allowed = Evaluator(prepared).allowed
         has_column = self.allowed & (reach.hi.max(axis=2) > 0)[:, :, None]
         self.cells = t, s, a = np.nonzero(has_column)
         backward_pass = prepared.backward("per_model", keep=("q", "values"))

@@ -69,7 +69,7 @@ class BoundPortfolio:
     def compute_closed_forms(self) -> None:
         """Compute the closed forms and the value of the incumbent."""
         prepared, problem, start_time = self.prepared, self.prepared.problem, solver_clock()
-        q, self.weighted_optima = closed_form.compute_model_optima(prepared)
+        self.weighted_optima, qmdp_bound = closed_form.compute_closed_forms(prepared)
         self.pass_seconds = solver_clock() - start_time  # of one pass over all models
         self.pair_evaluator = PairEvaluator(prepared, self.weighted_optima, self.seed)
         self.rounding_error = closed_form.estimate_rounding(problem, prepared.horizon)
@@ -78,7 +78,6 @@ class BoundPortfolio:
             oracle_bound = float(self.weighted_optima.sum())
             self.record_bound("oracle", oracle_bound + self.rounding_error, "history")
         if self.method != "oracle":
-            qmdp_bound = closed_form.compute_qmdp_bound(problem, q)
             self.record_bound("qmdp", qmdp_bound + self.rounding_error, "history")
         policy = self.incumbent_policy
         if policy is not None and self.method not in CLOSED_FORM_METHODS:
@@ -220,19 +219,20 @@ class BoundPortfolio:
         min_level: float,
     ) -> DualDescent:
         """Minimize D in a share of the time left, from given multipliers, and record the bound."""
-        descent = self.descent = DualDescent(relaxation, self.incumbent_value, multipliers)
 
         def record_progress() -> None:
             self.record_bound("dual", descent.bound, "markov")
 
-        minimize = descent.run if relaxation.pairs else descent.descend
+        descent = self.descent = DualDescent(
+            relaxation,
+            self.incumbent_value,
+            multipliers,
+            deadline=solver_clock() + time_share * self.seconds_left,
+            target=self.incumbent_value + self.tolerance,
+            callback=record_progress,
+        )
         try:
-            minimize(
-                min_level,
-                solver_clock() + time_share * self.seconds_left,
-                self.incumbent_value + self.tolerance,
-                record_progress,
-            )
+            (descent.run if relaxation.pairs else descent.descend)(min_level)
         finally:
             record_progress()
             self.details |= {"n_steps": descent.n_steps, "n_eliminated": descent.n_eliminated}

@@ -261,14 +261,21 @@ class MarkovBranchAndBound(BranchAndBound):
         prepared, bound = self.context.prepared.replace(allowed=mask), self.node_bound
         deadline = self.context.stopwatch.deadline
         relaxation = LagrangianRelaxation(prepared, self.pairs, deadline=deadline)
-        descent = DualDescent(relaxation, self.value, [] if warm_start is None else [warm_start])
 
         def report_progress() -> None:
             """Update the bound of the node and report it."""
             self.node_bound = min(bound, descent.bound)
             self.report_bound()
 
-        descent.run(NODE_LEVEL, deadline, self.value, report_progress)
+        descent = DualDescent(
+            relaxation,
+            self.value,
+            [] if warm_start is None else [warm_start],
+            deadline=deadline,
+            target=self.value,
+            callback=report_progress,
+        )
+        descent.run(NODE_LEVEL)
         report_progress()
         self.n_eliminated += descent.n_eliminated
         if self.is_within_tolerance(self.node_bound):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mmdp.core.arguments import NonNegativeFloat, check_arguments
 from mmdp.core.bounds.closed_form import GapTolerance, compute_first_bound
-from mmdp.core.bounds.dual import compute_reach_bounds, expand_allowed
+from mmdp.core.bounds.dual import compute_reach_bounds
 from mmdp.core.bounds.lp import LP_OBJECTIVES, LPResult, OccupancyProgram, compute_loss_caps
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext, TimeUp
@@ -60,8 +60,7 @@ class MILP(Method):
     def run(self, context: SolveContext) -> MethodResult:
         """Solve the program from CADP's policy; return the best policy with its proven bound."""
         problem = context.problem
-        n_allowed = int(expand_allowed(problem, context.horizon).sum())
-        n_variables = n_allowed * (problem.n_models + 1)
+        n_variables = int(context.evaluator.allowed.sum()) * (problem.n_models + 1)
         if n_variables > MAX_VARIABLES:
             raise InputError(
                 f"the program would have {n_variables:,} variables (at most {MAX_VARIABLES:,}; "
