@@ -55,7 +55,7 @@ BoundMethod = Annotated[
     sources=[
         "mmdp.core.solve:solve",
         "mmdp.core.methods.cadp:CADP init n_init max_iter",
-        "mmdp.core.methods.planners:QMDP n_episodes",
+        "mmdp.core.methods.belief:QMDP n_episodes",
         "mmdp.core.policies:Tied groups",
         "mmdp.core.policies:Memory max_nodes",
         "mmdp.core.policies:Tree max_leaves features",

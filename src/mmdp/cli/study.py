@@ -100,7 +100,7 @@ def print_frame(frame: pd.DataFrame, titles: str, *, n_left: int = 1) -> None:
 # ---------------------------------------------------------------- methods side by side
 @take_from(
     "mmdp.core.solve:solve horizon objective time_limit seed backend",
-    "mmdp.core.methods.planners:QMDP n_episodes",
+    "mmdp.core.methods.belief:QMDP n_episodes",
     "mmdp.insight.report:write comparators",
 )
 def compare_methods(

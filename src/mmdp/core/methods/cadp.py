@@ -20,8 +20,9 @@ from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.problem import PolicyTable, Problem, SweepType
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.core.methods.baselines import WSU
-from mmdp.core.policies import Memory, Planner, Stationary
+from mmdp.core.policies import Memory, Planner, PolicyClass, Stationary
 from mmdp.core.search import controllers
+from mmdp.core.search.context import Details
 from mmdp.core.search.gradient import solve_randomized
 from mmdp.core.search.multistart import InitCount, MultiStart, default_n_init, pad_init_names
 from mmdp.core.search.space import AscentLimits, SearchSpace
@@ -126,26 +127,17 @@ class CADP(Method):
 
     def run(self, context: SolveContext) -> MethodResult:
         """Search the policy class of the context; return the best local optimum."""
-        if isinstance(context.policy_class, Memory):
-            markov_result = self._search_space(context, MarkovSpace(context, self.sweep_type))
-            return (
-                controllers.grow_controller(
-                    context, markov_result, tol=self.tol, max_sweeps=self.max_iter
-                )
-                if context.policy_class.max_nodes > 1
-                else markov_result
-            )
-        is_stationary = (
-            type(context.policy_class) is Stationary and context.policy_class.is_infinite_horizon
-        )
-        is_default = self.init == "wsu" and self.choose_n_init(context.problem) == 1
-        is_single = context.problem.n_models == 1 and context.objective.is_monotone
-        if is_stationary and is_default and is_single:
-            return _solve_single_model(context)
-        space = make_space(context, self.sweep_type)
-        if is_stationary or not context.policy_class.is_restricted:
+        policy_class, space = context.policy_class, make_space(context, self.sweep_type)
+        if _is_free(policy_class):
             result = self._search_space(context, space)
-            return add_unrestricted_value(context, result) if is_stationary else result
+            if isinstance(policy_class, Memory) and policy_class.max_nodes > 1:
+                return controllers.grow_controller(
+                    context, result, tol=self.tol, max_sweeps=self.max_iter
+                )
+            has_value = "unrestricted_value" in result.details
+            if not policy_class.is_infinite_horizon or has_value:
+                return result
+            return add_unrestricted_value(context, result)
 
         @functools.cache
         def solve_unrestricted() -> MethodResult:
@@ -173,29 +165,34 @@ class CADP(Method):
         solve_unrestricted: Callable[[], MethodResult] | None = None,
     ) -> MethodResult:
         """Run the multistart search in a space; randomize the result if asked."""
-        n_init, is_finite = (
-            self.choose_n_init(context.problem),
-            not context.policy_class.is_infinite_horizon,
-        )
-        is_plain = (
-            is_finite and context.objective.is_mean and not context.policy_class.is_restricted
-        )
-        if context.problem.n_models == 1 == n_init and self.init == "wsu" and is_plain:
-            # WSU's pass over one model is backward induction: there is nothing left to improve
-            details = {"n_sweeps": 1, "sweep_type": "none"}
-            return WSU().run(context).replace(status=Status.OPTIMAL, details=details)
+        n_init, policy_class = self.choose_n_init(context.problem), context.policy_class
+        is_default = context.problem.n_models == 1 == n_init and self.init == "wsu"
+        F, is_infinite = context.objective, policy_class.is_infinite_horizon
+        has_pass = F.is_monotone if is_infinite else F.is_mean  # with nothing left to improve
+        if is_default and has_pass and _is_free(policy_class):
+            return _solve_single_model(context)
         tol = self.tol * context.return_span
         result = MultiStart(space, self.init, n_init, tol, self.max_iter, solve_unrestricted).run()
-        return solve_randomized(context, result) if context.policy_class.randomized else result
+        return solve_randomized(context, result) if policy_class.randomized else result
+
+
+def _is_free(policy_class: PolicyClass) -> bool:
+    """Return whether the class leaves out no policies that fit the horizon."""
+    if policy_class.is_infinite_horizon:
+        return type(policy_class) is Stationary
+    return not policy_class.is_restricted
 
 
 def _solve_single_model(context: SolveContext) -> MethodResult:
-    """Return the optimum of the only model over an infinite horizon, under monotone objectives."""
+    """Return the optimum of the only model, by backward induction or by policy iteration."""
+    details: Details = {"n_sweeps": 1, "sweep_type": "none"}
+    if not context.policy_class.is_infinite_horizon:
+        return WSU().run(context).replace(status=Status.OPTIMAL, details=details)
     optima = context.model_optima
     row, returns = optima.actions[0], context.compute_returns(optima.actions[0])
     value = context.objective_value(returns)
     context.record(row, value, is_last=True)
-    details = {"n_sweeps": 1, "sweep_type": "none", "unrestricted_value": value}
+    details["unrestricted_value"] = value
     status = Status.LOCAL_OPTIMUM if optima.is_complete else Status.TIME_LIMIT
     return MethodResult(row, status, 1, returns=returns, details=details)
 

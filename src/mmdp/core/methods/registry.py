@@ -24,12 +24,12 @@ from mmdp.core.methods.base import (
     SolveContext,
 )
 from mmdp.core.methods.baselines import MVP, WSU, Oracle
+from mmdp.core.methods.belief import POMCP, QMDP, MixTS, Rollout
 from mmdp.core.methods.belief_grid import BeliefGrid
 from mmdp.core.methods.cadp import CADP
 from mmdp.core.methods.exact import Exact
 from mmdp.core.methods.gradient import MirrorAscent, NaturalGradient
 from mmdp.core.methods.milp import MILP
-from mmdp.core.methods.planners import POMCP, QMDP, MixTS, Rollout
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import (
     EXAMPLE_TEXTS,
