@@ -10,18 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.core import notebook
 from mmdp.core.arguments import Label, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.methods import Method
 from mmdp.core.model import MMDP
 from mmdp.core.policies import MarkovPolicy, Policy, PolicyClass, require_markov
 from mmdp.core.solve import evaluate, solve
-from mmdp.core.text import format_number, pluralize
+from mmdp.core.text import pluralize
 from mmdp.core.timing import propagate_interrupts
 from mmdp.core.validate import check_horizon, is_labeled, match_ids
 from mmdp.insight.economics.discounting import Amounts, OutcomeDiscounting, check_no_terminal_values
-from mmdp.insight.economics.outcomes import CostEffectiveness, read_thresholds
+from mmdp.insight.economics.outcomes import (
+    CostEffectiveness,
+    PrintedTable,
+    read_thresholds,
+)
 from mmdp.insight.measures.tables import model_weights
 
 Array = npt.NDArray[np.float64]
@@ -145,7 +148,7 @@ def _expand_strategy(strategy: Any, model: MMDP, horizon: int) -> npt.NDArray[np
 
 # ---------------------------------------------------------------------- the best at each price
 @dataclass(frozen=True, eq=False, repr=False)
-class WillingnessToPay:
+class WillingnessToPay(PrintedTable):
     """Policies and outcomes of :func:`willingness_to_pay`.
 
     ``policies`` by name, those that were given first; ``found_names``: the names of the others,
@@ -163,18 +166,10 @@ class WillingnessToPay:
     frontier: pd.DataFrame
     acceptability: pd.DataFrame
 
-    def __repr__(self) -> str:
-        table = self.frontier.to_string(index=False, float_format=format_number, na_rep="")
-        return f"{self._format_title()}\n{table}"
-
-    def _repr_html_(self) -> str:
-        """Render the frontier as HTML, for notebooks."""
-        return notebook.render_frame(self._format_title(), self.frontier)
-
-    def _format_title(self) -> str:
-        """Format the title of the plot."""
+    def _make_table(self) -> tuple[str, pd.DataFrame]:
+        """Make a title with the number of policies, and the frontier."""
         n_policies = pluralize(len(self.policies), "policy", "policies")
-        return f"The best of {n_policies} by willingness to pay"
+        return f"The best of {n_policies} by willingness to pay", self.frontier
 
     @property
     def effects(self) -> Array:

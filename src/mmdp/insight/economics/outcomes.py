@@ -19,6 +19,7 @@ Making 35(5), 2015.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -41,8 +42,24 @@ TIE_TOL = 1e-9
 SEED_STREAM = 2015  # keeps a study's randomness apart from samples made with the same seed
 
 
+class PrintedTable:
+    """A result that is printed, and shown in notebooks, as one titled table."""
+
+    @abstractmethod
+    def _make_table(self) -> tuple[str, pd.DataFrame]:
+        """Make the title and the table."""
+
+    def __repr__(self) -> str:
+        title, table = self._make_table()
+        return f"{title}\n{table.to_string(index=False, float_format=format_number, na_rep='')}"
+
+    def _repr_html_(self) -> str:
+        """Render the table as HTML, for notebooks."""
+        return notebook.render_frame(*self._make_table())
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class CostEffectiveness:
+class CostEffectiveness(PrintedTable):
     """Cost and effect of D named policies in M samples (models).
 
     ``policies`` (D,) names; ``effects`` and ``costs`` (D, M); ``weights`` (M,) of the samples;
@@ -65,18 +82,11 @@ class CostEffectiveness:
     weights: Array
     parameters: Mapping[str, Array] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
-        table = self.icers().to_string(index=False, float_format=format_number, na_rep="")
-        return f"{self._format_title()}\n{table}"
-
-    def _repr_html_(self) -> str:
-        """Render the table of ratios as HTML, for notebooks."""
-        return notebook.render_frame(self._format_title(), self.icers())
-
-    def _format_title(self) -> str:
-        """Format a title with the numbers of policies and samples."""
+    def _make_table(self) -> tuple[str, pd.DataFrame]:
+        """Make a title with the numbers of policies and samples, and the table of ratios."""
         n_policies = pluralize(len(self.policies), "policy", "policies")
-        return f"Cost and effect of {n_policies}, {pluralize(len(self.weights), 'sample')}"
+        title = f"Cost and effect of {n_policies}, {pluralize(len(self.weights), 'sample')}"
+        return title, self.icers()
 
     @classmethod
     @check_arguments

@@ -309,8 +309,9 @@ class GroupSolver:
 
 def _bin_columns(values: Array, bins: int) -> Array:
     """Replace each column of values (M, k) by the numbers of its quantile bins."""
-    ranks = np.stack([np.searchsorted(np.sort(x), x) for x in values.T], axis=1)
-    return np.floor(ranks * bins / len(values))
+    from scipy.stats import rankdata
+
+    return np.floor((rankdata(values, "min", axis=0) - 1) * bins / len(values))
 
 
 # ---------------------------------------------------------------------- regression

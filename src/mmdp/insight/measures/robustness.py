@@ -258,6 +258,12 @@ def sample_size_curve(
     return table.reset_index()
 
 
+def list_round_sizes(smallest: int, largest: int) -> list[int]:
+    """List 1, 2, 5, 10, 20 and so on from the smallest size on, and the largest."""
+    candidates = [a * 10**b for b in range(7) for a in (1, 2, 5)]
+    return [*(x for x in candidates if smallest <= x < largest), largest]
+
+
 def _subset_weights(weights: Array, ids: npt.NDArray[np.int64]) -> Array:
     """Normalize the weights (M,) of the chosen models to sum to 1; 0 for the others."""
     result = np.zeros_like(weights)
@@ -287,8 +293,7 @@ def _make_tester(
 def _choose_sizes(sizes: Sequence[int] | None, n_available: int) -> list[int]:
     """Check the numbers of models, or choose 1, 2, 5, 10, ... up to all of them."""
     if sizes is None:
-        candidates = [a * 10**b for b in range(7) for a in (1, 2, 5)]
-        return [*(x for x in candidates if x < n_available), n_available]
+        return list_round_sizes(1, n_available)
     for size in sizes:
         check_int(size, "a size")
         if size > n_available:

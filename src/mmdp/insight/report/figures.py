@@ -40,12 +40,14 @@ class ReportFigure(NamedTuple):
     """A figure of the page: its title, the section whose result it draws, and how.
 
     ``draw_axes`` returns None if there is nothing to draw; ``requirement`` then says why.
+    ``is_on_page`` is False if scripts of the page draw it.
     """
 
     title: str
     section: str
     draw_axes: Callable[[ReportContext, Any], Axes | None]
     requirement: str = "it needs two models or more"
+    is_on_page: bool = True
 
     def draw(self, context: ReportContext, result: object) -> Axes | None:
         """Draw the result of the section, with the unit of returns on the axes; None if empty."""
@@ -154,7 +156,9 @@ def _draw_by_wtp(draw: Callable[[pd.DataFrame, pd.DataFrame], Axes], result: Wtp
 
 ECONOMIC_REQUIREMENT = "it needs effects, costs and wtp_grid"
 PAGE_FIGURES = {
-    "policy": ReportFigure("The action by time and state", "policy", _draw_policy),
+    "policy": ReportFigure(
+        "The action by time and state", "policy", _draw_policy, is_on_page=False
+    ),
     "tree": ReportFigure(
         "The smallest rule that gives up at most 1% of what is at stake: questions, actions and "
         "decisions",
@@ -200,6 +204,7 @@ PAGE_FIGURES = {
         "Mean return against the mean of the worst tenth",
         "frontier",
         lambda _, result: result.plot(),
+        is_on_page=False,
     ),
     "sample_size": ReportFigure(
         "Return on held-out models by the number of models",
@@ -222,7 +227,7 @@ PAGE_FIGURES = {
 }
 
 
-def render_figure(context: ReportContext, figure: str, result: object) -> Markup | None:
+def render_figure(figure: str, context: ReportContext, result: object) -> Markup | None:
     """Render a figure of the page as SVG; None if its section has no result."""
     report_figure = PAGE_FIGURES[figure]
     ax = None if result is None else report_figure.draw(context, result)

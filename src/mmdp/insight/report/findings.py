@@ -39,7 +39,7 @@ from mmdp.insight.measures import (
     voi_table,
 )
 from mmdp.insight.measures.memory import solve_by_nodes
-from mmdp.insight.measures.robustness import stability_from_solution
+from mmdp.insight.measures.robustness import list_round_sizes, stability_from_solution
 from mmdp.insight.measures.simplicity import fit_stationary
 from mmdp.insight.measures.stakes import ValueAtStake
 from mmdp.insight.plots import effective_size_by_time
@@ -615,8 +615,7 @@ def choose_subset_sizes(context: ReportContext) -> tuple[list[int], int]:
     )
     if not is_markov or n_available <= MIN_SUBSET_SIZE:
         return [], 0
-    round_numbers = (a * 10**b for b in range(7) for a in (1, 2, 5))
-    subset_sizes = [*(x for x in round_numbers if MIN_SUBSET_SIZE <= x < n_available), n_available]
+    subset_sizes = list_round_sizes(MIN_SUBSET_SIZE, n_available)
     return subset_sizes, 10 if context.estimate_seconds(1) <= FAST_PASS_SECONDS else 3
 
 

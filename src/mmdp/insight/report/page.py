@@ -11,7 +11,7 @@ from markupsafe import Markup
 from mmdp.core.text import format_bound, format_number, format_with_unit
 from mmdp.insight.pages import render_page
 from mmdp.insight.report.context import ReportContext, drop_rounding
-from mmdp.insight.report.figures import render_figure
+from mmdp.insight.report.figures import PAGE_FIGURES, render_figure
 from mmdp.insight.report.findings import collect_warnings
 from mmdp.insight.report.interactive import HeatMap, PolicyComparison
 from mmdp.insight.report.sections import SECTIONS, choose_sections, compute_sections
@@ -42,12 +42,10 @@ def render_report(
     applicable = [x for x in SECTIONS if x.is_applicable(context)]
     context.callback("drawing")
     figures = {
-        figure: render_figure(context, figure, results[x.key])
-        for x in SECTIONS
-        for figure in x.figures
+        name: render_figure(name, context, results[x.section])
+        for name, x in PAGE_FIGURES.items()
+        if x.is_on_page or (name == "policy" and len(heat_map.axis_values) > 1)
     }
-    if len(heat_map.axis_values) > 1:
-        figures["policy"] = render_figure(context, "policy", True)
     for figure, result in (("chart", results["memory"]), ("controller", results["controller"])):
         if result is not None:
             figures[figure] = Markup(result.policy.to_flow_chart().to_svg(figure))

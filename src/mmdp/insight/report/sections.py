@@ -35,7 +35,7 @@ ContextFunction = Callable[[ReportContext], float]
 class Section:
     """A section of the page.
 
-    ``compute`` makes the result that the template named ``key`` and the ``figures`` show, in about
+    ``compute`` makes the result that the template named ``key`` and its figures show, in about
     ``estimate_passes`` passes over the problem. ``is_applicable``: whether the problem has such a
     result at all. ``request_hint``: how to request it, in Python and on the command line; without
     one, a section with a heading is always computed. ``is_automatic``: whether it may be computed
@@ -48,7 +48,6 @@ class Section:
     description: str  # for the progress line, and if it is left out
     compute: Callable[[ReportContext], object]
     estimate_passes: ContextFunction = lambda context: 0
-    figures: tuple[str, ...] = ()
     is_applicable: ContextFunction = lambda context: True
     is_automatic: ContextFunction = lambda context: True
     request_hint: tuple[str, ...] = ()
@@ -124,7 +123,6 @@ SECTIONS = (
         "the smallest rule that will do",
         findings.find_small_tree,
         lambda context: findings.estimate_tree_passes(context, findings.choose_max_leaves(context)),
-        ("tree",),
         findings.can_fit_tree,
         request_hint=("small_tree=True",),
     ),
@@ -179,14 +177,12 @@ SECTIONS = (
         "other methods",
         findings.compare_methods,
         _estimate_solve_passes,
-        ("methods", "trace"),
     ),
     Section(
         "returns",
         "Returns and regret over the models",
         "returns by model",
         findings.compute_near_optimal_weight,
-        figures=("returns", "regret"),
     ),
     Section(
         "coverage",
@@ -208,7 +204,6 @@ SECTIONS = (
         "Model weights over time",
         "model weights",
         findings.summarize_weights,
-        figures=("weights",),
         is_applicable=_can_store_weights,
     ),
     Section(
@@ -217,7 +212,6 @@ SECTIONS = (
         "the value of each parameter",
         findings.compute_information_value,
         _estimate_information_passes,
-        ("voi",),
         _has_several_models,
         request_hint=("voi=True", "--voi"),
     ),
@@ -227,7 +221,6 @@ SECTIONS = (
         "policies with memory",
         findings.compute_memory_value,
         lambda context: 5_000.0 * max(findings.choose_max_nodes(context) - 1, 1),
-        ("memory",),
         _has_several_models,
         lambda context: not context.policy_class.is_restricted,
         ("max_nodes=3", "--max-nodes 3"),
@@ -240,7 +233,6 @@ SECTIONS = (
         "solving with fewer models",
         findings.compute_sample_size_curve,
         _estimate_sample_size_passes,
-        ("sample_size",),
         _has_several_models,
         _is_not_switching,
         ("sample_size=True", "--sample-size"),
@@ -261,7 +253,6 @@ SECTIONS = (
         "Cost and effect: willingness to pay",
         "willingness to pay",
         findings.compute_willingness_to_pay,
-        figures=("willingness", "loss"),
         is_applicable=lambda context: context.economic_inputs is not None,
     ),
     Section("source", "How this was computed", "the source", findings.format_method_options),
