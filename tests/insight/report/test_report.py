@@ -1018,7 +1018,7 @@ def test_announced_seconds_are_those_of_this_machine(
     cpu_times, texts = iter([100.0, 106.0, 112.0]), list[str]()
     monkeypatch.setattr(sections.time, "process_time", lambda: next(cpu_times))
     context = ReportContext(small, 40, callback=texts.append)
-    row = sections.Section("a", "A", "work", lambda context: None, search_seconds=2.0)
+    row = sections.Section("a", "A", "work", lambda context: None, lambda context: 2.0)
     sections.compute_sections(context, [row, row])
     assert texts[-2:] == ["work (1 of 2, about 2.0 s)", "work (2 of 2, about 6.0 s)"]
     assert row.estimate_seconds(context) == 2.0  # what is chosen depends on sizes alone

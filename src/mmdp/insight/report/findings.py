@@ -305,15 +305,14 @@ def find_small_tree(context: ReportContext) -> SmallTree | None:
 def choose_max_leaves(context: ReportContext) -> int:
     """Choose the largest limit of leaves whose search is estimated to be short."""
     for max_leaves in LEAF_LIMITS:
-        passes = estimate_tree_passes(context, max_leaves)
-        if context.estimate_seconds(passes) <= MAX_TREE_SECONDS:
+        if estimate_tree_seconds(context, max_leaves) <= MAX_TREE_SECONDS:
             return max_leaves
     return 1
 
 
-def estimate_tree_passes(context: ReportContext, max_leaves: int) -> float:
-    """Estimate an upper limit of the passes of the search for trees."""
-    return 600 * max_leaves * (5 if context.has_risk_objective else 1)
+def estimate_tree_seconds(context: ReportContext, max_leaves: int) -> float:
+    """Estimate an upper limit of the seconds of the search for trees."""
+    return context.estimate_seconds(600 * max_leaves * (5 if context.has_risk_objective else 1))
 
 
 class OffGridCheck(NamedTuple):
@@ -555,6 +554,12 @@ class MemoryValue(NamedTuple):
 def choose_max_nodes(context: ReportContext) -> int:
     """Choose the largest number of nodes of memory."""
     return context.request.get("max_nodes") or DEFAULT_MAX_NODES
+
+
+def estimate_memory_seconds(context: ReportContext) -> float:
+    """Estimate the seconds of the search for controllers and of the bound, which ends early."""
+    passes = 5_000.0 * max(choose_max_nodes(context) - 1, 1)
+    return context.estimate_seconds(passes) + BOUND_TIME_LIMIT / 2
 
 
 def compute_memory_value(context: ReportContext) -> MemoryValue:

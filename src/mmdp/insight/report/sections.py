@@ -15,7 +15,7 @@ from mmdp.core.policies import Tree
 from mmdp.core.text import format_duration
 from mmdp.data.posterior.check import can_simulate_logs, coverage
 from mmdp.insight.measures import near_optimal_actions, risk_frontier
-from mmdp.insight.measures.information import MAX_GROUPS, PASSES_PER_GROUP
+from mmdp.insight.measures.information import MAX_GROUPS, PASSES_PER_GROUP, SECONDS_PER_GROUP
 from mmdp.insight.measures.robustness import with_single_init
 from mmdp.insight.report import findings
 from mmdp.insight.report.context import STAKE_TOLERANCE, ReportContext
@@ -36,27 +36,22 @@ class Section:
     """A section of the page.
 
     ``compute`` makes the result that the template named ``key`` and its figures show, in about
-    ``estimate_passes`` passes over the problem. ``is_applicable``: whether the problem has such a
-    result at all. ``request_hint``: how to request it, in Python and on the command line; without
-    one, a section with a heading is always computed. ``is_automatic``: whether it may be computed
-    without a request. ``shows_when_skipped``: whether the template has something to say without a
-    result. A section without a heading is part of the template above it.
+    ``estimate_seconds`` of CPU time, by sizes alone. ``is_applicable``: whether the problem has
+    such a result at all. ``request_hint``: how to request it, in Python and on the command line;
+    without one, a section with a heading is always computed. ``is_automatic``: whether it may be
+    computed without a request. ``shows_when_skipped``: whether the template has something to say
+    without a result. A section without a heading is part of the template above it.
     """
 
     key: str
     heading: str
     description: str  # for the progress line, and if it is left out
     compute: Callable[[ReportContext], object]
-    estimate_passes: ContextFunction = lambda context: 0
+    estimate_seconds: ContextFunction = lambda context: 0.0
     is_applicable: ContextFunction = lambda context: True
     is_automatic: ContextFunction = lambda context: True
     request_hint: tuple[str, ...] = ()
     shows_when_skipped: bool = True
-    search_seconds: float = 0.0  # seconds of a search with a time limit, on average
-
-    def estimate_seconds(self, context: ReportContext) -> float:
-        """Estimate the CPU seconds that the section takes, by size alone."""
-        return context.estimate_seconds(self.estimate_passes(context)) + self.search_seconds
 
     def is_requested(self, context: ReportContext) -> bool | None:
         """Return whether the section was requested; None if the time limit decides."""
@@ -82,47 +77,56 @@ def _can_store_weights(context: ReportContext) -> bool:
     return context.model.n_models > 1 and size <= MAX_WEIGHT_ENTRIES
 
 
-def _estimate_solve_passes(context: ReportContext) -> float:
-    """Estimate the passes of solving by every method."""
-    return 10 + sum(
+def take_passes(n_passes: float) -> ContextFunction:
+    """Make the estimate of the seconds of a number of passes over the models."""
+    return lambda context: context.estimate_seconds(n_passes)
+
+
+def _estimate_solves(context: ReportContext) -> float:
+    """Estimate the seconds of solving by every method."""
+    passes = (
         context.get_method(i).estimate_passes(context.model.problem, context.horizon)
         for i in range(len(context.methods))
     )
+    return context.estimate_seconds(10 + sum(passes))
 
 
-def _estimate_ascent_passes(context: ReportContext, n_ascents: int) -> float:
-    """Estimate the passes of a number of ascents of the first method."""
+def _estimate_ascents(context: ReportContext, n_ascents: int) -> float:
+    """Estimate the seconds of a number of ascents of the first method."""
     if not n_ascents:
         return 0.0
     method = with_single_init(context.methods[0])
     passes = method.estimate_passes(context.model.problem, context.horizon)
-    return n_ascents * (passes + EXTRA_PASSES)
+    return context.estimate_seconds(n_ascents * (passes + EXTRA_PASSES))
 
 
-def _estimate_sample_size_passes(context: ReportContext) -> float:
-    """Estimate the passes of the ascents with fewer models."""
+def _estimate_sample_size(context: ReportContext) -> float:
+    """Estimate the seconds of the ascents with fewer models."""
     subset_sizes, n_repeats = findings.choose_subset_sizes(context)
     n_ascents = (len(subset_sizes) - 1) * n_repeats + 1 if subset_sizes else 0
-    return _estimate_ascent_passes(context, n_ascents)
+    return _estimate_ascents(context, n_ascents)
 
 
-def _estimate_information_passes(context: ReportContext) -> float:
-    """Estimate the passes of the solves by groups of models."""
+def _estimate_information(context: ReportContext) -> float:
+    """Estimate the seconds of the solves by groups of models."""
     n_groups, policy_class = MAX_GROUPS * len(context.model.parameters), context.policy_class
-    if not n_groups or not isinstance(policy_class, Tree):
-        return float(PASSES_PER_GROUP * n_groups)
-    return 125.0 * policy_class.max_leaves * (context.model.n_models + n_groups)
+    passes = float(PASSES_PER_GROUP * n_groups)
+    if n_groups and isinstance(policy_class, Tree):
+        passes = 125.0 * policy_class.max_leaves * (context.model.n_models + n_groups)
+    return context.estimate_seconds(passes) + SECONDS_PER_GROUP * n_groups
 
 
 SECTIONS = (
     Section("summary", "The answer", "the policy in words", findings.summarize),
-    Section("simpler", "", "simpler policies", findings.find_simpler_policies, lambda context: 130),
+    Section("simpler", "", "simpler policies", findings.find_simpler_policies, take_passes(130)),
     Section(
         "small_tree",
         "",
         "the smallest rule that will do",
         findings.find_small_tree,
-        lambda context: findings.estimate_tree_passes(context, findings.choose_max_leaves(context)),
+        lambda context: findings.estimate_tree_seconds(
+            context, findings.choose_max_leaves(context)
+        ),
         findings.can_fit_tree,
         request_hint=("small_tree=True",),
     ),
@@ -137,7 +141,7 @@ SECTIONS = (
             objective=context.objective,
             at_stake=context.stake,
         ),
-        lambda context: 60,
+        take_passes(60),
         is_applicable=lambda context: (
             context.policy.is_deterministic and bool(context.objective.is_monotone)
         ),
@@ -147,7 +151,7 @@ SECTIONS = (
         "",
         "the function without its grid",
         findings.check_off_grid,
-        lambda context: 100,
+        take_passes(100),
         is_applicable=lambda context: findings.has_grid(context.model),
     ),
     Section(
@@ -166,7 +170,7 @@ SECTIONS = (
         lambda context: risk_frontier(
             context.model, context.horizon, test_model=context.test_model, seed=context.seed
         ),
-        lambda context: 8_000,
+        take_passes(8_000),
         is_applicable=_has_several_models,
         is_automatic=_is_not_switching,
         request_hint=("frontier=True", "--frontier"),
@@ -176,7 +180,7 @@ SECTIONS = (
         "Methods side by side",
         "other methods",
         findings.compare_methods,
-        _estimate_solve_passes,
+        _estimate_solves,
     ),
     Section(
         "returns",
@@ -196,7 +200,9 @@ SECTIONS = (
             seed=context.seed,
         ),
         # models are drawn, laid out and evaluated
-        lambda context: 3 * N_LOGS * N_REFITTED_MODELS / context.model.n_models,
+        lambda context: context.estimate_seconds(
+            3 * N_LOGS * N_REFITTED_MODELS / context.model.n_models
+        ),
         is_applicable=lambda context: can_simulate_logs(context.model),
     ),
     Section(
@@ -211,7 +217,7 @@ SECTIONS = (
         "What knowing more is worth",
         "the value of each parameter",
         findings.compute_information_value,
-        _estimate_information_passes,
+        _estimate_information,
         _has_several_models,
         request_hint=("voi=True", "--voi"),
     ),
@@ -220,19 +226,18 @@ SECTIONS = (
         "What would memory gain?",
         "policies with memory",
         findings.compute_memory_value,
-        lambda context: 5_000.0 * max(findings.choose_max_nodes(context) - 1, 1),
+        findings.estimate_memory_seconds,
         _has_several_models,
         lambda context: not context.policy_class.is_restricted,
         ("max_nodes=3", "--max-nodes 3"),
         shows_when_skipped=False,
-        search_seconds=findings.BOUND_TIME_LIMIT / 2,
     ),
     Section(
         "sample_size",
         "Were there enough models?",
         "solving with fewer models",
         findings.compute_sample_size_curve,
-        _estimate_sample_size_passes,
+        _estimate_sample_size,
         _has_several_models,
         _is_not_switching,
         ("sample_size=True", "--sample-size"),
@@ -243,7 +248,7 @@ SECTIONS = (
         "solving on resampled models",
         findings.compute_stability,
         # from two starts
-        lambda context: _estimate_ascent_passes(context, 2 * findings.choose_n_resamples(context)),
+        lambda context: _estimate_ascents(context, 2 * findings.choose_n_resamples(context)),
         is_applicable=_has_several_models,
         is_automatic=_is_not_switching,
         request_hint=("n_resamples=20", "--sample-size"),
