@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.kernels import Backend, Problem
+from mmdp.core.kernels import Backend
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.numpy.backend import NumpyBackend
 from mmdp.core.kernels.problem import AscentResult, PolicyTable, at_time
@@ -137,11 +137,11 @@ def _push_policies(model: MMDP, probabilities: npt.NDArray[Any]) -> Array:
     """Compute the returns (N, M) of policies (N, T, S, A) by a forward pass."""
     x, (n_policies, horizon, _, n_actions) = model.problem, probabilities.shape
     d, rewards = np.broadcast_to(x.initial, (n_policies, *x.terminal.shape)), np.asarray(x.r)
-    total, factor = np.zeros((n_policies, x.n_models)), 1.0
+    total, factor, transitions = np.zeros((n_policies, x.n_models)), 1.0, _get_transitions(model)
     for t in range(horizon):
         occupancy = d[:, :, None] * probabilities[:, t, :, :, None]
         total += factor * (occupancy * at_time(rewards, t)[:, :n_actions]).sum(axis=(1, 2))
-        P = _to_dense_transitions(x, t)[:, :n_actions]
+        P = at_time(transitions, t)[:, :n_actions]
         d = np.einsum("nsam,sazm->nzm", occupancy, P)
         factor *= x.discount
     returns: Array = total + factor * (d * x.terminal).sum(axis=1)
@@ -183,13 +183,13 @@ def find_best_history_value(model: MMDP, horizon: int) -> float:
     >>> round(find_best_history_value(tiny, 3), 3), round(find_best_markov_value(tiny, 3), 3)
     (0.66, 0.557)
     """
-    x = model.problem
+    x, transitions = model.problem, _get_transitions(model)
 
     def compute_best_value(t: int, s: int, belief: Array) -> float:
         """Compute the value of a belief (M,): model weights times the history probability."""
         if t == horizon:
             return float(belief @ x.terminal[s])
-        p, best_value = _to_dense_transitions(x, t)[s], -np.inf
+        p, best_value = at_time(transitions, t)[s], -np.inf
         for a in np.flatnonzero(at_time(x.allowed, t)[s]):
             value = float(belief @ at_time(x.r, t)[s, a])
             for next_state in range(x.n_states):
@@ -204,11 +204,10 @@ def find_best_history_value(model: MMDP, horizon: int) -> float:
     )
 
 
-def _to_dense_transitions(x: Problem, t: int) -> Array:
-    """Get the transitions (S, A, S', M) at time t."""
-    full = np.zeros((x.n_states * x.n_actions, x.n_states, x.n_models))
-    full[x.get_entry_rows(), x.indices] = at_time(x.p, t)
-    return full.reshape(x.n_states, x.n_actions, *full.shape[1:])
+def _get_transitions(model: MMDP) -> Array:
+    """Get the transitions (T or 1, S, A, S', M)."""
+    transitions = model.transitions if model.horizon else model.transitions[None]
+    return np.moveaxis(transitions, 1, -1)
 
 
 # ------------------------------------------------------------------ backends
@@ -323,12 +322,12 @@ class BackendCase:
     def check_operator(self) -> None:
         """Check the single steps of the operator, for models that switch too."""
         x, horizon, rng = self.model.problem, self.horizon, np.random.default_rng(self.seed + 6)
-        shape = x.terminal.shape
+        shape, transitions = x.terminal.shape, _get_transitions(self.model)
         for variant in (x, make_switching(self.model, self.seed).problem):
             prepared = self.backend.prepare(variant, horizon)
             model_transitions = variant.push_models(np.eye(x.n_models))
             for t in range(min(horizon, 2)):
-                v, b, P = rng.normal(size=shape), rng.random(shape), _to_dense_transitions(x, t)
+                v, b, P = rng.normal(size=shape), rng.random(shape), at_time(transitions, t)
                 expected = np.einsum("sazm,zm->sam", P, v @ model_transitions.T)
                 allowed = at_time(x.allowed, t)  # nothing is said about other rows
                 self.check_same(prepared.expect_next(t, v)[allowed], expected[allowed], "expect")
@@ -342,7 +341,7 @@ class BackendCase:
             a = int(rng.choice(np.flatnonzero(at_time(x.allowed, 0)[s])))
             entry_row, full = prepared.get_row(0, s, a), np.zeros(shape)
             full[entry_row.next_states] = entry_row.p
-            self.check_same(full, _to_dense_transitions(x, 0)[s, a], "rows")
+            self.check_same(full, transitions[0, s, a], "rows")
             lam, r, terminal = x.weights[::-1], np.asarray(x.r)[:, ::-1], x.terminal + 1.0
             new_problem = variant._replace(weights=lam, r=r, terminal=terminal)
             replaced = prepared.replace(weights=lam, rewards=r, terminal=terminal)
