@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from mmdp.data.functions.step import StepSpec
 
 
-SHARED_FIELDS = (  # of ModelFields, which a model has as attributes
+FIELD_ATTRIBUTES = (  # fields that a model has as attributes
     *("discount", "weights", "allowed", "terminal"),
     *("name", "citation", "unit", "quantity"),
 )
@@ -380,7 +380,7 @@ class MMDP:
             state.shard,
         )
         vars(self).update(
-            {name: getattr(fields, name) for name in SHARED_FIELDS},
+            {name: getattr(fields, name) for name in FIELD_ATTRIBUTES},
             _data=state,
             problem=problem,
             n_models=problem.n_models,

@@ -187,9 +187,7 @@ class TablePolicy(Policy):
         """Action probabilities pi(s, a), (..., S, A)."""
         if not self.is_deterministic:
             return self.table
-        table = np.zeros((*self.table.shape, self.n_actions))
-        np.put_along_axis(table, self.table[..., None].astype(np.int64), 1.0, axis=-1)
-        return table
+        return (self.table[..., None] == np.arange(self.n_actions)).astype(np.float64)
 
     @property
     def defining_values(self) -> NamedValues:
