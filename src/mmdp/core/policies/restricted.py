@@ -76,7 +76,7 @@ class Tied(RestrictedMarkov):
     def __post_init__(self) -> None:
         """Read the groups from a CSV file if a path is given, and check their type."""
         if isinstance(self.groups, (str, Path)):
-            from mmdp.data.io.features import load_groups
+            from mmdp.data.io.reading import load_groups
 
             object.__setattr__(self, "groups", load_groups(self.groups))
         elif isinstance(self.groups, (Set, Iterator)) or not isinstance(self.groups, Iterable):

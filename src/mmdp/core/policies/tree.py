@@ -253,7 +253,7 @@ class Tree(RestrictedMarkov):
     def __post_init__(self) -> None:
         """Read the features from a CSV file if a path is given."""
         if isinstance(self.features, (str, Path)):
-            from mmdp.data.io.features import load_features
+            from mmdp.data.io.reading import load_features
 
             object.__setattr__(self, "features", load_features(self.features))
 

@@ -129,14 +129,13 @@ def from_step(
     duplicate = next((x for x in names if names.count(x) > 1), None)
     if duplicate is not None:
         raise InputError(f"two axes are called {duplicate!r}; give each a name of its own")
-    has_initial_function = callable(initial)
     given_functions = {
         "step": step,
         "event_probs": event_probs,
         "allowed": allowed,
         "terminal_reward": terminal_reward,
         "is_terminal": is_terminal,
-        "initial": initial if has_initial_function else None,
+        "initial": initial if callable(initial) else None,
     }
     functions = {
         name: UserFunction(name, function, PARAMETERS[name])
@@ -157,7 +156,7 @@ def from_step(
         action_axes,
         event_axes,
         functions,
-        None if has_initial_function else initial,
+        initial,
         parsed_samples,
         None if labels_by_axis is None else next(iter(labels_by_axis.values())),
     )

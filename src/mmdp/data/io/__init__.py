@@ -51,10 +51,10 @@ Ids come in the order of the numbers; labels in the order of first appearance (a
 column: in the order of its categories), in the ``state`` column before ``next_state``.
 """
 
-from mmdp.data.io.features import load_features, load_groups
 from mmdp.data.io.models import load, save
 from mmdp.data.io.npz import save_shards
 from mmdp.data.io.policies import load_certificate, load_objective, load_policy, save_policy
+from mmdp.data.io.reading import load_features, load_groups
 from mmdp.data.io.tables import from_frame, to_frame
 from mmdp.data.io.writing import write_all_atomic, write_atomic
 from mmdp.data.schema import PAPER_COLUMNS

@@ -1,4 +1,7 @@
-"""Tables of CSV and Parquet files, and of other libraries, as pandas DataFrames."""
+"""Tables of CSV and Parquet files, and of other libraries, as pandas DataFrames.
+
+Tables of states are features for decision trees and groups for tied policies.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ from typing import Any
 
 import pandas as pd
 
+from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError, MemoryLimitError
-from mmdp.data.io.writing import describe_error
-from mmdp.data.schema import Fields, Table, TableSource, iter_csv_lines
+from mmdp.data.io.writing import PathLike, describe_error
+from mmdp.data.schema import Fields, Table, TableSource, assign_roles, iter_csv_lines
 
 _NUMBER_START = re.compile(r"[-+.\d]")
 
@@ -229,3 +233,48 @@ def _import_pyarrow() -> tuple[Any, Any]:
             "Parquet files need pyarrow; install it with: pip install mmdp[parquet]"
         ) from None
     return pyarrow, pyarrow.parquet
+
+
+# ---------------------------------------------------------------------- tables of states
+@check_arguments
+def load_features(path: PathLike) -> pd.DataFrame:
+    """Load the features of each state from a CSV with a column ``state`` and others.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "features.csv"
+    >>> _ = file.write_text("state,stage,site\\nmild,1,home\\nsevere,2,ward\\n")
+    >>> mmdp.io.load_features(file).loc["severe"].tolist()
+    ['2', 'ward']
+    """
+    frame, source = _read_state_table(path)
+    if "state" not in frame or len(frame.columns) < 2:
+        missing = "besides state" if "state" in frame else "'state'"
+        source.fail(f"no column {missing}; features have state and other columns")
+    state = frame["state"]
+    source.check_unique(state, lambda i: f"state {state.iloc[i]!r}")
+    return frame.set_index("state")
+
+
+@check_arguments
+def load_groups(path: PathLike) -> dict[str, str]:
+    """Load the group of each state from a CSV with the columns ``state,group``.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "groups.csv"
+    >>> _ = file.write_text("state,group\\nmild,treatable\\nsevere,treatable\\ndead,other\\n")
+    >>> mmdp.io.load_groups(file)
+    {'mild': 'treatable', 'severe': 'treatable', 'dead': 'other'}
+    """
+    frame, source = _read_state_table(path)
+    columns = ("state", "group")
+    assign_roles(frame.columns, columns, columns, source, "groups have state,group")
+    state, group = (frame[name].str.strip() for name in columns)
+    source.check_unique(state, lambda i: f"state {state.iloc[i]!r}")
+    hint = "give it one (of its own if it is free)"
+    source.fail_where(group == "", lambda i: f"no group for state {state.iloc[i]!r}; {hint}")
+    return dict(zip(state, group, strict=True))
+
+
+def _read_state_table(path: PathLike) -> tuple[pd.DataFrame, TableSource]:
+    table = read_table(Path(path))
+    return pd.DataFrame(table.columns).astype(str), table.source
