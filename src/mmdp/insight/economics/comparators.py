@@ -283,12 +283,10 @@ def cohort_trace(
         raise InputError(
             f"{len(state_groups)} groups for {model.n_states} states; give one for each"
         )
-    group_names, rows = list(dict.fromkeys(state_groups)), []
-    group_ids = np.array([group_names.index(name) for name in state_groups])
+    rows = []
     for name, policy in make_named_policies(policies, model, n_steps).items():
-        state_probs = model_weights(model, policy).sum(axis=1)
-        for s, state in enumerate(group_names):
-            group_shares = state_probs[:, group_ids == s].sum(axis=1)
-            rows += [(name, t, state, x) for t, x in enumerate(group_shares.tolist())]
+        state_probs = pd.DataFrame(model_weights(model, policy).sum(axis=1))
+        for state, shares in state_probs.T.groupby(state_groups, sort=False).sum().T.items():
+            rows += [(name, t, state, x) for t, x in enumerate(shares.tolist())]
     frame = pd.DataFrame(rows, columns=["policy", "time", "state", "share"])
     return pd.DataFrame(model.time_labels.add_column(frame))

@@ -34,7 +34,12 @@ from mmdp.core.text import did_you_mean, format_number, join_first, pluralize
 from mmdp.core.transitions import as_float_array
 from mmdp.core.validate import LabelIndex, check_int, parse_distribution
 from mmdp.data.posterior.samples import read_samples
-from mmdp.insight.measures.information import Estimate, estimate_voi, read_parameter_values
+from mmdp.insight.measures.information import (
+    Estimate,
+    check_columns,
+    estimate_voi,
+    read_parameter_values,
+)
 
 Array = npt.NDArray[np.float64]
 StudySimulator = Callable[[Mapping[str, Array], np.random.Generator], npt.ArrayLike]
@@ -270,7 +275,14 @@ class CostEffectiveness(PrintedTable):
         """
         check_int(n_resamples, "n_resamples", 2, item_bytes=8 * len(self.weights))
         rng = np.random.default_rng(None if seed is None else [SEED_STREAM, seed])
-        values = self._check_summary(self._run_study(study, rng) if callable(study) else study)
+        summary = self._run_study(study, rng) if callable(study) else study
+        n_samples, name = len(self.weights), "the summary of a study"
+        values = check_columns(
+            as_float_array(summary, name),
+            name,
+            n_samples,
+            f"return finite numbers ({n_samples},) or ({n_samples}, k), one row per sample",
+        )
         has_weight = self.weights > 0  # so that every bootstrap sample has a weight
         nmb = self.net_benefit(threshold).T[has_weight]
         values, weights = values[has_weight], self.weights[has_weight]
@@ -292,17 +304,6 @@ class CostEffectiveness(PrintedTable):
             message = f"study raised {type(error).__name__}: {error}"
             names = join_first(self.parameters) or "none"
             raise InputError(f"{message}; the parameters are {names}") from error
-
-    def _check_summary(self, summary: npt.ArrayLike) -> Array:
-        """Check the summary of a study: finite numbers (M,) or (M, k). Returns: (M, k)."""
-        array = as_float_array(summary, "the summary of a study")
-        n_samples = len(self.weights)
-        if array.ndim not in (1, 2) or len(array) != n_samples or not np.isfinite(array).all():
-            raise InputError(
-                f"the summary of a study has shape {array.shape} or is not finite; return finite "
-                f"numbers ({n_samples},) or ({n_samples}, k), one row per sample"
-            )
-        return array.reshape(n_samples, -1)
 
 
 def _find_efficient_policies(effect: Array, cost: Array) -> tuple[list[int], dict[int, str]]:

@@ -186,13 +186,20 @@ def read_parameter_values(
         return np.stack([parameters[name] for name in names], axis=1)
     columns = [x for _, x in parameter.items()] if hasattr(parameter, "columns") else parameter
     array = as_float_array(align_to_labels(columns, "the parameter", model_labels), "the parameter")
-    array, n_models = array.T if hasattr(parameter, "columns") else array, len(model_labels)
-    if array.ndim not in (1, 2) or len(array) != n_models or not np.isfinite(array).all():
-        raise InputError(
-            f"the parameter has shape {array.shape} or is not finite; give a name, or finite "
-            f"values (M,) or (M, k) for M = {n_models} models"
-        )
-    return array.reshape(len(array), -1)
+    n_models = len(model_labels)
+    return check_columns(
+        array.T if hasattr(parameter, "columns") else array,
+        "the parameter",
+        n_models,
+        f"give a name, or finite values (M,) or (M, k) for M = {n_models} models",
+    )
+
+
+def check_columns(array: Array, name: str, n_rows: int, remedy: str) -> Array:
+    """Check finite numbers (n,) or (n, k) for n rows. Returns: (n, k)."""
+    if array.ndim not in (1, 2) or len(array) != n_rows or not np.isfinite(array).all():
+        raise InputError(f"{name} has shape {array.shape} or is not finite; {remedy}")
+    return array.reshape(n_rows, -1)
 
 
 def _resolve_estimator(estimator: str, values: Array) -> str:
