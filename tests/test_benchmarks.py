@@ -268,16 +268,17 @@ class Trial(NamedTuple):
 
 
 DEVICE = ("gpu", "gpu-events", "weak", "shards")
+LONG = ("first", "loops", "memory", "building", "fitting", "large")  # compiled again, new processes
 
 
 @pytest.fixture(
     scope="module", params=["quick", pytest.param("everything", marks=pytest.mark.slow)]
 )
 def trial(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trial:
-    """A run of everything, or of all but what compiles again and what is on a device."""
+    """A run of everything, or of all but what takes long and what is on a device."""
     folder, names = tmp_path_factory.mktemp("bench"), list(suite.SECTIONS)
     if request.param == "quick":
-        names = [name for name in names if name not in ("first", *DEVICE)]
+        names = [name for name in names if name not in (*LONG, *DEVICE)]
     code, printed, stderr = run_bench("--only", ",".join(names), "--out", folder)
     assert code == 0, stderr
     document = json.loads((folder / "bench.json").read_text())

@@ -57,7 +57,11 @@ def load_tool(name: str) -> ModuleType:
 
 cells = load_tool("cells")
 WITH_SCRIPTS = [page for page in PAGES if cells.list_scripts(page)]
-LONG = "choose-a-method.md"  # every method on three problems
+LONG_PAGES = {  # every method on three problems, a car on a hill, many episodes
+    "choose-a-method.md",
+    "from-your-function-to-a-decision.md",
+    "walk-through-rl.md",
+}
 
 
 # ------------------------------------------------------------------ code
@@ -82,7 +86,7 @@ def _list_cells(script: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(x, marks=[pytest.mark.slow] * (x.name == LONG)) for x in WITH_SCRIPTS],
+    [pytest.param(x, marks=[pytest.mark.slow] * (x.name in LONG_PAGES)) for x in WITH_SCRIPTS],
     ids=lambda page: page.name,
 )
 def test_scripts_print_what_the_pages_show(

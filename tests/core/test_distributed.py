@@ -95,6 +95,12 @@ SCRIPT_RESULTS = """
 model = make_random_model(3, "padded").take_shard(*shard)
 found = mmdp.solve(model, T, one)
 tell(policy=found.policy.actions, value=found.value, returns=found.returns)
+late = mmdp.solve(model, T, mmdp.methods.CADP(n_init=40), time_limit=0.5,
+                  callback=lambda progress: time.sleep(0.1 + 0.1 * shard[0]))
+tell(status=late.status.name, policy=late.policy.actions, value=late.value)
+"""
+SCRIPT_OTHER_RESULTS = """
+model = make_random_model(3, "padded").take_shard(*shard)
 tested = mmdp.evaluate(model, mmdp.policies.MarkovPolicy.uniform(model, T))
 tell(returns=tested.returns, mean=tested.mean, regret=tested.regret)
 tell(bound=mmdp.bound(model, T, "oracle").value)
@@ -104,9 +110,6 @@ assert np.array_equal(mine, every[:, model.problem.local_models])
 climb = mmdp.methods.NaturalGradient(max_iter=4)
 tell(mean=mmdp.solve(model, T, "mvp").value, climb=mmdp.solve(model, T, climb).value,
      some=model.subset([4, 1]).transitions)
-late = mmdp.solve(model, T, mmdp.methods.CADP(n_init=40), time_limit=0.5,
-                  callback=lambda progress: time.sleep(0.1 + 0.1 * shard[0]))
-tell(status=late.status.name, policy=late.policy.actions, value=late.value)
 """
 
 
@@ -114,6 +117,16 @@ def test_two_processes_find_what_one_finds():
     results = iter(run_processes(SCRIPT_RESULTS))
     model = make_random_model(3, "padded")
     check_same(next(results), mmdp.solve(model, T, mmdp.methods.CADP(n_init=1), backend="numpy"))
+    late = next(results)  # both stop together though one is slower
+    assert late["status"] == "TIME_LIMIT"
+    policy = mmdp.policies.MarkovPolicy(late["policy"], n_actions=model.n_actions)
+    check_close(late["value"], mmdp.evaluate(model, policy).mean)
+
+
+@pytest.mark.slow
+def test_two_processes_evaluate_bound_and_climb_as_one_does():
+    results = iter(run_processes(SCRIPT_OTHER_RESULTS))
+    model = make_random_model(3, "padded")
     tested, expected = (
         next(results),
         mmdp.evaluate(model, mmdp.policies.MarkovPolicy.uniform(model, T)),
@@ -126,10 +139,6 @@ def test_two_processes_find_what_one_finds():
     ascent = mmdp.solve(model, T, mmdp.methods.NaturalGradient(max_iter=4), backend="numpy")
     check_close(other_results["climb"], ascent.value)
     check_close(other_results["some"], model.subset([4, 1]).transitions)
-    late = next(results)  # both stop together though one is slower
-    assert late["status"] == "TIME_LIMIT"
-    policy = mmdp.policies.MarkovPolicy(late["policy"], n_actions=model.n_actions)
-    check_close(late["value"], mmdp.evaluate(model, policy).mean)
 
 
 @pytest.mark.slow

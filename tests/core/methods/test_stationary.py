@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -22,7 +23,7 @@ from mmdp.core.methods.base import TimeUp
 from mmdp.core.objectives import as_objective
 from mmdp.core.testing import compute_plain_returns, make_random_model
 from mmdp.core.text import format_number
-from tests.instances import seed_ranges
+from tests.instances import n_examples, seed_ranges
 
 INF = math.inf
 
@@ -231,8 +232,8 @@ def test_an_objective_that_is_not_monotone_is_searched_with_one_model_too() -> N
         assert solution.value > -abs(best.returns[0]) + 1e-3
 
 
-def test_one_call_finds_the_optimum_of_200_instances() -> None:
-    assert compute_success_rate(range(200)) >= 0.85
+def test_one_call_finds_most_optima() -> None:
+    assert compute_success_rate(range(n_examples(200))) >= 0.85
 
 
 @pytest.mark.parametrize(("name", "value"), [("riverswim", 202.83126546), ("hiv", 44815.98065376)])
@@ -306,14 +307,20 @@ def test_objectives(objective: str) -> None:
 
 
 # ---------------------------------------------------------------------- bounds
+@functools.cache
+def find_best_known_value(seed: int) -> float:
+    model = make_model(seed, S=3, A=2)
+    best = compute_returns_by_power_series(enumerate_policies(model), model).max()
+    long_value = mmdp.solve(model, 100, backend="numpy").value  # rewards after 100 steps: 3e-5
+    return float(max(best, long_value - 1e-3))
+
+
 @pytest.mark.parametrize("method", ["oracle", "qmdp", "pairs", "best"])
 def test_infinite_horizon_bounds_hold(method: str) -> None:
     for seed in range(3):
         model = make_model(seed, S=3, A=2)
-        best = compute_returns_by_power_series(enumerate_policies(model), model).max()
-        long_value = mmdp.solve(model, 100, backend="numpy").value  # rewards after 100 steps: 3e-5
-        bound = mmdp.bound(model, INF, method, time_limit=0.3, backend="numpy")
-        assert bound.value >= max(best, long_value - 1e-3)
+        bound = mmdp.bound(model, INF, method, time_limit=0.1, backend="numpy")
+        assert bound.value >= find_best_known_value(seed)
     single_model = model.subset([0])
     assert mmdp.bound(single_model, INF, "oracle").value == pytest.approx(
         compute_returns_by_power_series(enumerate_policies(single_model), single_model).max()
