@@ -23,7 +23,6 @@ ROOM_ORDER = (
         "core.arguments",
         "core.text",
         "core.errors",
-        "core.memory",
         "core.timing",
         "core.shapes",
         "core.notebook",

@@ -113,7 +113,7 @@ def test_a_billion_decisions_are_refused_with_their_size(
 
 
 def test_the_size_is_that_of_the_method(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmdp.core.memory.memory_here", lambda: 3500)
+    monkeypatch.setattr("mmdp.core.errors.memory_here", lambda: 3500)
     message = run_refused("solve", folder, "-T", 100)  # 5 models, 3 states: weights of 22 times
     assert "100 decisions would take 2.64 kB on top of the 1.28 kB of the models" in message
     assert "this machine has 3.5 kB" in message

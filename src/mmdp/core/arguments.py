@@ -38,8 +38,7 @@ from typing import (
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.errors import InputError
-from mmdp.core.memory import check_memory
+from mmdp.core.errors import InputError, check_memory
 from mmdp.core.text import did_you_mean, join_or, pluralize
 from mmdp.core.timing import progress_line
 

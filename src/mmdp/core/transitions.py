@@ -15,11 +15,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.errors import InputError, MemoryLimitError
+from mmdp.core.errors import InputError, MemoryLimitError, check_memory
 from mmdp.core.kernels.problem import Storage, TableStorage, empty_aligned
 from mmdp.core.kernels.rewards import Rewards
 from mmdp.core.kernels.storage import CustomStorage
-from mmdp.core.memory import check_memory
 from mmdp.core.text import format_bytes
 
 Array = npt.NDArray[np.float64]

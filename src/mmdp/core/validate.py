@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.arguments import Label, is_of_type
-from mmdp.core.errors import InputError, Remedy
+from mmdp.core.errors import InputError, Remedy, check_memory
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, clip_rounding, normalize, rescale_sums
 from mmdp.core.kernels.problem import Problem, Shard
 from mmdp.core.kernels.rewards import EventRewards, Rewards, get_stored_array, iter_blocks
-from mmdp.core.memory import check_memory
 from mmdp.core.text import TimeLabels, did_you_mean, join_first, pluralize, shorten
 from mmdp.core.transitions import (
     Array,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mmdp.core.memory import check_memory
+from mmdp.core.errors import check_memory
 from mmdp.core.transitions import Array
 from mmdp.core.validate import check_seed
 from mmdp.data.schema import IntArray

@@ -251,7 +251,7 @@ def test_too_many_nodes_name_the_memory(monkeypatch: pytest.MonkeyPatch) -> None
     model = mmdp.domains.riverswim(seed=0).train
     with pytest.raises(mmdp.InputError, match="at most 255 nodes, not 300"):
         mmdp.solve(model, 50, policy_class=mmdp.policies.Memory(max_nodes=300))
-    monkeypatch.setattr("mmdp.core.memory.memory_here", lambda: 10**6)
+    monkeypatch.setattr("mmdp.core.errors.memory_here", lambda: 10**6)
     with pytest.raises(mmdp.InputError, match="3 nodes over 50 decisions would take"):
         mmdp.solve(model, 50, policy_class=mmdp.policies.Memory(max_nodes=3))
 

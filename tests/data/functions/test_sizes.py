@@ -11,8 +11,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import mmdp
-from mmdp.core.errors import MemoryLimitError
-from mmdp.core.memory import memory_here
+from mmdp.core.errors import MemoryLimitError, memory_here
 from mmdp.core.testing import make_random_model
 
 
@@ -57,7 +56,7 @@ def test_axes_that_exceed_memory_are_refused() -> None:
 def test_models_that_exceed_memory_are_refused(
     call: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmdp.core.memory.memory_here", lambda: 3500)
+    monkeypatch.setattr("mmdp.core.errors.memory_here", lambda: 3500)
     with pytest.raises(MemoryLimitError, match=message) as error_info:
         call()
     assert "; " in str(error_info.value)  # what to do

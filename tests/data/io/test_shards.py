@@ -105,7 +105,7 @@ def test_shards_that_exceed_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mmdp.io.save_shards(make_model(), tmp_path, 2)
-    monkeypatch.setattr("mmdp.core.memory.memory_here", lambda: 1000)
+    monkeypatch.setattr("mmdp.core.errors.memory_here", lambda: 1000)
     with pytest.raises(
         MemoryLimitError, match=r"p of 7 models would take .* this machine has 1 kB"
     ):

@@ -14,12 +14,11 @@ import numpy.typing as npt
 
 from mmdp.core import kernels
 from mmdp.core.arguments import NonNegativeInt, PositiveInt, check_arguments
-from mmdp.core.errors import InputError
+from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels import Backend
 from mmdp.core.kernels.controller import MAX_NODES, Controller, estimate_sweep_bytes
 from mmdp.core.kernels.planner import NODES, PlannerTables
 from mmdp.core.kernels.problem import Array, IntArray
-from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.policies.base import (
     Mask,

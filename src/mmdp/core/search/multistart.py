@@ -19,10 +19,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mmdp.core.arguments import PositiveInt
-from mmdp.core.errors import InputError
+from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.problem import Array, AscentResult, Callback
-from mmdp.core.memory import check_memory
 from mmdp.core.objectives import Objective
 from mmdp.core.search.context import Candidate, Details, MethodResult, SolveContext
 from mmdp.core.search.space import AscentLimits, SearchSpace

@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.arguments import NonNegativeFloat, PositiveInt, Seed, check_arguments
-from mmdp.core.errors import InputError
-from mmdp.core.memory import check_memory
+from mmdp.core.errors import InputError, check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.transitions import SparseTransitions
 from mmdp.data.domains._common import Domain

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.arguments import check_arguments
-from mmdp.core.errors import InputError
-from mmdp.core.memory import check_memory
+from mmdp.core.errors import InputError, check_memory
 from mmdp.core.text import join_first, join_or
 from mmdp.core.transitions import Array
 from mmdp.data.schema import AnyArray, Mask

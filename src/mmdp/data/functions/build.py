@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.errors import InputError
+from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.rewards import EventRewards, at_time
-from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.timing import progress_line
 from mmdp.core.transitions import (

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from mmdp.core.arguments import Unchecked, check_arguments, is_of_type
-from mmdp.core.errors import InputError
+from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, normalize
-from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.policies.tree import ENDED_LABEL
 from mmdp.core.text import pluralize, shorten

@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 
 from mmdp.core.arguments import PositiveInt, check_arguments
-from mmdp.core.errors import InputError, MemoryLimitError, Remedy
+from mmdp.core.errors import InputError, MemoryLimitError, Remedy, check_memory
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.problem import Shard, empty_aligned
 from mmdp.core.kernels.rewards import EventRewards
-from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.transitions import SparseTransitions

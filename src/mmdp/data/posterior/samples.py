@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.arguments import Vector, check_arguments
-from mmdp.core.errors import InputError
+from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels.problem import Shard
-from mmdp.core.memory import check_memory
 from mmdp.core.model import MMDP
 from mmdp.core.text import join_or, pluralize
 from mmdp.core.transitions import Array, as_float_array, find_nesting_depth, is_nested_sparse

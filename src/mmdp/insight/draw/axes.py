@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from mmdp.core.arguments import PositiveFloat, PositiveInt, check_arguments
-from mmdp.core.memory import check_memory
+from mmdp.core.errors import check_memory
 from mmdp.core.text import TimeLabels, shorten
 
 if TYPE_CHECKING:

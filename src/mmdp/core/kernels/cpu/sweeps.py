@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.core.errors import memory_here
 from mmdp.core.kernels.cpu.passes import (
     ACTIONS,
     PROBABILITIES,
@@ -23,7 +24,6 @@ from mmdp.core.kernels.cpu.passes import (
     PassOptions,
 )
 from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, empty_aligned, split_windows
-from mmdp.core.memory import memory_here
 
 if TYPE_CHECKING:
     from mmdp.core.kernels.cpu.backend import CpuProblem

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mmdp.core.errors import check_memory
 from mmdp.core.kernels import random
 from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at, get_entry_weight
@@ -20,7 +21,6 @@ from mmdp.core.kernels.planner import PlannerTables
 from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, Problem, as_readonly
 from mmdp.core.kernels.random import PLANNER_STREAM, Ints, Keys
 from mmdp.core.kernels.sampling import cumsum_rows
-from mmdp.core.memory import check_memory
 
 # Indices are unsigned: numba then drops its test for negative ones.
 _U = np.uint64
