@@ -45,7 +45,7 @@ Estimator = Literal["auto", "exact", "bins", "regression"]
 # distinct values up to which "auto" conditions on each one; groups of models for policies
 MAX_GROUPS = 12
 PASSES_PER_GROUP = 200  # of the two solves of a group of models, about
-SECONDS_PER_GROUP = 0.01  # which they take besides, however small the models
+SECONDS_PER_GROUP = 0.008  # which they take besides, however small the models
 MAX_KNOTS = 30  # of a smoothing spline
 
 

@@ -557,9 +557,9 @@ def choose_max_nodes(context: ReportContext) -> int:
 
 
 def estimate_memory_seconds(context: ReportContext) -> float:
-    """Estimate the seconds of the search for controllers and of the bound, mostly ended early."""
+    """Estimate the seconds of the search for controllers and of the bound, which ends early."""
     passes = 5_000.0 * max(choose_max_nodes(context) - 1, 1)
-    return context.estimate_seconds(passes) + BOUND_TIME_LIMIT / 4
+    return context.estimate_seconds(passes) + BOUND_TIME_LIMIT / 2
 
 
 def compute_memory_value(context: ReportContext) -> MemoryValue:
