@@ -109,7 +109,7 @@ def test_a_thread_pool_raises_errors_in_the_caller():
             raise ZeroDivisionError("three")
 
     with pytest.raises(ZeroDivisionError, match="three"):
-        ThreadPool.get(3).for_each(fail_on_piece, list(range(9)))
+        ThreadPool(3).for_each(fail_on_piece, list(range(9)))
 
 
 # ------------------------------------------------------------------ ascents

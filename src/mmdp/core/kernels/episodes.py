@@ -41,7 +41,7 @@ def simulate(
     returns, n_unexplained = np.empty(shape), np.zeros(shape, np.int64)
     ids = np.arange(returns.size).reshape(shape)
     # threads pay only for compiled code
-    pool = prepared.get_pool(2**62) if planner.uses_belief else ThreadPool.get(1)
+    pool = prepared.get_pool(2**62) if planner.uses_belief else ThreadPool(1)
     if planner.carries_belief:  # from one episode of every model to the next
         tasks: list[Sequence[Ints]] = [list(ids.T)]
     else:

@@ -66,7 +66,7 @@ class Operator:
                 "NUMBA_DISABLE_JIT switches off; unset it"
             )
         n_threads = self.n_threads or default_n_threads()
-        return ThreadPool.get(n_threads if work >= self.min_parallel_work else 1)
+        return ThreadPool(n_threads if work >= self.min_parallel_work else 1)
 
     def q_step(self, t: int, v: Array) -> Array:
         """Compute (S, A, M) q = r + gamma P v at time t from v (S, M)."""

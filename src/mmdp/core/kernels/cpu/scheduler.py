@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -93,70 +93,30 @@ def count_pieces(n_threads: int) -> int:
     return 1 if n_threads == 1 else PIECES_PER_THREAD * n_threads
 
 
-def _element_pointer(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
-) -> ir.Value:
-    """Return the address of array[index] in an int64 array."""
-    array = context.make_array(signature.args[0])(context, builder, args[0])
-    return builder.gep(array.data, [args[1]])
+def _make_atomic(emit: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
+    """Make a function (array, index) of an int64 array, whose code ``emit`` writes."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def run_atomic(typing: Context, array: types.Type, index: object) -> Intrinsic:
+        def codegen(
+            context: BaseContext,
+            builder: ir.IRBuilder,
+            signature: Signature,
+            args: Sequence[ir.Value],
+        ) -> ir.Value:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            return emit(builder, builder.gep(data, [args[1]]))
+
+        return types.int64(array, types.intp), codegen
+
+    return run_atomic
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _increment(typing: Context, array: types.Type, index: object) -> Intrinsic:
-    """Add 1 to array[index] atomically; return the number before."""
-
-    def codegen(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
-    ) -> ir.Value:
-        one = ir.Constant(ir.IntType(64), 1)
-        return builder.atomic_rmw(
-            "add", _element_pointer(context, builder, signature, args), one, "seq_cst"
-        )
-
-    return types.int64(array, types.intp), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _read_atomic(typing: Context, array: types.Type, index: object) -> Intrinsic:
-    """Read array[index] as other threads see it now."""
-
-    def codegen(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
-    ) -> ir.Value:
-        return builder.load_atomic(
-            _element_pointer(context, builder, signature, args), "acquire", 8
-        )
-
-    return types.int64(array, types.intp), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _set_flag(typing: Context, array: types.Type, index: object) -> Intrinsic:
-    """Set array[index] = 1 for all threads to see."""
-
-    def codegen(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
-    ) -> ir.Value:
-        one = ir.Constant(ir.IntType(64), 1)
-        builder.store_atomic(one, _element_pointer(context, builder, signature, args), "release", 8)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _sleep(typing: Context, microseconds: object) -> Intrinsic:
-    """Sleep for some microseconds, by the C library."""
-
-    def codegen(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
-    ) -> ir.Value:
-        function_type = ir.FunctionType(ir.IntType(32), [ir.IntType(32)])
-        function = cgutils.get_or_insert_function(builder.module, function_type, "usleep")
-        builder.call(function, [builder.trunc(args[0], ir.IntType(32))])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen
+_ONE = ir.Constant(ir.IntType(64), 1)
+# add 1 to array[index], and return the number before; read array[index] as others see it now
+_increment = _make_atomic(lambda builder, x: builder.atomic_rmw("add", x, _ONE, "seq_cst"))
+_read_atomic = _make_atomic(lambda builder, x: builder.load_atomic(x, "acquire", 8))
+_sleep = types.ExternalFunction("usleep", types.int32(types.uint32))  # microseconds, in C
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -205,7 +165,7 @@ def take_piece(counters, rank, n_pieces, n_steps):  # type: ignore[no-untyped-de
     if rank > 0 and _read_atomic(counters, _N_DELAYED) > max(
         CROWDED_LIMITS[0], steps_begun // CROWDED_LIMITS[1]
     ):
-        _set_flag(counters, _HELPERS_LEFT)
+        _increment(counters, _HELPERS_LEFT)
         return n_steps, 0
     number = _increment(counters, _N_TAKEN)
     step = number // n_pieces
