@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +36,11 @@ from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.costs import Work, estimate_seconds
 from mmdp.core.kernels.rewards import Rewards, iter_blocks, map_rewards, max_abs_rewards
 from mmdp.core.kernels.rewards import at_time as at_time
-from mmdp.core.kernels.sampling import TableSampler, TransitionSampler
+from mmdp.core.kernels.sampling import TableSampler
 
 if TYPE_CHECKING:
     from mmdp.core.kernels.prepared import PreparedProblem
+    from mmdp.core.kernels.storage import CustomStorage
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -51,7 +52,6 @@ StorageFormat = Literal["dense", "sparse", "events"]
 ALL_MODELS = slice(None)
 CACHE_LINE = 64  # bytes that a processor moves at a time
 
-_EXTREMES = ((np.max, -math.inf), (np.min, math.inf))
 EPS = float(np.finfo(float).eps)
 EQUAL_RTOL = 1e-12  # numbers that differ by less, relative to their size, are equal
 TIE_RTOL = 1e-12  # two actions whose G differ by less, relative to their size, are tied
@@ -109,74 +109,6 @@ class TransitionRow(NamedTuple):
 
     next_states: IntArray
     p: Array
-
-
-class Storage(Protocol):
-    """The transitions of all models in some format."""
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether the compiled backends know this storage."""
-        ...
-
-    @property
-    def n_times(self) -> int:
-        """The number of time steps that transitions are given for; 1 if they do not vary."""
-        ...
-
-    @property
-    def n_entries(self) -> int:
-        """The multiply-adds of one step in one model."""
-        ...
-
-    @property
-    def max_row_length(self) -> int:
-        """The largest number of next states of a row."""
-        ...
-
-    def to_table(self) -> TableStorage:
-        """Convert the transitions to tables, for work that goes entry by entry."""
-        ...
-
-    def select_rows(self, rows: IndexArray) -> TableStorage:
-        """Return the tables of these rows s * A + a alone, in this order.
-
-        A next state may have several entries.
-        """
-        ...
-
-    def map_models(self, function: Callable[[Array], Array]) -> Storage:
-        """Return the storage of other models: ``function`` of the numbers (..., M) of p."""
-        ...
-
-    def get_arrays(self) -> list[npt.NDArray[Any]]:
-        """Return all arrays that hold the transitions."""
-        ...
-
-    def prepare(self, problem: Problem, horizon: int) -> PreparedProblem:
-        """Prepare a problem in plain numpy, for backends that do not know this storage."""
-        ...
-
-    @property
-    def format(self) -> StorageFormat:
-        """The name of the format."""
-        ...
-
-    def reorder(self, states: IndexArray, actions: IndexArray) -> tuple[Storage, IndexArray]:
-        """Reorder states and actions by these ids; return the storage and its entry order."""
-        ...
-
-    def get_row(self, t: int, row: int) -> TransitionRow:
-        """Return the next states of row s * A + a at time t and their probabilities."""
-        ...
-
-    def make_sampler(self, models: slice = ALL_MODELS) -> TransitionSampler:
-        """Make a sampler of next states for single episodes in these models."""
-        ...
-
-    def iter_content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
-        """Yield arrays that are equal only for equal transitions, in any format."""
-        ...
 
 
 class TableStorage(NamedTuple):
@@ -257,6 +189,8 @@ class TableStorage(NamedTuple):
             for i in range(0, len(p_t), 4096):  # a copy of all would be large
                 yield p_t[i : i + 4096][is_nonzero[i : i + 4096]]
 
+
+Storage: TypeAlias = "TableStorage | CustomStorage"
 
 # functions that prepare a storage in plain numpy; filled by numpy/backend.py
 NUMPY_PREPARERS: dict[type, Callable[[Problem, int], PreparedProblem]] = {}
@@ -364,28 +298,15 @@ class Problem(NamedTuple):
         """
         model_mask = self.local_weights > 0
         reward_mask = np.logical_or.reduce(self.allowed)[:, :, None] & model_mask
-        blocks_and_masks = (
-            (iter_blocks(self.r), reward_mask),
-            ([(slice(None), self.terminal[:, None])], model_mask),
-        )
-        local_extremes = []
-        for state_blocks, mask in blocks_and_masks:
-            block_extremes = [
-                [reduce(x, initial=i, where=mask[n]) for reduce, i in _EXTREMES]
-                for n, x in state_blocks
-            ]
-            local_extremes += [
-                reduce(extremes)
-                for (reduce, _), extremes in zip(
-                    _EXTREMES, zip(*block_extremes, strict=True), strict=True
-                )
-            ]
-        extremes = self.all_gather(local_extremes)
-        r, terminal = (
-            float(max(extremes[:, i].max() - extremes[:, i + 1].min(), 0.0)) for i in (0, 2)
-        )
+
+        def find_extremes(x: Array, mask: npt.NDArray[np.bool_]) -> tuple[float, float]:
+            return x.max(initial=-math.inf, where=mask), -x.min(initial=math.inf, where=mask)
+
+        rewards = [find_extremes(r, reward_mask[states]) for states, r in iter_blocks(self.r)]
+        local_extremes = np.max(rewards, axis=0), find_extremes(self.terminal, model_mask)
+        r, terminal = np.maximum(self.all_gather(local_extremes).max(axis=0).sum(axis=1), 0.0)
         effective_horizon, final_discount = self._compute_discounts(horizon, effective_horizon)
-        return effective_horizon * r + final_discount * terminal
+        return float(effective_horizon * r + final_discount * terminal)
 
     def _compute_discounts(
         self, horizon: float, effective_horizon: float | None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,27 +15,13 @@ import numpy.typing as npt
 from mmdp.core.kernels.rewards import at_time
 
 if TYPE_CHECKING:
+    from mmdp.core.kernels.events import EventSampler
     from mmdp.core.kernels.problem import TableStorage
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-
-class TransitionSampler(Protocol):
-    """A sampler of next states for single episodes."""
-
-    def sample_next(self, t: int, rows: Ints, models: Ints, u: Array) -> tuple[Ints, Ints]:
-        """Return (n,) next states by u (n,) uniform in [0, 1), and (n,) their entries in tables.
-
-        The first next state, in their order, at which the sum of probabilities exceeds u. It is
-        -1 if the model lacks the action. Shared events have no entries: -1.
-        """
-        ...
-
-    def likelihood(self, t: int, rows: Ints, next_states: Ints) -> Array:
-        """Return (n, M) the probability of these next states in every model."""
-        ...
+TransitionSampler: TypeAlias = "TableSampler | EventSampler"
 
 
 class TableSampler:
@@ -50,6 +36,11 @@ class TableSampler:
         return cumsum_rows(self.table.p[:, :, self.models], self.table.indptr)
 
     def sample_next(self, t: int, rows: Ints, models: Ints, u: Array) -> tuple[Ints, Ints]:
+        """Return (n,) next states by u (n,) uniform in [0, 1), and (n,) their entries in tables.
+
+        The first next state, in their order, at which the sum of probabilities exceeds u. It is
+        -1 if the model lacks the action. Shared events have no entries: -1.
+        """
         cdf, indptr = at_time(self.cumulative_probs, t), self.table.indptr
         offsets, cdf = (models - (self.models.start or 0)) * cdf.shape[1], cdf.reshape(-1)
         last = indptr[rows + 1] - 1
@@ -60,6 +51,7 @@ class TableSampler:
         return np.where(k >= 0, self.table.indices[k], -1), k
 
     def likelihood(self, t: int, rows: Ints, next_states: Ints) -> Array:
+        """Return (n, M) the probability of these next states in every model."""
         p, k = at_time(self.table.p, t), self.find_entries(rows, next_states)
         return np.where(k[:, None] >= 0, p[k], 0.0)
 

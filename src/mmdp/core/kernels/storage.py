@@ -55,9 +55,14 @@ class CustomStorage:
         return self.shape[1]
 
     def to_table(self) -> TableStorage:
+        """Convert the transitions to tables, for work that goes entry by entry."""
         return self._table
 
     def select_rows(self, rows: IndexArray) -> TableStorage:
+        """Return the tables of these rows s * A + a alone, in this order.
+
+        A next state may have several entries.
+        """
         return self.to_table().select_rows(rows)
 
     def restrict_actions(self, allowed: npt.NDArray[np.bool_]) -> CustomStorage:
@@ -75,6 +80,7 @@ class CustomStorage:
         return table
 
     def map_models(self, function: Callable[[Array], Array]) -> Storage:
+        """Return the storage of other models: ``function`` of the numbers (..., M) of p."""
         return self.to_table().map_models(function)
 
     def get_arrays(self) -> list[npt.NDArray[Any]]:
@@ -83,18 +89,23 @@ class CustomStorage:
 
     @property
     def format(self) -> StorageFormat:
+        """The name of the format."""
         return self.to_table().format
 
     def reorder(self, states: IndexArray, actions: IndexArray) -> tuple[Storage, IndexArray]:
+        """Reorder states and actions by these ids; return the storage and its entry order."""
         return self.to_table().reorder(states, actions)
 
     def get_row(self, t: int, row: int) -> TransitionRow:
+        """Return the next states of row s * A + a at time t and their probabilities."""
         return self.to_table().get_row(t, row)
 
     def make_sampler(self, models: slice = ALL_MODELS) -> TransitionSampler:
+        """Make a sampler of next states for single episodes in these models."""
         return self.to_table().make_sampler(models)
 
     def iter_content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        """Yield arrays that are equal only for equal transitions, in any format."""
         return self.to_table().iter_content(n_states)
 
     def compute_table(self) -> TableStorage:
