@@ -57,6 +57,15 @@ def test_a_next_state_between_points_is_to_be_rounded() -> None:
         )
 
 
+def test_a_missing_label_is_off_its_axis() -> None:
+    with expect_error("next mode is None, which is not on its axis (on, off)", "one of its labels"):
+        mmdp.from_step(
+            lambda state: ({"mode": np.where(state["mode"] == "on", "off", None)}, 0.0),
+            states={"mode": ["on", "off"]},
+            actions={"wait": range(1)},
+        )
+
+
 def test_a_next_state_off_a_grid_is_refused() -> None:
     with expect_error("x=1, u=1: next x is 1.5, which is not on its axis (0 to 1)"):
         mmdp.from_step(

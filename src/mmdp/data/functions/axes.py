@@ -92,6 +92,7 @@ class DiscreteAxis(Axis):
         """Find the index of each value on the axis, and which values are not on it."""
         if (x.dtype.kind in NUMBER_KINDS) != self.is_numeric:
             return np.zeros(len(x), np.int64), np.ones(len(x), bool)
+        x = x if self.is_numeric else x.astype(str)
         positions = np.searchsorted(self._upper_cuts, x, side="right")
         nearest = self._sorted[positions]
         if self.is_numeric:  # NaN is off too

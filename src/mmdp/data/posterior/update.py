@@ -11,6 +11,7 @@ import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError, MMDPWarning, UnlikelyDataWarning
@@ -140,15 +141,14 @@ def filter_weights(model: MMDP, steps: LoggedSteps) -> FilterResult:
         )
     weights = problem.weights / problem.weights.sum()
     weights_by_time = [weights]
-    started_episodes = set()
+    is_started = pd.Series(steps.episode).duplicated()
     current_time = _get_start_time(model, steps)
     likelihoods, probabilities = _compute_likelihoods(model, steps), np.empty(len(steps.time))
     for i, time in enumerate(steps.time.tolist()):
         weights = problem.push_models(weights, time - current_time)
-        is_first = steps.episode[i] not in started_episodes and (time == 0 or not model.horizon)
+        is_first = not is_started[i] and (time == 0 or not model.horizon)
         if is_first and not problem.has_common_initial:
             weights = weights * problem.initial[steps.state[i]]
-        started_episodes.add(steps.episode[i])
         weights = weights * likelihoods[i]
         probabilities[i] = weights.sum()
         if not probabilities[i] > 0:
