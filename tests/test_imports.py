@@ -25,7 +25,6 @@ ROOM_ORDER = (
         "core.errors",
         "core.timing",
         "core.shapes",
-        "core.notebook",
     ),
     ("core.kernels",),
     ("core.transitions", "core.validate", "core.model"),

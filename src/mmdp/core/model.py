@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core import notebook
 from mmdp.core.arguments import NonNegativeInt, PositiveInt, StateText, check_arguments
 from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.kernels.problem import (
@@ -61,7 +60,7 @@ from mmdp.core.shapes import (
     TerminalArray,
     TransitionArray,
 )
-from mmdp.core.text import TimeLabels, format_bytes, pluralize, summarize_labels
+from mmdp.core.text import TimeLabels, format_bytes, pluralize, render_facts, summarize_labels
 from mmdp.core.transitions import (
     MAX_DENSE_BYTES,
     Array,
@@ -944,7 +943,7 @@ class MMDP:
 
     def _repr_html_(self) -> str:
         """Render sizes, labels and fields for notebooks."""
-        return notebook.render_facts(f"MMDP {self.name or ''}".strip(), self.summary_rows)
+        return render_facts(f"MMDP {self.name or ''}".strip(), self.summary_rows)
 
     def __repr__(self) -> str:
         prefix = f"{self.name}: " if self.name else ""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mmdp.core import notebook
 from mmdp.core.arguments import FiniteFloat, Probability, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.problem import Array
@@ -37,6 +36,7 @@ from mmdp.core.text import (
     format_with_unit,
     join_first,
     pluralize,
+    render_facts,
 )
 from mmdp.core.timing import Progress, compute_gap
 
@@ -387,7 +387,7 @@ class Evaluation:
             "median": self.quantile(0.5),
             "best": self.best,
         }
-        return notebook.render_facts(
+        return render_facts(
             f"Evaluation on {pluralize(len(self.returns), 'model')}",
             zip(statistics, format_column(list(statistics.values())), strict=True),
         )
@@ -596,7 +596,7 @@ class Solution:
     def _repr_html_(self) -> str:
         """Render the rows of __repr__ and a heat map of the policy, for notebooks."""
         policy_html = "" if self.policy is None else self.policy._repr_html_()
-        return notebook.render_facts(f"Solution: {self.title}", self.summary_rows) + policy_html
+        return render_facts(f"Solution: {self.title}", self.summary_rows) + policy_html
 
     def __repr__(self) -> str:
         rows = [f"  {name:<11} {text}" for name, text in self.summary_rows]

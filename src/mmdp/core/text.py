@@ -1,4 +1,4 @@
-"""Numbers and phrases as people read them: in messages, on the terminal, in tables and pages.
+"""Numbers and phrases as people read them: in messages, on the terminal, in tables and notebooks.
 
 Proven bounds are rounded up: :func:`format_bound`, :func:`format_bound_percent` and ``round_up`` of
 :func:`format_column` never print less than the number.
@@ -12,7 +12,11 @@ import math
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_SHOWN = 8  # names in a text, unless it says otherwise
 MAX_LABEL_LENGTH = 48  # characters of a label that is not cut
@@ -487,3 +491,24 @@ def format_duration(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+# ---------------------------------------------------------------------- notebooks
+def render_facts(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    """Render a title and a table of names and texts as HTML.
+
+    >>> render_facts("a < b", [])
+    '<div><b>a &lt; b</b><table></table></div>'
+    """
+    align = 'style="text-align:left"'
+    html_rows = (
+        f'<tr><th scope="row" {align}>{escape(name)}</th><td {align}>{escape(fact)}</td></tr>'
+        for name, fact in rows
+    )
+    return f"<div><b>{escape(title)}</b><table>{''.join(html_rows)}</table></div>"
+
+
+def render_frame(title: str, frame: pd.DataFrame) -> str:
+    """Render a title and a data frame as HTML."""
+    html_table = frame.to_html(index=False, na_rep="", float_format=format_number, border=0)
+    return f"<div><b>{escape(title)}</b>{html_table}</div>"

@@ -15,7 +15,6 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core import notebook
 from mmdp.core.arguments import NonNegativeFloat, PositiveFloat, PositiveInt, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend
@@ -31,7 +30,7 @@ from mmdp.core.policies.markov import TablePolicy
 from mmdp.core.search.context import Details
 from mmdp.core.search.unreachable import fill_unreachable
 from mmdp.core.solution import Status
-from mmdp.core.text import pluralize
+from mmdp.core.text import pluralize, render_facts
 from mmdp.core.timing import Stopwatch
 
 Array = npt.NDArray[np.float64]
@@ -185,7 +184,7 @@ class BeliefPlanner(Policy):
 
     def _repr_html_(self) -> str:
         """Render the description for notebooks; a map of actions would depend on the belief."""
-        return notebook.render_facts(repr(self), [("baseline", repr(self.control_variate))])
+        return render_facts(repr(self), [("baseline", repr(self.control_variate))])
 
     def __repr__(self) -> str:
         """Return the name, the horizon and the number of models."""

@@ -27,10 +27,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.core import notebook
 from mmdp.core.arguments import Seed, Unchecked, check_arguments
 from mmdp.core.errors import InputError
-from mmdp.core.text import did_you_mean, format_number, join_first, pluralize
+from mmdp.core.text import did_you_mean, format_number, join_first, pluralize, render_frame
 from mmdp.core.transitions import as_float_array
 from mmdp.core.validate import LabelIndex, check_int, parse_distribution
 from mmdp.data.posterior.samples import read_samples
@@ -60,7 +59,7 @@ class PrintedTable:
 
     def _repr_html_(self) -> str:
         """Render the table as HTML, for notebooks."""
-        return notebook.render_frame(*self._make_table())
+        return render_frame(*self._make_table())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
