@@ -330,59 +330,50 @@ class _Strata:
     """Strata of the episodes of every model: groups of initial states.
 
     A group has successive states that ``EPISODES_PER_STRATUM`` episodes begin in on average, or is
-    a single state with more. Without initial states, or if a group has fewer than two episodes, a
-    model is one group.
+    a single state with more. Without initial states (M, n), or if a group has fewer than two
+    episodes, a model is one group.
     """
 
     def __init__(
         self,
         shape: tuple[int, int],
-        initial_states: Ints | tuple[()] = (),
+        initial_states: Ints | None = None,
         initial: Array | None = None,
     ) -> None:
-        self.group_ids, group_probs = np.zeros(shape, np.int64), [np.ones(1)] * shape[0]
-        groups = (
-            []
-            if initial is None
-            else [_group_initial_states(x, EPISODES_PER_STRATUM / shape[1]) for x in initial.T]
-        )
-        for m, states in enumerate(initial_states):
-            last_states, probs = groups[m % len(groups)]  # one for all models if they begin alike
-            ids = np.searchsorted(last_states, states)
-            if np.bincount(ids, minlength=len(probs)).min() > 1:
-                self.group_ids[m], group_probs[m] = ids, probs
-        size = max(map(len, group_probs))
-        self.group_probs = np.array(
-            [np.pad(probs, (0, size - len(probs))) for probs in group_probs]
-        )
-        self.counts = np.maximum(self._sum_groups(np.ones(shape)), 1)
+        ids, probs = np.zeros(shape, np.int64), [np.ones(1)] * shape[0]
+        if initial_states is not None and initial is not None:
+            groups = [_group_initial_states(x, EPISODES_PER_STRATUM / shape[1]) for x in initial.T]
+            for m, states in enumerate(initial_states):
+                last_states, group_probs = groups[m % len(groups)]  # one if models begin alike
+                group_ids = np.searchsorted(last_states, states)
+                if np.bincount(group_ids, minlength=len(group_probs)).min() > 1:
+                    ids[m], probs[m] = group_ids, group_probs
+        sizes = [len(x) for x in probs]
+        self.models, self.probs = np.repeat(np.arange(shape[0]), sizes), np.concatenate(probs)
+        self.ids = (ids + (np.cumsum(sizes) - sizes)[:, None]).ravel()  # of the episodes
+        self.counts = np.bincount(self.ids)
 
     def _sum_groups(self, x: Array) -> Array:
-        """Sum x (M, n) over the episodes of each group; returns (M, groups)."""
-        offsets = np.arange(len(x))[:, None] * self.group_probs.shape[1]
-        sums = np.bincount((offsets + self.group_ids).ravel(), x.ravel(), self.group_probs.size)
-        return np.asarray(sums, np.float64).reshape(self.group_probs.shape)
+        """Sum x (M, n) over the episodes of each group; returns (groups,)."""
+        return np.asarray(np.bincount(self.ids, x.ravel()), np.float64)
 
     def estimate_means(self, x: Array) -> Array:
         """Estimate the mean (M,) of x (M, n) in each model, stratum by stratum."""
-        return np.asarray((self.group_probs * self._sum_groups(x) / self.counts).sum(axis=1))
+        group_means = self._sum_groups(x) / self.counts
+        return np.asarray(np.bincount(self.models, self.probs * group_means), np.float64)
 
     def estimate_stderrs(self, x: Array, weights: Array) -> Array:
         """Estimate the standard errors (M,) of the means, for a 95% interval of the weighted mean.
 
         Its degrees of freedom are Satterthwaite's.
         """
-        means = self._sum_groups(x) / self.counts
-        squared_deviations = self._sum_groups(
-            (x - np.take_along_axis(means, self.group_ids, 1)) ** 2
-        )
-        dof = np.maximum(self.counts - 1, 1)
-        variance = self.group_probs**2 * squared_deviations / dof / self.counts
-        weighted_variance = weights[:, None] ** 2 * variance
-        dof_denominator = float((weighted_variance**2 / dof).sum())
-        return np.sqrt(variance.sum(axis=1)) * compute_t_factor(
-            weighted_variance.sum() ** 2 / dof_denominator if dof_denominator else 1.0
-        )
+        means, dof = self._sum_groups(x) / self.counts, np.maximum(self.counts - 1, 1)
+        deviations = self._sum_groups((x.ravel() - means[self.ids]) ** 2)
+        variance = self.probs**2 * deviations / dof / self.counts
+        weighted_variance = weights[self.models] ** 2 * variance
+        divisor = float((weighted_variance**2 / dof).sum())
+        total_dof = float(weighted_variance.sum()) ** 2 / divisor if divisor else 1.0
+        return np.sqrt(np.bincount(self.models, variance)) * compute_t_factor(total_dof)
 
 
 def _group_initial_states(initial: Array, min_prob: float) -> tuple[Ints, Array]:
@@ -391,14 +382,12 @@ def _group_initial_states(initial: Array, min_prob: float) -> tuple[Ints, Array]
     A group has successive states of probability ``min_prob`` together, or a little more.
     """
     cumulative_probs = np.cumsum(initial) / initial.sum()
-    last_states: list[int] = []
-    covered_prob = 0.0
-    while (state := int(np.searchsorted(cumulative_probs, covered_prob + min_prob))) < len(
-        cumulative_probs
-    ):
-        covered_prob = cumulative_probs[state]
-        if 1 - covered_prob < min_prob:
+    last_states, covered_prob = list[int](), 0.0
+    while 1 - covered_prob >= min_prob:
+        state = int(np.searchsorted(cumulative_probs, covered_prob + min_prob))
+        if state == len(cumulative_probs) or 1 - cumulative_probs[state] < min_prob:
             break
+        covered_prob = cumulative_probs[state]
         last_states.append(state)
     edges = np.array(last_states, np.int64)
     return edges, np.diff(cumulative_probs[edges], prepend=0.0, append=1.0)
