@@ -81,7 +81,7 @@ class Evaluator:
         """Replace actions that are not allowed by ones that are."""
         allowed = self.allowed
         if not is_randomized(table):
-            is_allowed = take_actions(allowed[..., None], table)[..., 0]
+            is_allowed = np.take_along_axis(allowed, table[..., None], axis=-1)[..., 0]
             return np.where(is_allowed, table, allowed.argmax(axis=-1)).astype(np.int32)
         probs = np.where(allowed, table, 0.0)
         probs = np.where(probs.any(axis=-1, keepdims=True), probs, allowed)

@@ -15,7 +15,7 @@ from mmdp.core.kernels import PreparedProblem, Problem
 from mmdp.core.kernels.problem import Array, ModelPairs, PolicyTable
 from mmdp.core.objectives import Objective
 from mmdp.core.search.context import Details
-from mmdp.core.solution import Bound, BoundScope
+from mmdp.core.solution import Bound
 from mmdp.core.timing import Callback, Progress, Stopwatch, TimeUp, allow_stop, solver_clock
 
 PAIR_SHARE, SINGLE_SHARE, REACH_SHARE = 0.2, 0.5, 0.25  # of the time left, for each search
@@ -50,7 +50,7 @@ class BoundPortfolio:
     seed: int = 0
     rel_gap: float = CLOSED_REL_GAP
     min_level: float = MIN_LEVEL
-    bounds_found: dict[str, tuple[float, BoundScope]] = field(default_factory=dict)
+    bounds_found: dict[str, float] = field(default_factory=dict)
     details: Details = field(default_factory=dict)
     descent: DualDescent | None = None
 
@@ -76,9 +76,9 @@ class BoundPortfolio:
         self.gap_tolerance = closed_form.GapTolerance(problem, prepared.horizon)
         if self.method != "qmdp":
             oracle_bound = float(self.weighted_optima.sum())
-            self.record_bound("oracle", oracle_bound + self.rounding_error, "history")
+            self.record_bound("oracle", oracle_bound + self.rounding_error)
         if self.method != "oracle":
-            self.record_bound("qmdp", qmdp_bound + self.rounding_error, "history")
+            self.record_bound("qmdp", qmdp_bound + self.rounding_error)
         policy = self.incumbent_policy
         if policy is not None and self.method not in CLOSED_FORM_METHODS:
             first_values = prepared.backward("policy", policy=policy).first_values
@@ -103,12 +103,16 @@ class BoundPortfolio:
     @property
     def best_bound(self) -> float:
         """Smallest bound so far."""
-        return min(x for x, _ in self.bounds_found.values())
+        return min(self.bounds_found.values())
 
-    def record_bound(self, name: str, value: float, scope: BoundScope) -> None:
+    @property
+    def history_bound(self) -> float:
+        """Smallest bound so far on history-dependent policies."""
+        return min(x for name, x in self.bounds_found.items() if name != "dual")
+
+    def record_bound(self, name: str, value: float) -> None:
         """Keep the smallest bound of each method, and call back."""
-        if name not in self.bounds_found or value < self.bounds_found[name][0]:
-            self.bounds_found[name] = (value, scope)
+        self.bounds_found[name] = min(value, self.bounds_found.get(name, math.inf))
         iteration, value, elapsed = (
             len(self.bounds_found),
             self.incumbent_value,
@@ -118,25 +122,12 @@ class BoundPortfolio:
 
     def make_result(self) -> Bound:
         """Make the Bound of the smallest value found."""
-        name = min(self.bounds_found, key=lambda key: self.bounds_found[key][0])
-        value, scope = self.bounds_found[name]
-        bounds = {key: x for key, (x, _) in self.bounds_found.items()}
+        bounds = self.bounds_found
+        name = min(bounds, key=bounds.__getitem__)
         details = {**self.details, "bounds_by_method": bounds}
         if self.incumbent_value > -math.inf:
             details["incumbent"] = self.incumbent_value
-        return Bound(value, name, scope, details)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether a bound meets the incumbent value."""
-        return self.best_bound - self.incumbent_value <= self.tolerance
-
-    @property
-    def tolerance(self) -> float:
-        """Absolute tolerance at which a bound meets the incumbent value."""
-        return self.gap_tolerance(
-            self.rel_gap, self.incumbent_value, self.bounds_found["oracle"][0]
-        )
+        return Bound(bounds[name], name, "markov" if name == "dual" else "history", details)
 
     @property
     def seconds_left(self) -> float:
@@ -152,7 +143,7 @@ class BoundPortfolio:
             pairs, gain = evaluator.match_pairs()
             rounding_error = 8 * self.rounding_error  # beliefs take more operations
             bound = float(self.weighted_optima.sum()) - gain + rounding_error
-            self.record_bound("pairs", bound, "history")
+            self.record_bound("pairs", bound)
             has_more &= solver_clock() < deadline
         return pairs
 
@@ -175,7 +166,7 @@ class BoundPortfolio:
         descent = self._descend(relaxation, self._make_multipliers(), SINGLE_SHARE, SLOW_LEVEL)
         step_seconds = self.pair_evaluator.seconds_per_pair * problem.n_models
         has_few_steps = MIN_PAIR_STEPS * step_seconds > self.seconds_left
-        if has_few_steps and descent.bound > self.bounds_found["pairs"][0]:
+        if has_few_steps and descent.bound > self.bounds_found["pairs"]:
             self.match_models(deadline)  # multipliers would make up for it too late
             return
         relaxation.set_pairs(pairs)
@@ -221,14 +212,16 @@ class BoundPortfolio:
         """Minimize D in a share of the time left, from given multipliers, and record the bound."""
 
         def record_progress() -> None:
-            self.record_bound("dual", descent.bound, "markov")
+            self.record_bound("dual", descent.bound)
 
+        value = self.incumbent_value
+        tolerance = self.gap_tolerance(self.rel_gap, value, self.bounds_found["oracle"])
         descent = self.descent = DualDescent(
             relaxation,
-            self.incumbent_value,
+            value,
             multipliers,
             deadline=solver_clock() + time_share * self.seconds_left,
-            target=self.incumbent_value + self.tolerance,
+            target=value + tolerance,
             callback=record_progress,
         )
         try:

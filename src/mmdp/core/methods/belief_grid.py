@@ -307,9 +307,8 @@ class BeliefGrid(Method):
         value = context.compute_mean(returns)
         bound = max(bound + rounding_error, value)
         is_closed = bound - value <= OPTIMALITY_GAP * abs(value) + 2 * rounding_error
-        status = Status.COMPLETED if stop_state.exception is None else get_stop_status(stop_state)
         details = {"bound": bound, "scope": "history", "n_points": n_points}
-        status = Status.OPTIMAL if is_closed else status
+        status = Status.OPTIMAL if is_closed else get_stop_status(stop_state)
         return MethodResult(policy, status, 1, returns=returns, details=details)
 
 

@@ -20,7 +20,7 @@ from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.problem import PolicyTable, Problem, SweepType
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.core.methods.baselines import WSU
-from mmdp.core.policies import Memory, Planner, PolicyClass, Stationary
+from mmdp.core.policies import Memory, Planner, Stationary
 from mmdp.core.search import controllers
 from mmdp.core.search.context import Details
 from mmdp.core.search.gradient import solve_randomized
@@ -128,14 +128,14 @@ class CADP(Method):
     def run(self, context: SolveContext) -> MethodResult:
         """Search the policy class of the context; return the best local optimum."""
         policy_class, space = context.policy_class, make_space(context, self.sweep_type)
-        if _is_free(policy_class):
+        is_infinite = policy_class.is_infinite_horizon
+        if type(policy_class) is Stationary if is_infinite else not policy_class.is_restricted:
             result = self._search_space(context, space)
             if isinstance(policy_class, Memory) and policy_class.max_nodes > 1:
                 return controllers.grow_controller(
                     context, result, tol=self.tol, max_sweeps=self.max_iter
                 )
-            has_value = "unrestricted_value" in result.details
-            if not policy_class.is_infinite_horizon or has_value:
+            if not is_infinite or "unrestricted_value" in result.details:
                 return result
             return add_unrestricted_value(context, result)
 
@@ -164,23 +164,19 @@ class CADP(Method):
         space: SearchSpace,
         solve_unrestricted: Callable[[], MethodResult] | None = None,
     ) -> MethodResult:
-        """Run the multistart search in a space; randomize the result if asked."""
+        """Run the multistart search in a space; randomize the result if asked.
+
+        ``solve_unrestricted`` is given if the class leaves out policies.
+        """
         n_init, policy_class = self.choose_n_init(context.problem), context.policy_class
         is_default = context.problem.n_models == 1 == n_init and self.init == "wsu"
         F, is_infinite = context.objective, policy_class.is_infinite_horizon
         has_pass = F.is_monotone if is_infinite else F.is_mean  # with nothing left to improve
-        if is_default and has_pass and _is_free(policy_class):
+        if is_default and has_pass and solve_unrestricted is None:
             return _solve_single_model(context)
         tol = self.tol * context.return_span
         result = MultiStart(space, self.init, n_init, tol, self.max_iter, solve_unrestricted).run()
         return solve_randomized(context, result) if policy_class.randomized else result
-
-
-def _is_free(policy_class: PolicyClass) -> bool:
-    """Return whether the class leaves out no policies that fit the horizon."""
-    if policy_class.is_infinite_horizon:
-        return type(policy_class) is Stationary
-    return not policy_class.is_restricted
 
 
 def _solve_single_model(context: SolveContext) -> MethodResult:

@@ -99,15 +99,12 @@ class Exact(Method):
             context, self
         )
         n_init = CADP(n_init=self.n_init).choose_n_init(context.problem)
-        status = Status.ITERATION_LIMIT
         with context.allow_stop() as stop_state:
             tree.compute_initial_bound()
             MultiStart(tree.space, n_init=n_init).run()
             tree.search()
-        if tree.is_closed:
-            status = Status.OPTIMAL
-        elif stop_state.exception is not None:
-            status = get_stop_status(stop_state)
+        status = get_stop_status(stop_state, Status.ITERATION_LIMIT)
+        status = Status.OPTIMAL if tree.is_closed else status
         return MethodResult(context.best_policy, status, tree.n_nodes, details=tree.details())
 
 
@@ -225,15 +222,14 @@ class MarkovBranchAndBound(BranchAndBound):
     @property
     def history_bound(self) -> float:
         """Smallest bound at the root on history-dependent policies."""
-        bounds = self.root_portfolio.bounds_found.values()
-        return min(bound for bound, scope in bounds if scope == "history")
+        return self.root_portfolio.history_bound
 
     def details(self) -> Details:
         """Return the details with the bounds at the root and the number of eliminated actions."""
-        root_bounds, descent = self.root_portfolio.bounds_found, self.root_portfolio.descent
+        portfolio, descent = self.root_portfolio, self.root_portfolio.descent
         return {
             **super().details(),
-            "root_bounds": {name: bound for name, (bound, _) in root_bounds.items()},
+            "root_bounds": dict(portfolio.bounds_found),
             "n_eliminated": self.n_eliminated + (descent.n_eliminated if descent else 0),
         }
 

@@ -71,7 +71,7 @@ class _GradientMethod(Method):
             details["rounded_value"] = context.compute_mean(returns)
         return MethodResult(
             table,
-            get_stop_status(stop_state) if stop_state.exception else status,
+            get_stop_status(stop_state, status),
             n_steps,
             details=details,
         )

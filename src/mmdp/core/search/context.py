@@ -68,8 +68,10 @@ class MethodResult:
         return replace(self, **changes)
 
 
-def get_stop_status(stop_state: StopState) -> Status:
-    """Return the status of a search that was stopped by the time limit or by Ctrl-C."""
+def get_stop_status(stop_state: StopState, otherwise: Status = Status.COMPLETED) -> Status:
+    """Return the status of a search that the time limit or Ctrl-C may have stopped."""
+    if stop_state.exception is None:
+        return otherwise
     return Status.INTERRUPTED if stop_state.is_interrupted else Status.TIME_LIMIT
 
 
