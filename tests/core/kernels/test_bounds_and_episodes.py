@@ -155,7 +155,6 @@ def test_a_backend_of_one_file_solves_and_bounds(monkeypatch):
         "compute_common_term",
         "update_direction",
         "simulate",
-        "search_action",
     }
 
 

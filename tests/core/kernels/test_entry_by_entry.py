@@ -8,6 +8,7 @@ import pytest
 import mmdp
 from mmdp.core.kernels import get_backend
 from mmdp.core.kernels.cpu.backend import NumbaBackend
+from mmdp.core.kernels.cpu.tree_search import TreeSearch
 from mmdp.core.kernels.planner import TREE
 from mmdp.core.kernels.problem import ModelPairs, at_time
 from mmdp.core.testing import make_random_event_model, make_random_model, make_switching
@@ -80,9 +81,7 @@ def test_episodes_and_searches_equal_plain_loops(kind, seeds):
             if planner.mode == TREE:
                 for s in range(x.n_states):
                     search = PlainSearch(planner, horizon, Numbers(seed + s, 1 << 32))
-                    action = backend.prepare(x, horizon).search_action(
-                        planner, 0, s, x.weights, seed + s
-                    )
+                    action = TreeSearch(planner, horizon).choose_action(0, s, x.weights, seed + s)
                     assert action == search.choose(0, s, x.weights)
 
 

@@ -18,7 +18,7 @@ H          sum_m (B y+ - L y-), the reward of the common policy       (T, S, A)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +38,6 @@ from mmdp.core.kernels.problem import (
     find_row_entries,
 )
 
-if TYPE_CHECKING:
-    from mmdp.core.kernels.cpu.tree_search import TreeSearch
-
 
 class PreparedProblem(Passes):
     """All operations of a problem that was prepared on a backend.
@@ -52,7 +49,6 @@ class PreparedProblem(Passes):
     """
 
     has_independent_models: ClassVar[bool] = True
-    _cached_search: tuple[PlannerTables, int, TreeSearch] | None = None  # with its horizon
 
     # ------------------------------------------------------------ controllers
     def compute_node_weights(
@@ -209,18 +205,6 @@ class PreparedProblem(Passes):
         from mmdp.core.kernels.episodes import simulate
 
         return simulate(self, next_rewards, planner, n_episodes, seed, first_episode)
-
-    def search_action(
-        self, planner: PlannerTables, time: int, state: int, belief: Array, seed: int
-    ) -> int:
-        """Choose one action by tree search from (time, state) with this belief (M,)."""
-        from mmdp.core.kernels.cpu.tree_search import TreeSearch
-
-        cached = self._cached_search
-        if cached is None or cached[0] is not planner or cached[1] != self.horizon:
-            cached = planner, self.horizon, TreeSearch(planner, self.horizon)
-            self._cached_search = cached
-        return cached[2].choose_action(time, state, belief, seed)
 
 
 class SwitchingProblem(PreparedProblem):

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.arguments import NonNegativeFloat, PositiveFloat, PositiveInt, check_arguments
 from mmdp.core.errors import InputError
-from mmdp.core.kernels import Backend
 from mmdp.core.kernels.planner import SAMPLED, TREE, VALUES, PlannerTables
 from mmdp.core.kernels.problem import PolicyTable, Problem, at_time
 from mmdp.core.kernels.rewards import iter_blocks
@@ -32,6 +32,9 @@ from mmdp.core.search.unreachable import fill_unreachable
 from mmdp.core.solution import Status
 from mmdp.core.text import pluralize, render_facts
 from mmdp.core.timing import Stopwatch
+
+if TYPE_CHECKING:
+    from mmdp.core.kernels.cpu.tree_search import TreeSearch
 
 Array = npt.NDArray[np.float64]
 
@@ -71,7 +74,6 @@ class BeliefPlanner(Policy):
     model: MMDP
     tables: PlannerTables
     control_variate: TablePolicy | None
-    backend: Backend
 
     def __init__(
         self,
@@ -80,7 +82,6 @@ class BeliefPlanner(Policy):
         horizon: float,
         tables: PlannerTables,
         baseline: TablePolicy | None,
-        backend: Backend,
     ) -> None:
         self._set_attributes(
             name=name,
@@ -88,7 +89,6 @@ class BeliefPlanner(Policy):
             horizon=horizon,
             tables=tables,
             control_variate=baseline,
-            backend=backend,
         )
         self._set_labels(model.n_states, **get_label_kwargs(model))
 
@@ -144,8 +144,14 @@ class BeliefPlanner(Policy):
         if tables.mode == SAMPLED:
             return int(at_time(tables.model_actions, time)[state, memory.sampled_model])
         seed = int(memory.rng.integers(2**63))
-        prepared = self.backend.prepare(tables.problem, int(self.horizon))
-        return prepared.search_action(tables, time, state, memory.belief, seed)
+        return self._tree_search.choose_action(time, state, memory.belief, seed)
+
+    @cached_property
+    def _tree_search(self) -> TreeSearch:
+        """The compiled search with its inputs, for one decision after the other."""
+        from mmdp.core.kernels.cpu.tree_search import TreeSearch
+
+        return TreeSearch(self.tables, int(self.horizon))
 
     def update(
         self,
@@ -275,7 +281,6 @@ class BeliefMethod(Method):
             context.policy_horizon,
             tables,
             policy_type.for_model(context.model, table),
-            context.backend,
         )
         status = Status.COMPLETED if is_complete else Status.TIME_LIMIT
         return MethodResult(planner, status, 1, n_episodes=self.n_episodes)

@@ -84,10 +84,9 @@ class BeliefGridPolicy(BeliefPlanner):
         horizon: float,
         alpha_vectors: Array,
         controller: Controller,
-        backend: Backend,
     ) -> None:
         tables = PlannerTables(NODES, model.problem, controller=controller)
-        super().__init__(BeliefGrid.name, model, horizon, tables, None, backend)
+        super().__init__(BeliefGrid.name, model, horizon, tables, None)
         self._set_attributes(alpha_vectors=alpha_vectors)
 
     @property
@@ -317,7 +316,7 @@ def _make_policy(
 ) -> tuple[BeliefGridPolicy, Array]:
     """Make the policy of these plans and compute its returns (M,)."""
     model, backend = context.model, context.backend
-    policy = BeliefGridPolicy(model, context.policy_horizon, alphas, controller, backend)
+    policy = BeliefGridPolicy(model, context.policy_horizon, alphas, controller)
     return policy, policy.compute_returns(model, backend, context.check_time)
 
 

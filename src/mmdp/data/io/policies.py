@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.core import kernels
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import FileNotWrittenWarning, InputError, Remedy
 from mmdp.core.model import MMDP
@@ -332,9 +331,7 @@ def _restore_belief_policy(
             raise ValueError(
                 f"alphas of shape {alphas.shape} for nodes of {controller.actions.shape}"
             )
-        return BeliefGridPolicy(
-            model, horizon, alphas, controller.controller, kernels.get_backend("numpy")
-        )
+        return BeliefGridPolicy(model, horizon, alphas, controller.controller)
     if document["horizon"] is None:
         raise InputError(
             "a belief policy with infinite horizon needs the models that it was solved for",

@@ -290,10 +290,9 @@ class CpuProblem(PreparedProblem):
             starts = range(0, x.n_models, size)
             slices = [slice(m, min(m + size, x.n_models)) for m in starts]
             self.model_blocks += [(m, copy_models(x.p, m)) for m in slices]
-        return [(m, self._prepare_models(m, p)) for m, p in self.model_blocks]
-
-    def _prepare_models(self, models: slice, p: Array) -> CpuProblem:
-        """Prepare some of the models for one thread."""
-        x = self.problem
-        problem = x.select_models(models, TableStorage(x.indptr, x.indices, p, x.is_dense))
-        return CpuProblem(problem._replace(r=np.asarray(problem.r)), self.horizon, 1)
+        blocks = []
+        for m, p in self.model_blocks:
+            problem = x.select_models(m, TableStorage(x.indptr, x.indices, p, x.is_dense))
+            problem = problem._replace(r=np.asarray(problem.r))
+            blocks.append((m, CpuProblem(problem, self.horizon, n_threads=1)))
+        return blocks
