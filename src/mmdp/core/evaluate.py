@@ -25,6 +25,7 @@ import numpy.typing as npt
 from mmdp.core.kernels import PreparedProblem
 from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.controller import Controller
+from mmdp.core.kernels.cpu.threads import limit_blas_threads
 from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
 from mmdp.core.kernels.numpy.passes import choose_actions
 from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, RowChooser, at_time
@@ -307,8 +308,9 @@ class RankOneUpdate:
         self.solver, self.policy = solver, policy
         self.F = solver.compute_inverse(policy)
         r = solver.r[:, np.arange(len(policy)), policy]
-        self.v = np.matmul(self.F, r[:, :, None])[:, :, 0]
-        self.d = np.matmul(solver.problem.initial.T[:, None], self.F)[:, 0]
+        with limit_blas_threads():
+            self.v = np.matmul(self.F, r[:, :, None])[:, :, 0]
+            self.d = np.matmul(solver.problem.initial.T[:, None], self.F)[:, 0]
 
     def compute_changes(self, s: int) -> Array:
         """Compute what each action in state s adds to rho, (A, M)."""
@@ -327,7 +329,8 @@ class RankOneUpdate:
         """Set the action of state s, after :meth:`compute_changes` of that state."""
         gamma = self.solver.problem.discount
         column = self.F[:, :, s].copy()
-        row = np.matmul(self.transition_change[:, [a]], self.F)[:, 0]
+        with limit_blas_threads():
+            row = np.matmul(self.transition_change[:, [a]], self.F)[:, 0]
         row *= gamma / self.denominator[:, [a]]
         self.v += column * self.value_step[:, [a]]
         self.d += self.d[:, [s]] * row

@@ -142,6 +142,8 @@ def solve(
     check_problem_size(model.problem, n_steps, resolved_method.estimate_bytes(spec))
     resolved_class.check(model, n_steps)
     passes = resolved_class.estimate_passes(resolved_method.estimate_passes(model.problem, n_steps))
+    if resolved_class.is_infinite_horizon and model.n_models == 1:
+        passes = 0.0  # policy iteration takes none
     resolved_backend = kernels.get_backend(
         backend,
         model.problem,

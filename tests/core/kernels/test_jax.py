@@ -282,7 +282,7 @@ def test_callbacks_compile_nothing_new():
 # ------------------------------------------------------------------ objectives
 def make_space(backend: kernels.Backend, seed: int, layout: str) -> MarkovSpace:
     context = SolveContext(make_random_model(seed, layout), T, backend)
-    context.prepared = backend.prepare(make_problem(seed, layout), T)
+    context.problem = make_problem(seed, layout)
     return MarkovSpace(context)
 
 

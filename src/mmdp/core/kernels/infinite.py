@@ -29,8 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError, Remedy
+from mmdp.core.kernels.cpu.threads import limit_blas_threads
 from mmdp.core.kernels.prepared import PreparedProblem
-from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, Problem, find_row_entries
+from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, Problem
 from mmdp.core.kernels.proper import find_transient
 from mmdp.core.timing import TimeUp
 
@@ -104,6 +105,18 @@ class ModelOptima(NamedTuple):
     is_complete: bool
 
 
+class LinearSystem(NamedTuple):
+    """The equation x = rhs + gamma P^pi x of a policy for x (M, S), or its transpose.
+
+    Solvers that iterate begin with ``init``.
+    """
+
+    policy: PolicyTable
+    rhs: Array
+    init: Array
+    is_transposed: bool = False
+
+
 class InfiniteHorizon:
     """Values of policies that are the same at all times, over an infinite horizon.
 
@@ -153,24 +166,20 @@ class InfiniteHorizon:
         """Compute the values v (M, S) of a policy."""
         rhs = (self._to_probs(policy) * self.r).sum(axis=2)
         last_values = self.last_cache["v"][1] if "v" in self.last_cache else rhs
-        return self._get_cached(
-            "v", policy, lambda: self.solve_linear(policy, rhs, last_values, transposed=False)
-        )
+        return self._get_solution("v", LinearSystem(policy, rhs, last_values))
 
     def compute_occupancy(self, policy: PolicyTable) -> Array:
         """Compute the discounted visits d (M, S) of a policy."""
         initial = np.broadcast_to(self.problem.initial.T, self.r.shape[:2])
-        return self._get_cached(
-            "d", policy, lambda: self.solve_linear(policy, initial, initial, transposed=True)
-        )
+        return self._get_solution("d", LinearSystem(policy, initial, initial, is_transposed=True))
 
-    def _get_cached(self, name: str, policy: PolicyTable, compute: Callable[[], Array]) -> Array:
-        """Return the cached array for the last or a retained policy, else compute it."""
-        key = (policy.shape, policy.dtype.str, policy.tobytes())
+    def _get_solution(self, name: str, system: LinearSystem) -> Array:
+        """Return the solution for the last or a retained policy, else compute it."""
+        key = system.policy.shape, system.policy.dtype.str, system.policy.tobytes()
         if name in self.retained_cache and self.retained_cache[name][0] == key:
             self.last_cache[name] = self.retained_cache[name]
         if name not in self.last_cache or self.last_cache[name][0] != key:
-            self.last_cache[name] = key, compute()
+            self.last_cache[name] = key, self.solve_linear(system)
         return self.last_cache[name][1]
 
     def compute_returns(self, policy: PolicyTable) -> Array:
@@ -279,110 +288,115 @@ class InfiniteHorizon:
             expected = self.prepared.expect_next(0, np.ascontiguousarray(v.T)).transpose(2, 0, 1)
         return self.r + self.problem.discount * self.transient[:, :, None] * expected
 
-    def solve_linear(self, policy: PolicyTable, rhs: Array, init: Array, transposed: bool) -> Array:
-        """Solve (I - gamma P^pi) x = rhs, or its transpose, for x (M, S), beginning with ``init``.
+    def solve_linear(self, system: LinearSystem) -> Array:
+        """Solve for x (M, S).
 
         x = rhs + gamma P x is repeated until nothing changes beyond rounding. In between, x moves
         by what BiCGSTAB finds for the last change, if that makes it smaller.
         """
-        step, max_iter = self._make_step(policy, transposed)
-        max_iter = 0 if self.uses_factorization else max_iter
-        x, last_x, last_change = init, init, math.inf
-        min_change = REL_TOL * float(np.abs(rhs).max())
+        storage, S = self.problem.storage, self.problem.n_states
+        n_entries = max(1.0, storage.n_entries / self.problem.n_actions)
+        max_iter = S**3 / (DIRECT_SPEEDUP * n_entries)
+        if self.uses_factorization:
+            return self._solve_by_model(system)
+        step, rhs = self._make_step(system), np.ascontiguousarray(system.rhs.T)
+        x = last_x = np.ascontiguousarray(system.init.T)
+        last_change, min_change = math.inf, REL_TOL * float(np.abs(rhs).max())
         for n in itertools.count():
             self.check_time()
             if n >= max_iter:
                 self.uses_factorization = True
-                return self._solve_by_model(policy, rhs, transposed)
+                return self._solve_by_model(system)
             if n >= MAX_ITER_UNDISCOUNTED and self.problem.discount == 1:
                 raise _make_improper_error()
             new_x = rhs + step(x)
             change = float(np.abs(new_x - x).max())
             if change <= max(min_change, 4 * EPS * float(np.abs(new_x).max())):
-                return new_x
+                return np.ascontiguousarray(new_x.T)
             if change < MAX_CHANGE_RATIO * last_change:
                 last_change, last_x = change, new_x
-                x = x + _compute_correction(step, new_x - x, self.check_time)
+                x = x + self._compute_correction(step, new_x - x)
             else:
                 x = new_x if change < last_change else last_x
         raise AssertionError
 
-    def _make_step(
-        self, policy: PolicyTable, transposed: bool
-    ) -> tuple[Callable[[Array], Array], float]:
-        """Make x -> gamma P^pi x, and the number of its calls that cost a factorization."""
-        matrix, S = self._build_discounted_matrix(policy), self.problem.n_states
-        break_even = len(self.r) * S**3 / (DIRECT_SPEEDUP * max(matrix.nnz, 1))
-        matrix = matrix.T if transposed else matrix
-        return lambda x: (matrix @ x.ravel()).reshape(x.shape), break_even
+    def _make_step(self, system: LinearSystem) -> Callable[[Array], Array]:
+        """Make x (S, M) -> gamma P^pi x, or its transpose."""
+        policy, M = system.policy, self.problem.n_models
+        is_by_model = policy.ndim == 2 and policy.dtype.kind != "f"
+        if M == 1 or (is_by_model and system.is_transposed):
+            matrices = [self._build_model_matrix(policy, m) for m in range(M)]
+            matrices = [A.T if system.is_transposed else A for A in matrices]
+            return lambda x: np.stack([A @ y for A, y in zip(matrices, x.T, strict=True)], 1)
+        factor = self.problem.discount * self.transient.T
+        if system.is_transposed:
+            return lambda x: self.prepared.push_forward(0, factor * x, policy)
+        if is_by_model:
+            actions = policy.T[:, None]
+            return lambda x: (
+                factor * np.take_along_axis(self.prepared.expect_next(0, x), actions, 1)[:, 0]
+            )
+        without_rewards = self.prepared.replace(rewards=np.zeros((1, 1, 1, M)), discount=1.0)
+        return lambda x: (
+            factor
+            * without_rewards.replace(terminal=x)
+            .backward("policy", policy=policy[None])
+            .first_values
+        )
 
-    def _solve_by_model(self, policy: PolicyTable, rhs: Array, transposed: bool) -> Array:
-        """Solve the system of one model after the other, by its matrix."""
-        matrix, S = self._build_discounted_matrix(policy), self.problem.n_states
-        solution = np.empty(self.r.shape[:2])
-        for m, b in enumerate(rhs):
+    def _solve_by_model(self, system: LinearSystem) -> Array:
+        """Solve the system of one model after the other."""
+        solution = np.empty(system.rhs.shape)
+        for m, rhs in enumerate(system.rhs):
             self.check_time()
-            A = np.eye(S) - matrix[m * S : (m + 1) * S, m * S : (m + 1) * S].toarray()
-            solution[m] = _solve_or_raise(A.T if transposed else A, b[:, None])[:, 0]
+            A = np.eye(len(rhs)) - self._build_model_matrix(system.policy, m).toarray()
+            A = A.T if system.is_transposed else A
+            solution[m] = _solve_or_raise(A, rhs[:, None])[:, 0]
         return solution
 
-    def _build_discounted_matrix(self, policy: PolicyTable) -> Any:
-        """Build the block-diagonal matrix (M S, M S) of gamma P^pi, from the rows of the policy."""
+    def _build_model_matrix(self, policy: PolicyTable, m: int) -> Any:
+        """Build the matrix (S, S) of gamma P^pi in a model, from the rows of the policy."""
         from scipy.sparse import csr_array
 
-        x, (M, S), A = self.problem, self.r.shape[:2], self.problem.n_actions
-        if policy.ndim == 2 and policy.dtype.kind != "f" and M > 1:
-            rows, row_index = np.unique(np.arange(S) * A + policy, return_inverse=True)
-            table = x.storage.select_rows(rows)
-            k, position = find_row_entries(table.indptr, row_index.ravel())
-            m = position // S
-            data, columns = table.p[0, k, m], m * S + table.indices[k]
-            lengths = np.diff(table.indptr)[row_index.ravel()]
-        else:
-            probs = self._to_probs(policy)[0].ravel()
-            rows = np.flatnonzero(probs)
-            table = x.storage.select_rows(rows)
-            data = (table.p[0] * probs[rows][table.get_entry_rows(), None]).T.ravel()
-            columns = (np.arange(M)[:, None] * S + table.indices).ravel()
-            ends = table.indptr[np.searchsorted(rows, np.arange(S + 1) * A)]
-            lengths = np.tile(np.diff(ends), M)
-        data *= x.discount
+        x, (S, A) = self.problem, self.r.shape[1:]
+        all_probs = self._to_probs(policy)
+        probs = all_probs[min(m, len(all_probs) - 1)].ravel()
+        rows = np.flatnonzero(probs)
+        table = x.storage.select_rows(rows)
+        data = x.discount * table.p[0, :, m] * probs[rows][table.get_entry_rows()]
+        indptr = table.indptr[np.searchsorted(rows, np.arange(S + 1) * A)]
         if x.discount == 1:
-            data *= np.repeat(self.transient.ravel(), lengths)
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        return csr_array((data, columns, indptr), (M * S, M * S))
+            data *= np.repeat(self.transient[m], np.diff(indptr))
+        return csr_array((data, table.indices, indptr), (S, S))
 
+    def _compute_correction(self, step: Callable[[Array], Array], residual: Array) -> Array:
+        """Approximate d = residual + gamma P d (S, M) by BiCGSTAB, for each model by itself.
 
-def _compute_correction(
-    step: Callable[[Array], Array], residual: Array, check_time: Callable[[], object]
-) -> Array:
-    """Approximate d = residual + gamma P d by BiCGSTAB, for each model by itself.
+        If that does not converge in a model, its d is the residual.
+        """
 
-    If that does not converge in a model, its d is the residual.
-    """
+        def dot(x: Array, y: Array) -> Array:
+            return np.einsum("sm,sm->m", x, y)  # BLAS would start threads for it
 
-    def dot(x: Array, y: Array) -> Array:
-        return np.einsum("ms,ms->m", x, y)[:, None]  # BLAS would start threads for it
+        def divide(x: Array, y: Array) -> Array:
+            return np.divide(x, y, out=np.zeros_like(x), where=y != 0)
 
-    def divide(x: Array, y: Array) -> Array:
-        return np.divide(x, y, out=np.zeros_like(x), where=y != 0)
-
-    d, r, p = np.zeros_like(residual), residual, residual
-    size = rho = dot(r, r)
-    for _ in range(MAX_BICGSTAB_ITER):
-        check_time()
-        p_change = p - step(p)
-        alpha = divide(rho, dot(residual, p_change))
-        r = r - alpha * p_change
-        r_change = r - step(r)
-        omega = divide(dot(r_change, r), dot(r_change, r_change))
-        d += alpha * p + omega * r
-        r = r - omega * r_change
-        if (dot(r, r) <= BICGSTAB_RTOL**2 * size).all():
-            break
-        last_rho, rho = rho, dot(residual, r)
-        p = r + divide(rho * alpha, last_rho * omega) * (p - omega * p_change)
-    return np.where(dot(r, r) < size, d, residual)
+        d, r, p = np.zeros_like(residual), residual, residual
+        size = rho = dot(r, r)
+        for _ in range(MAX_BICGSTAB_ITER):
+            self.check_time()
+            p_change = p - step(p)
+            alpha = divide(rho, dot(residual, p_change))
+            r = r - alpha * p_change
+            r_change = r - step(r)
+            omega = divide(dot(r_change, r), dot(r_change, r_change))
+            d += alpha * p + omega * r
+            r = r - omega * r_change
+            if (dot(r, r) <= BICGSTAB_RTOL**2 * size).all():
+                break
+            last_rho, rho = rho, dot(residual, r)
+            p = r + divide(rho * alpha, last_rho * omega) * (p - omega * p_change)
+        return np.where(dot(r, r) < size, d, residual)
 
 
 class DirectSolver(InfiniteHorizon):
@@ -402,12 +416,12 @@ class DirectSolver(InfiniteHorizon):
     def compute_q(self, v: Array) -> Array:
         return self.r + self.problem.discount * np.matmul(self.P, v[:, None, :, None])[..., 0]
 
-    def solve_linear(self, policy: PolicyTable, rhs: Array, init: Array, transposed: bool) -> Array:
+    def solve_linear(self, system: LinearSystem) -> Array:
         if self.problem.n_states > MAX_DIRECT_STATES:
-            return super().solve_linear(policy, rhs, init, transposed)
-        A = self._build_matrix(policy)
-        A = np.swapaxes(A, 1, 2) if transposed else A
-        return self._map_model_blocks(lambda m: _solve_or_raise(A[m], rhs[m][:, :, None])[:, :, 0])
+            return super().solve_linear(system)
+        A, rhs = self._build_matrix(system.policy), system.rhs[:, :, None]
+        A = np.swapaxes(A, 1, 2) if system.is_transposed else A
+        return self._map_model_blocks(lambda m: _solve_or_raise(A[m], rhs[m])[:, :, 0])
 
     def compute_inverse(self, policy: IntArray) -> Array:
         """Compute (M, S, S) F = (I - gamma P^pi)^-1."""
@@ -437,7 +451,8 @@ class DirectSolver(InfiniteHorizon):
 def _solve_or_raise(A: Array, rhs: Array) -> Array:
     """Solve A x = rhs for x (..., S, n); raise InputError if A is singular."""
     try:
-        return np.asarray(np.linalg.solve(A, rhs), dtype=np.float64)
+        with limit_blas_threads():
+            return np.asarray(np.linalg.solve(A, rhs), dtype=np.float64)
     except np.linalg.LinAlgError:
         raise _make_improper_error() from None
 

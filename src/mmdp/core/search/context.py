@@ -55,6 +55,7 @@ class MethodResult:
     returns: Array | None = None
     trace: list[float] | None = None  # None: everything that was recorded
     n_episodes: int | None = None  # per model, in the simulation of a planner
+    covers_unreachable: bool = False  # whether the policy is the best in unreachable states too
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -112,16 +113,14 @@ class SolveContext:
         self.details: Details = {}  # what is known should the time be up
 
     @cached_property
-    def prepared(self) -> PreparedProblem:
-        """Problem prepared on the backend, restricted to the actions that the class allows."""
-        return self.backend.prepare(
-            self.policy_class.make_problem(self.model, self.horizon), self.horizon
-        )
-
-    @property
     def problem(self) -> Problem:
-        """Arrays of the prepared problem."""
-        return self.prepared.problem
+        """Arrays of the problem, restricted to the actions that the class allows."""
+        return self.policy_class.make_problem(self.model, self.horizon)
+
+    @cached_property
+    def prepared(self) -> PreparedProblem:
+        """Problem prepared on the backend."""
+        return self.backend.prepare(self.problem, self.horizon)
 
     @cached_property
     def infinite_horizon(self) -> InfiniteHorizon:
@@ -274,6 +273,8 @@ class SolveContext:
             )
         if weights is not None:
             child.prepared = child.prepared.replace(weights=weights)
+        if "prepared" in vars(child):
+            child.problem = child.prepared.problem
         for name in ("infinite_horizon", "model_optima"):  # they belong to the old problem
             child.__dict__.pop(name, None)
         return child
@@ -281,8 +282,7 @@ class SolveContext:
     def use_backend(self, backend: Backend) -> None:
         """Prepare the problem on another backend."""
         if backend.name != self.backend.name:
-            self.backend, problem = backend, self.problem
-            self.prepared = backend.prepare(problem, self.horizon)
+            self.backend, self.prepared = backend, backend.prepare(self.problem, self.horizon)
 
     def unrestricted_context(self) -> SolveContext:
         """Return a context for the same problem without the restriction of the policy class."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ MAX_HELPERS = 1024
 
 Task = TypeVar("Task")
 _thread_limit: ContextVar[int] = ContextVar("thread_limit", default=0)
+_blas_lock = threading.RLock()
 
 
 @contextmanager
@@ -38,6 +40,25 @@ def limit_threads(n_threads: int) -> Iterator[None]:
         yield
     finally:
         _thread_limit.reset(token)
+
+
+@functools.cache
+def _get_blas_controller() -> Any:
+    """Return the controller of the threads of numpy's linear algebra."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def limit_blas_threads() -> Iterator[None]:
+    """Let numpy's linear algebra use one thread inside this block.
+
+    Its own threads spin: for small matrices on busy cores they take a hundred times as long. One
+    thread at a time can be inside, because the limit holds for the whole process.
+    """
+    with _blas_lock, _get_blas_controller().limit(limits=1, user_api="blas"):
+        yield
 
 
 def default_n_threads() -> int:
