@@ -11,7 +11,9 @@ import mmdp
 from mmdp.core.kernels import get_backend
 from mmdp.core.kernels.cpu import backend as cpu_backend
 from mmdp.core.kernels.cpu.backend import CpuProblem, NumbaBackend
-from mmdp.core.kernels.cpu.threads import ThreadPool
+from mmdp.core.kernels.cpu.threads import ThreadPool, limit_blas_threads
+from mmdp.core.kernels.events import ExogenousEvents
+from mmdp.core.kernels.numpy.backend import NumpyBackend
 from mmdp.core.testing import (
     BackendCase,
     check_backend,
@@ -224,3 +226,63 @@ def test_sweeps_are_the_same_for_any_number_of_threads(method, n_models):
     for other in others:
         assert other.policy == reference.policy
         assert (other.returns == reference.returns).all()
+
+
+# ---------------------------------------------------------------------- one model
+@pytest.mark.parametrize("discount", [0.0, 0.5, 0.95, 1.0])
+def test_the_optimum_of_one_model_is_that_of_all_actions(discount: float) -> None:
+    """Actions that are left out cannot win, whatever ties, terminal values and scales there are."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        S, A, T = (int(rng.integers(1, n)) for n in (30, 7, 40))
+        p = rng.dirichlet(np.full(S, rng.choice([0.05, 1.0])), (1, S, A))
+        if seed % 3 == 0:
+            p = np.where(p < 0.2 / S, 0.0, p)
+            p /= p.sum(axis=-1, keepdims=True)
+        r = rng.integers(0, 3, (1, S, A)) if seed % 2 else rng.normal(size=(1, S, A))
+        allowed = rng.random((S, A)) < 0.7
+        allowed[np.arange(S), rng.integers(0, A, S)] = True
+        scale = 10.0 ** rng.integers(-6, 7)
+        terminal = rng.normal(size=S) * scale * 10.0 ** rng.integers(-3, 9)
+        model = mmdp.MMDP(p, scale * r, allowed=allowed, terminal=terminal, discount=discount)
+        prior = model.problem.prior_weights()
+        passes = [
+            backend.prepare(model.problem, T).backward("weighted", weights=prior)
+            for backend in (
+                NumpyBackend(),
+                NumbaBackend(1),
+                NumbaBackend(2, min_parallel_work=0),
+            )
+        ]
+        for induction in passes[1:]:
+            assert (induction.actions == passes[0].actions).all()
+            size = np.abs(passes[0].first_values).max()
+            np.testing.assert_allclose(
+                induction.first_values, passes[0].first_values, rtol=1e-12, atol=1e-12 * size
+            )
+        assert (passes[1].first_values == passes[2].first_values).all()
+
+
+def test_the_optimum_of_one_model_of_events_is_that_of_its_tables() -> None:
+    rng = np.random.default_rng(0)
+    events = ExogenousEvents(
+        rng.integers(6, size=(1, 6, 2, 3, 1)), rng.dirichlet(np.ones(3), (1, 1, 1)).swapaxes(2, 3)
+    )
+    model = mmdp.MMDP(events, rng.random((6, 2)), discount=0.9)
+    solutions = [mmdp.solve(model, 9, "wsu", backend=name) for name in ("numpy", "numba")]
+    assert solutions[0].policy == solutions[1].policy
+    assert solutions[0].value == pytest.approx(solutions[1].value, rel=1e-12)
+
+
+def test_blas_threads_are_limited_inside_a_block_alone() -> None:
+    import threadpoolctl
+
+    def count_threads() -> list[int]:
+        pools = threadpoolctl.threadpool_info()
+        return [x["num_threads"] for x in pools if x["user_api"] == "blas"]
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        before = count_threads()
+        with limit_blas_threads(), limit_blas_threads():
+            assert set(count_threads()) == {1}
+        assert count_threads() == before != []

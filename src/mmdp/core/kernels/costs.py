@@ -36,15 +36,19 @@ class Work(NamedTuple):
             backend == "numpy" and self.n_entries < MIN_DENSE_FILL * n_all_entries
         ):
             layout = "numpy sparse"
+        elif backend == "numpy":
+            layout = "numpy dense"
         else:
-            layout = "numpy dense" if backend == "numpy" else "numba tables"
+            layout = "numba single" if self.n_models == 1 else "numba tables"
         return f"{layout}, switching" if self.is_switching else layout
 
     def count_operations(self, backend: str, horizon: float) -> PassCosts:
         """Count what one pass does on a backend, in the order of the costs."""
         T, M, S, n_rows = horizon, self.n_models, self.n_states, self.n_states * self.n_actions
-        is_dense = self.find_layout(backend).startswith("numpy dense")
-        n_entries = n_rows * S if is_dense else self.n_entries
+        layout = self.find_layout(backend)
+        n_entries: float = n_rows * S if layout.startswith("numpy dense") else self.n_entries
+        if layout == "numba single":  # after some steps most actions are left out
+            n_entries *= min(1.0, 2 / T + 1 / self.n_actions)
         n_loops = self.n_outcomes if self.format == "events" else 0
         switching = S * M**2 if self.is_switching else 0
         per_step = (1, n_loops, M, n_rows, n_rows * M, n_entries, n_entries * M, switching)
@@ -72,7 +76,8 @@ class PassCosts(NamedTuple):
 
 COSTS = {
     "numpy dense": PassCosts(3.87e3, 1.41e4, 0, 47.1, 0, 0, 0, 0.123, 0),
-    "numba tables": PassCosts(1.8e4, 91.2, 0, 1.65, 6.98, 0.0776, 0.494, 0.0522, 0),
+    "numba tables": PassCosts(1.64e4, 73.7, 0, 2.23, 5.93, 0.0912, 0.4, 0.0586, 0),
+    "numba single": PassCosts(3.05e4, 0, 0, 0, 3.97, 0, 0.17, 0, 0),
     "numpy events": PassCosts(0, 5.1e4, 9.65e3, 4.83, 49.7, 1.51, 2.19, 0.527, 0),
     "numba events": PassCosts(2.12e4, 36.4, 31.8, 0.212, 9.05, 0.0973, 0.242, 0.0281, 0),
     "numpy sparse": PassCosts(1.03e3, 1.92e4, 0, 0, 0, 0, 5.59, 0.955, 0),

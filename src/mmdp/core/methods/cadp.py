@@ -183,7 +183,8 @@ def _solve_single_model(context: SolveContext) -> MethodResult:
     """Return the optimum of the only model, by backward induction or by policy iteration."""
     details: Details = {"n_sweeps": 1, "sweep_type": "none"}
     if not context.policy_class.is_infinite_horizon:
-        return WSU().run(context).replace(status=Status.OPTIMAL, details=details)
+        result = WSU().run(context)
+        return result.replace(status=Status.OPTIMAL, details=details, covers_unreachable=True)
     optima = context.model_optima
     row, returns = optima.actions[0], context.compute_returns(optima.actions[0])
     value = context.objective_value(returns)

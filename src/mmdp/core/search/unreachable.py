@@ -34,6 +34,9 @@ def fill_unreachable(context: SolveContext, result: MethodResult) -> MethodResul
     is_reached = find_reachable_states(context.problem, table)
     if is_reached.all():
         return result
+    details = {**result.details, "unreachable": ~is_reached}
+    if result.covers_unreachable:
+        return replace(result, details=details)
     is_determined = policy_class.find_determined(context.model, is_reached)
     is_taken = table[..., None] == np.arange(context.problem.n_actions)
     allowed = np.where(is_determined[..., None], is_taken, context.problem.allowed)
@@ -47,7 +50,7 @@ def fill_unreachable(context: SolveContext, result: MethodResult) -> MethodResul
             actions = context.evaluator.improve_mean(old_actions, prior, allowed, choose_row)
             if (actions == old_actions).all():
                 break
-    return replace(result, policy=actions, details={**result.details, "unreachable": ~is_reached})
+    return replace(result, policy=actions, details=details)
 
 
 def find_reachable_states(problem: Problem, policy: PolicyTable) -> Mask:
@@ -74,7 +77,13 @@ def find_reachable_states(problem: Problem, policy: PolicyTable) -> Mask:
 
     is_reached: list[Mask] = [np.logical_or.reduce(x.initial > 0, axis=1)]
     for t in range(len(rows) - 1):
-        is_reached.append(find_next_states(t, is_reached[t]))
+        is_repeated = (
+            t > 0
+            and storage.n_times == 1
+            and np.array_equal(is_reached[t], is_reached[t - 1])
+            and np.array_equal(rows[t], rows[t - 1])
+        )
+        is_reached.append(is_reached[t] if is_repeated else find_next_states(t, is_reached[t]))
     while policy.ndim == 1:  # until no state is new
         is_known = is_reached[0] | find_next_states(0, is_reached[0])
         if (is_known == is_reached[0]).all():

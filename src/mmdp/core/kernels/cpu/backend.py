@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.kernels.ascent import ascend
-from mmdp.core.kernels.cpu import scheduler
+from mmdp.core.kernels.cpu import induction, scheduler
 from mmdp.core.kernels.cpu.passes import (
     ACTIONS,
     PER_MODEL,
@@ -143,6 +143,11 @@ class CpuProblem(PreparedProblem):
         S, A, M = x.n_states, x.n_actions, x.n_models
         if choice == "per_model" and (blocks := self._model_blocks()):
             return self._backward_by_block(blocks, keep)
+        has_prior_weights = weights is not None and weights.shape == (1, 1, 1)
+        is_plain = choice == "weighted" and has_prior_weights and policy is None and not keep
+        is_constant = x.storage.n_times == len(x.r) == len(x.allowed) == 1
+        if is_plain and M == 1 and is_constant and isinstance(x.storage, TableStorage):
+            return self._run_induction()
         is_randomized = policy is not None and policy.ndim == 3
         mode = {"weighted": WEIGHTED, "per_model": PER_MODEL}.get(
             choice, PROBABILITIES if is_randomized else ACTIONS
@@ -188,6 +193,30 @@ class CpuProblem(PreparedProblem):
             arrays.get("gradient"),
             arrays.get("q"),
         )
+
+    def _run_induction(self) -> BackwardResult:
+        """Compute the optimum of a single model that does not vary with time."""
+        x, arrays, (S, A) = self.problem, self.arrays, self.problem.allowed.shape[1:]
+        T, pool = self.horizon, self.get_pool(x.storage.n_entries)
+        sums = self.expect_next(0, np.ones((S, 1)))[x.allowed[0]]
+        edges = split_edges(S, scheduler.count_pieces(len(pool)))
+        buffers = induction.InductionBuffers(
+            np.empty((T, S), np.int32),
+            np.zeros((3, S)),
+            np.empty((len(edges) - 1, A)),
+            np.where(x.allowed[0], np.inf, -np.inf),
+            np.zeros(T),
+        )
+        buffers.v[T % 3] = x.terminal[:, 0]
+        tables = x.is_dense, sums.min(), sums.max(), arrays.p.reshape(-1), arrays.r.reshape(-1)
+        scheduler.run_steps(
+            pool,
+            x.storage.n_entries // A,
+            lambda counters, rank: induction.induct(
+                counters, rank, edges, *tables, arrays, buffers
+            ),
+        )
+        return BackwardResult(buffers.v[0][:, None].copy(), buffers.actions, None, None, None)
 
     def forward(self, policy: PolicyTable) -> Array:
         b = empty_aligned(self.horizon, self.problem.n_states, self.problem.n_models)

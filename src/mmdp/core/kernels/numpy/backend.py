@@ -29,21 +29,32 @@ def prepare_tables(problem: Problem, horizon: int) -> PreparedProblem:
     return (DenseProblem if is_dense else SparseProblem)(problem, horizon)
 
 
+MAX_MATRIX_SIZE = 2**19  # numbers of a matrix up to which its product with a vector is one call
+
+
 class DenseProblem(PreparedProblem):
     """Products with whole rows, one BLAS call for each model."""
 
     def __init__(self, problem: Problem, horizon: int) -> None:
         super().__init__(problem, horizon)
-        x = problem
-        self.p = np.zeros((len(x.p), x.n_models, len(x.indptr) - 1, x.n_states))
-        self.p[:, :, x.get_entry_rows(), x.indices] = np.moveaxis(x.p, 2, 1)
+        x, n_rows = problem, len(problem.indptr) - 1
+        if x.is_dense:
+            self.p = np.ascontiguousarray(np.moveaxis(x.p, 2, 1))
+        else:
+            self.p = np.zeros((len(x.p), x.n_models, n_rows * x.n_states))
+            self.p[:, :, x.get_entry_rows() * x.n_states + x.indices] = np.moveaxis(x.p, 2, 1)
+        # of all rows, or of one state each: BLAS starts threads for large matrices, which spin
+        is_large = n_rows * x.n_states > MAX_MATRIX_SIZE
+        self.p = self.p.reshape(len(x.p), x.n_models, x.n_states if is_large else 1, -1, x.n_states)
 
     def expect_next(self, t: int, v: Array) -> Array:
-        expected = np.matmul(at_time(self.p, t), v.T[:, :, None])
-        return np.ascontiguousarray(expected.T).reshape(-1, self.problem.n_actions, v.shape[1])
+        expected = np.matmul(at_time(self.p, t), v.T[:, None, :, None])
+        by_row = np.ascontiguousarray(expected.reshape(v.shape[1], -1).T)
+        return by_row.reshape(-1, self.problem.n_actions, v.shape[1])
 
     def push_forward(self, t: int, b: Array, policy_row: PolicyTable) -> Array:
-        p, n_actions = at_time(self.p, t), self.problem.n_actions
+        n_actions = self.problem.n_actions
+        p = at_time(self.p, t).reshape(b.shape[1], -1, len(b))
         if policy_row.ndim == 1:
             flow, p = b, p[:, np.arange(len(policy_row)) * n_actions + policy_row]
         else:
