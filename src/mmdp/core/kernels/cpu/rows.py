@@ -37,7 +37,8 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
     It is base + sum_i weight p[row] (reward + scale x[column]) from model m on, over the entries i
     from start to stop: column is ``columns[i]``; row is ``rows[i]``, or first_row + i - start if
     rows is None; weight is ``entry_weights[i]``, or 1; reward is ``entry_rewards[i]``, or 0.
-    p and x are (any, M), base and out (M,).
+    p and x are (any, M), base and out (M,). ``terms`` are these in the order of
+    :func:`sum_row_entries`.
     """
     vector = ir.VectorType(_FLOAT, width) if width > 1 else _FLOAT
 
@@ -66,20 +67,7 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def block_sum(
-        typing: Context,
-        p: types.Type,
-        x: types.Type,
-        rows: types.Type,
-        columns: types.Type,
-        entry_weights: types.Type,
-        entry_rewards: types.Type,
-        first_row: types.Type,
-        start: types.Type,
-        stop: types.Type,
-        m: types.Type,
-        base: types.Type,
-        scale: types.Type,
-        out: types.Type,
+        typing: Context, m: types.Type, terms: types.Tuple
     ) -> tuple[Signature, Callable[..., ir.Value]]:
         def codegen(
             context: BaseContext,
@@ -87,8 +75,11 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
             signature: Signature,
             args: Sequence[ir.Value],
         ) -> ir.Value:
+            m, term_types = args[0], signature.args[1].types
+            values = cgutils.unpack_tuple(builder, args[1])  # type: ignore[no-untyped-call]
+
             def get_data(i: int) -> ir.Value:
-                return context.make_array(signature.args[i])(context, builder, args[i]).data
+                return context.make_array(term_types[i])(context, builder, values[i]).data
 
             def element_pointer(array: ir.Value, row: ir.Value) -> ir.Value:
                 return builder.gep(array, [builder.add(builder.mul(row, n_models), m)])
@@ -96,12 +87,12 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
             def load_scalar(i: int, index: ir.Value) -> ir.Value:
                 return broadcast(builder, builder.load(builder.gep(get_data(i), [index])))
 
-            first_row, start, stop, m = args[6:10]
+            first_row, start, stop, scale = values[6:10]
             has_rows, has_weights, has_rewards = (
-                not isinstance(signature.args[i], types.NoneType) for i in (2, 4, 5)
+                not isinstance(term_types[i], types.NoneType) for i in (2, 4, 5)
             )
-            scale = broadcast(builder, args[11])
-            shape = context.make_array(signature.args[0])(context, builder, args[0]).shape
+            scale = broadcast(builder, scale)
+            shape = context.make_array(term_types[0])(context, builder, values[0]).shape
             n_models = builder.extract_value(shape, 1)
             zero = ir.Constant(vector, [0.0] * width if width > 1 else 0.0)
             accumulators = [cgutils.alloca_once_value(builder, zero) for _ in range(n_vectors)]  # type: ignore[no-untyped-call]
@@ -131,7 +122,7 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
                     builder.store(
                         fused_multiply_add(builder, builder.load(accumulator), p, x), accumulator
                     )
-            base, out_pointer = builder.gep(get_data(10), [m]), builder.gep(get_data(12), [m])
+            base, out_pointer = builder.gep(get_data(10), [m]), builder.gep(get_data(11), [m])
             for nth, accumulator in enumerate(accumulators):
                 total, base_value = builder.load(accumulator), load(builder, base, nth * width)
                 result = (
@@ -143,20 +134,7 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
                 builder.store(result, builder.bitcast(store_address, vector.as_pointer())).align = 8
             return context.get_dummy_value()
 
-        int64 = types.int64
-        argument_types = (
-            p,
-            x,
-            rows,
-            columns,
-            entry_weights,
-            entry_rewards,
-            *[int64] * 4,
-            base,
-            types.float64,
-            out,
-        )
-        return types.void(*argument_types), codegen
+        return types.void(types.int64, terms), codegen
 
     return block_sum
 
@@ -189,73 +167,17 @@ def sum_row_entries(  # type: ignore[no-untyped-def]
     See ``_make_block_sum``. The last block of vectors may overlap the one before.
     """
     m, n_models, large, medium = lo, hi - lo, MAX_VECTORS * WIDTH, MEDIUM_VECTORS * WIDTH
+    arrays = p, x, rows, columns, entry_weights, entry_rewards
+    terms = (*arrays, first_row, start, stop, scale, base, out)
     while m + large <= hi:
-        _sum_large_block(
-            p,
-            x,
-            rows,
-            columns,
-            entry_weights,
-            entry_rewards,
-            first_row,
-            start,
-            stop,
-            m,
-            base,
-            scale,
-            out,
-        )
+        _sum_large_block(m, terms)
         m += large
     while m + medium <= hi or (m + WIDTH < hi and n_models >= medium):
-        n = min(m, hi - medium)
-        _sum_medium_block(
-            p,
-            x,
-            rows,
-            columns,
-            entry_weights,
-            entry_rewards,
-            first_row,
-            start,
-            stop,
-            n,
-            base,
-            scale,
-            out,
-        )
+        _sum_medium_block(min(m, hi - medium), terms)
         m += medium
     while m < hi and n_models >= WIDTH:
-        n = min(m, hi - WIDTH)
-        _sum_vector(
-            p,
-            x,
-            rows,
-            columns,
-            entry_weights,
-            entry_rewards,
-            first_row,
-            start,
-            stop,
-            n,
-            base,
-            scale,
-            out,
-        )
+        _sum_vector(min(m, hi - WIDTH), terms)
         m += WIDTH
     while m < hi:
-        _sum_scalar(
-            p,
-            x,
-            rows,
-            columns,
-            entry_weights,
-            entry_rewards,
-            first_row,
-            start,
-            stop,
-            m,
-            base,
-            scale,
-            out,
-        )
+        _sum_scalar(m, terms)
         m += 1
