@@ -195,7 +195,8 @@ def wait_growth() -> Iterator[Wait]:
 def wait_objectives() -> Iterator[Wait]:
     """The objectives beside the mean and the worst case, on the fishery."""
     model, taken = make_fishery(), {}
-    mmdp.solve(make_fishery(9), 5, objective="worst")
+    for objective in ("mean", "worst"):
+        mmdp.solve(model, 2, objective=objective, backend="numba")
     for objective in (
         "mean",
         "worst",
@@ -215,9 +216,10 @@ def wait_objectives() -> Iterator[Wait]:
 def wait_trees() -> Iterator[Wait]:
     """Trees of a model of 2,025 states."""
     model = make_two_echelons()
-    mmdp.solve(make_two_echelons(2, 3, 2), 4, policy_class=mmdp.policies.Tree(max_leaves=3))
+    small_tree = mmdp.policies.Tree(max_leaves=3)
+    mmdp.solve(make_two_echelons(2, 3, 2), 4, policy_class=small_tree, backend="numba")
     base, _ = measure(lambda: mmdp.solve(model, 26))
-    for max_leaves in (4, 8):
+    for max_leaves in (4, 6, 8):
         tree = mmdp.policies.Tree(max_leaves=max_leaves)
         seconds, solution = measure(lambda t=tree: mmdp.solve(model, 26, policy_class=t))
         note = f"{solution.value:.4f}, {solution.status.name}"

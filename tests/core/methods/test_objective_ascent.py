@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import mmdp
+from mmdp.core.kernels.ascent import ascend
 from mmdp.core.methods.registry import methods_supporting
 from mmdp.core.objectives import Objective, as_objective
 from mmdp.core.search.space import AscentDirection
@@ -100,6 +101,34 @@ def test_many_inits_find_most_tiny_optima(objective: Objective) -> None:
         assert solution.value <= best_value + 10 * slack
         n_optimal.append(solution.value >= best_value - 10 * slack)
     assert np.mean(n_optimal) >= 0.8
+
+
+class _Staircase:
+    """A sweeper whose policies are numbers; sweep n leads from the value of n to that of n + 1."""
+
+    def __init__(self, values: list[float]) -> None:
+        self.values, self.problem = values, make_random_model(0, n_models=1).problem
+
+    def initialize(self, init: object) -> tuple[Any, Any]:
+        return np.array(0), np.array([self.values[0]])
+
+    def sweep(self, policy: Any) -> tuple[Any, Any]:
+        return policy + 1, np.array([self.values[int(policy) + 1]])
+
+
+@pytest.mark.parametrize(("target", "n_sweeps"), [(-np.inf, 9), (30.9, 9), (31.1, 2), (500.0, 1)])
+def test_an_ascent_that_falls_behind_is_given_up(target: float, n_sweeps: int) -> None:
+    values = [0.0, 10.0, *np.arange(11.0, 18.0), 17.0]  # 20 more sweeps from 11 lead to 31
+    result = ascend(_Staircase(values), None, 0.0, 1000, None, lambda x: float(x[0]), target)
+    assert result.n_sweeps == n_sweeps
+    assert result.stop_reason == ("local_optimum" if n_sweeps == 9 else "tolerance")
+
+
+def test_ascents_that_crawl_do_not_keep_a_search() -> None:
+    """Single changes for the worst regret zigzag at its kinks: 309 sweeps if they all go on."""
+    model = mmdp.domains.population_small().train
+    solution = mmdp.solve(model, 20, objective="regret:worst")
+    assert solution.details["n_total_sweeps"] < 150
 
 
 def test_the_default_objective_is_the_mean() -> None:

@@ -12,6 +12,8 @@ import numpy as np
 
 from mmdp.core.kernels.problem import Array, AscentResult, Callback, Problem
 
+SWEEPS_TO_TARGET = 20  # further sweeps in which an ascent must be able to reach its target
+
 P = TypeVar("P")  # a policy: a table, or a tuple of tables
 
 
@@ -36,10 +38,12 @@ def ascend(
     max_sweeps: int,
     callback: Callback | None,
     objective_value: Callable[[Array], float] | None = None,
+    target: float = -np.inf,
 ) -> AscentResult:
     """Run sweeps from ``init`` until the policy repeats, gains at most ``tol`` or a limit ends it.
 
-    ``objective_value``: the value of returns (M,), their mean by default.
+    It also ends when ``SWEEPS_TO_TARGET`` more sweeps that gain as much as the last one would not
+    reach ``target``. ``objective_value``: the value of returns (M,), their mean by default.
     """
     weights, callback = sweeper.problem.weights, callback or (lambda policy, value: None)
     objective_value = objective_value or (lambda returns: float(returns @ weights))
@@ -58,7 +62,7 @@ def ascend(
         policy, returns = new_policy, new_returns
         trace.append(value)
         callback(policy, value)
-        if was_deterministic and gain <= tol:
+        if was_deterministic and gain <= max(tol, (target - value) / SWEEPS_TO_TARGET):
             return AscentResult(policy, returns, value, trace, n_sweeps, "tolerance")
     return AscentResult(policy, returns, trace[-1], trace, max_sweeps, "limit")
 

@@ -293,11 +293,18 @@ class MultiStart:
         callback: Callback,
         cache: AscentCache,
     ) -> AscentResult:
-        """Ascend on a stage of the continuation, or on objective (-1), with a cache of results."""
+        """Ascend on a stage of the continuation, or on objective (-1), with a cache of results.
+
+        The best result on the objective itself is the target of the next ascents on it.
+        """
         key = stage, pickle.dumps(candidate)
         if key not in cache:
+            values = [x.value for (other, _), x in cache.items() if other == stage == -1]
             cache[key] = self.space.ascend_objective(
-                candidate, objective, **self._make_limits(callback)
+                candidate,
+                objective,
+                target=max(values, default=-np.inf),
+                **self._make_limits(callback),
             )
         return cache[key]
 

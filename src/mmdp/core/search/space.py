@@ -202,10 +202,16 @@ class SearchSpace:
         tol: float = 0.0,
         max_sweeps: int = 1000,
         callback: Callback | None = None,
+        target: float = -math.inf,
     ) -> AscentResult:
-        """Ascend on the objective from a candidate until no change improves it."""
+        """Ascend on the objective from a candidate until no change improves it.
+
+        An ascent that is not going to reach the ``target`` soon ends earlier.
+        """
         sweeper = SpaceSweeper(self, objective)
-        optimum = ascend(sweeper, candidate, tol, max_sweeps, callback, sweeper.objective_value)
+        optimum = ascend(
+            sweeper, candidate, tol, max_sweeps, callback, sweeper.objective_value, target
+        )
         if optimum.stop_reason == "local_optimum" and not self.is_exhaustive:
             return optimum._replace(stop_reason="tolerance")
         return optimum
