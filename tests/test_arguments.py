@@ -73,12 +73,16 @@ WRONG_VALUES: dict[str, Any] = {
     "function": lambda *_: object(),
     "10**400": 10**400,
 }
+if pd.__version__ < "3.1":  # it raises by itself if there is such a number in a column
+    del WRONG_VALUES["10**400"]
 # numbers that no computation can use, made of those of a right call
 UNUSABLE_NUMBERS: dict[str, Callable[[Any], Any]] = {
     "complex array": lambda numbers: numbers.astype(complex),
     "complex list": lambda numbers: numbers.astype(complex).tolist(),
     "list of 10**400": lambda numbers: np.full(numbers.shape, 10**400, object).tolist(),
 }
+if pd.__version__ < "3.1":
+    del UNUSABLE_NUMBERS["list of 10**400"]
 NUMERIC_LABELS = {"policies.Tied.groups"}  # numbers that are compared, not computed with
 HOOKS = (Method, Objective, PolicyClass)  # their methods are called by mmdp
 # made by mmdp, or what a new method, kernel or kind of policy is built of
