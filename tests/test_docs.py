@@ -57,9 +57,10 @@ def load_tool(name: str) -> ModuleType:
 
 cells = load_tool("cells")
 WITH_SCRIPTS = [page for page in PAGES if cells.list_scripts(page)]
-LONG_PAGES = {  # every method on three problems, a car on a hill, many episodes
+LONG_PAGES = {  # every method on three problems, a car on a hill, many solves or episodes
     "choose-a-method.md",
     "from-your-function-to-a-decision.md",
+    "walk-through-inventory.md",
     "walk-through-rl.md",
 }
 

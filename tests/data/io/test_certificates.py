@@ -90,9 +90,10 @@ def test_certificate_of_same_models_from_another_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("suffix", "run_command"),
     [
-        ("csv", run_in_process),
+        ("csv", run),
         ("parquet", run),
         ("json", run),
+        pytest.param("csv", run_in_process, marks=pytest.mark.slow),
         pytest.param("parquet", run_in_process, marks=pytest.mark.slow),
         pytest.param("json", run_in_process, marks=pytest.mark.slow),
     ],
