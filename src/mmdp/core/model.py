@@ -109,9 +109,9 @@ FIELD_ATTRIBUTES = (  # fields that a model has as attributes
 class Evidence(NamedTuple):
     """The log that models were fitted to.
 
-    ``counts`` say how often each of the transitions ``keys``, (s A + a) S + s', was seen. ``prior``
-    has its ``pseudo_counts`` (None: an array that was not kept), ``concentration``, ``support``,
-    ``unseen`` and ``absorbing``, as options of :func:`mmdp.fit`.
+    ``counts`` say how often each of the transitions ``flat_indices``, (s A + a) S + s', was seen.
+    ``prior`` has its ``pseudo_counts`` (None: an array that was not kept), ``concentration``,
+    ``support``, ``unseen`` and ``absorbing``, as options of :func:`mmdp.fit`.
     """
 
     flat_indices: npt.NDArray[np.int64]
