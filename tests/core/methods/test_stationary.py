@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.waits import make_de_moor
 
 import mmdp
 from mmdp.core.evaluate import RankOneUpdate
+from mmdp.core.kernels import infinite
 from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
 from mmdp.core.kernels.numpy.passes import Passes
 from mmdp.core.methods.base import TimeUp
@@ -80,6 +82,35 @@ def test_direct_and_iterative_solvers_agree() -> None:
         assert direct.compute_model_optima().values[m] @ model.initial == pytest.approx(
             compute_returns_by_power_series(enumerate_policies(single_model), single_model).max()
         )
+
+
+def test_occupancies_of_many_models_are_found_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Corrections have both signs, and the change of a repetition falls in the sum alone."""
+    model = make_de_moor(2, n_models=4)
+    direct, iterative = DirectSolver(model.problem), InfiniteHorizon(model.problem)
+    policy = direct.compute_q(direct.compute_values(np.zeros(121, int))).mean(axis=0).argmax(axis=1)
+    monkeypatch.setattr(infinite, "DIRECT_SPEEDUP", 1e-6)
+    monkeypatch.setattr(infinite.InfiniteHorizon, "_solve_by_model", None)
+    n_steps, original_step = 0, InfiniteHorizon._make_step
+
+    def make_counted_step(self: InfiniteHorizon, system: Any) -> Any:
+        step_once = original_step(self, system)
+
+        def step(x: Any) -> Any:
+            nonlocal n_steps
+            n_steps += 1
+            assert n_steps < 200
+            return step_once(x)
+
+        return step
+
+    monkeypatch.setattr(InfiniteHorizon, "_make_step", make_counted_step)
+    for _ in range(3):
+        np.testing.assert_allclose(
+            iterative.compute_occupancy(policy), direct.compute_occupancy(policy), atol=1e-9
+        )
+        n_steps, q = 0, direct.compute_q(direct.compute_values(policy))
+        policy = q.mean(axis=0).argmax(axis=1)
 
 
 def compute_exact_optimum(model: mmdp.MMDP, m: int) -> list[Fraction]:

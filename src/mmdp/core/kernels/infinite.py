@@ -22,7 +22,7 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -45,6 +45,7 @@ MAX_PLANNING_HORIZON = 1000  # decisions of that horizon at most
 MAX_VALUE_BYTES = 2**29  # bytes that values by time, state and model may take there
 MAX_CHANGE_RATIO, BICGSTAB_RTOL = 0.5, 1e-6  # what a correction must and may make of a change
 MAX_BICGSTAB_ITER = 64  # of a correction
+MAX_ROUNDING_CHANGE = 1000  # times the tolerance: the change at which iterations may stall
 MAX_DIRECT_STATES = 256  # states up to which values are found by factorising
 BLOCK_MULTIPLY_ADDS = 2**28  # multiply-adds of factorisations between two looks
 DIRECT_SPEEDUP = 30  # times that a multiply-add is faster in a factorisation than in an iteration
@@ -292,7 +293,8 @@ class InfiniteHorizon:
         """Solve for x (M, S).
 
         x = rhs + gamma P x is repeated until nothing changes beyond rounding. In between, x moves
-        by what BiCGSTAB finds for the last change, if that makes it smaller.
+        by what BiCGSTAB finds for the last change, if that makes it smaller. A repetition makes the
+        change smaller by gamma, in the largest value or, transposed, in the sum.
         """
         storage, S = self.problem.storage, self.problem.n_states
         n_entries = max(1.0, storage.n_entries / self.problem.n_actions)
@@ -301,7 +303,13 @@ class InfiniteHorizon:
             return self._solve_by_model(system)
         step, rhs = self._make_step(system), np.ascontiguousarray(system.rhs.T)
         x = last_x = np.ascontiguousarray(system.init.T)
-        last_change, min_change = math.inf, REL_TOL * float(np.abs(rhs).max())
+        measure = np.sum if system.is_transposed else np.max
+
+        def norm(y: Array) -> float:
+            return float(measure(np.abs(y), axis=0).max())
+
+        last_change = previous_change = math.inf
+        min_change, is_repetition = REL_TOL * norm(rhs), False
         for n in itertools.count():
             self.check_time()
             if n >= max_iter:
@@ -310,10 +318,12 @@ class InfiniteHorizon:
             if n >= MAX_ITER_UNDISCOUNTED and self.problem.discount == 1:
                 raise _make_improper_error()
             new_x = rhs + step(x)
-            change = float(np.abs(new_x - x).max())
-            if change <= max(min_change, 4 * EPS * float(np.abs(new_x).max())):
+            change, tol = norm(new_x - x), max(min_change, 4 * EPS * norm(new_x))
+            has_stalled = is_repetition and change >= previous_change  # by rounding
+            if change <= (MAX_ROUNDING_CHANGE if has_stalled else 1) * tol:
                 return np.ascontiguousarray(new_x.T)
-            if change < MAX_CHANGE_RATIO * last_change:
+            previous_change, is_repetition = change, change >= MAX_CHANGE_RATIO * last_change
+            if not is_repetition:
                 last_change, last_x = change, new_x
                 x = x + self._compute_correction(step, new_x - x)
             else:
@@ -330,7 +340,8 @@ class InfiniteHorizon:
             return lambda x: np.stack([A @ y for A, y in zip(matrices, x.T, strict=True)], 1)
         factor = self.problem.discount * self.transient.T
         if system.is_transposed:
-            return lambda x: self.prepared.push_forward(0, factor * x, policy)
+            push = partial(self.prepared.push_forward, 0, policy_row=policy)  # of weights >= 0
+            return lambda x: push(factor * np.maximum(x, 0.0)) - push(factor * np.maximum(-x, 0.0))
         if is_by_model:
             actions = policy.T[:, None]
             return lambda x: (
