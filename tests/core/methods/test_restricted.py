@@ -234,6 +234,8 @@ def test_the_restriction_cost_is_a_difference_of_values() -> None:
         solution.provenance.policy_class, 2.0, 3.0, 3.0, suffix=lambda x: f" [{x:g}]"
     )
     assert text == "being fixed costs 1 [1], at most 1"
+    text = describe_restriction_cost(solution.provenance.policy_class, 2.0, None, 2.5)
+    assert text == "being fixed costs at most 0.500"
 
 
 @pytest.mark.parametrize("seeds", seed_ranges(15, 400))
