@@ -130,6 +130,14 @@ def test_notes_count_what_the_log_lacks(log: str, message: str) -> None:
     assert any(message in warning for warning in mmdp.fit(frame, n_models=1).warnings)
 
 
+def test_a_file_of_models_is_no_log(tmp_path: Path) -> None:
+    file = tmp_path / "training.csv"
+    mmdp.save(mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]]), file)
+    message = run_refused("fit", file, "--out", tmp_path / "models")
+    assert "training.csv: holds models (column probability), not a log; solve it" in message
+    assert not (tmp_path / "models").exists()
+
+
 def test_discount_and_first_state(tmp_path: Path) -> None:
     file = tmp_path / "models.csv"
     file.write_text("state,action,next_state,probability,reward\nup,go,down,1,4\ndown,go,up,1,1\n")

@@ -38,6 +38,21 @@ def test_solve_certifies_and_keeps_the_objective(
 
 
 @pytest.mark.slow
+def test_solve_says_that_a_table_does_not_record_the_objective(
+    folder: Path, tmp_path: Path
+) -> None:
+    note = f"does not record the objective; write .json, or pass --objective {OBJECTIVE} to report"
+    for options, name, has_note in [
+        ((), "policy.csv", True),
+        (("--certify-time", 1), "proven.csv", False),
+        ((), "policy.json", False),
+        (("--objective", "mean"), "mean.csv", False),
+    ]:
+        words = ("solve", folder, "-T", HORIZON, "--objective", OBJECTIVE, *options)
+        out = " ".join(run(*words, "-o", tmp_path / name).out.split())
+        assert (note in out) == has_note, name
+
+
 def test_a_report_uses_the_certified_objective_by_default(
     folder: Path, train: mmdp.MMDP, tmp_path: Path
 ) -> None:

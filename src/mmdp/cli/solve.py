@@ -172,6 +172,12 @@ def print_solution(solution: Solution, saved_path: Path | None) -> None:
     policy_text = "" if policy is None else policy.describe()
     if saved_path is not None:
         print(f"policy written to {saved_path}")
+        is_recorded = saved_path.suffix.lower() != ".csv" or solution.certificate is not None
+        if not (is_recorded or solution.objective.is_mean):
+            print(
+                f"note: {saved_path} does not record the objective; write .json, or pass "
+                f"--objective {solution.objective} to report and evaluate too"
+            )
     elif not policy_text and getattr(policy, "has_exact_returns", False):
         frame = solution.to_frame().drop(columns=["idstate", "idaction"], errors="ignore")
         is_short = len(frame) <= PREVIEW_ROWS

@@ -81,3 +81,34 @@ def test_its_policies_are_saved_and_simulated(tmp_path: Any) -> None:
     mmdp.save_policy(solution.policy, tmp_path / "rule.json")
     assert mmdp.load_policy(tmp_path / "rule.json", model) == solution.policy
     assert mmdp.simulate(model, solution.policy, n_episodes=20).returns.shape == (model.n_models,)
+
+
+def test_a_search_space_that_is_wrong_about_the_returns_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class WrongSpace(EXAMPLE["SeasonSpace"]):  # type: ignore[misc]
+        def iter_changes(self, candidate: Any, direction: Any) -> Any:
+            table, rho = yield from super().iter_changes(candidate, direction)
+            return table, rho + 1.0
+
+    model = make_random_model(1, horizon=0)
+    monkeypatch.setitem(EXAMPLE["MARKOV_SPACES"], Seasons, WrongSpace)
+    for objective in ("mean", "worst"):
+        with pytest.raises(mmdp.InputError, match=r"WrongSpace\.iter_changes .* differ by 1 from"):
+            mmdp.solve(model, 4, policy_class=Seasons(2), objective=objective)
+
+
+def test_a_restricted_class_without_a_search_space_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = make_random_model(1, horizon=0)
+    monkeypatch.delitem(EXAMPLE["MARKOV_SPACES"], Seasons)
+    with pytest.raises(mmdp.InputError, match="registered for the policy class Seasons.*add MARK"):
+        mmdp.solve(model, 4, policy_class=Seasons(2))
+
+    class Groups(mmdp.policies.Tied):  # its rows are those of its base class
+        pass
+
+    groups = [0] * model.n_states
+    tied = mmdp.solve(model, 4, policy_class=mmdp.policies.Tied(groups))
+    assert mmdp.solve(model, 4, policy_class=Groups(groups)).value == tied.value

@@ -23,6 +23,7 @@ from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.problem import Array, AscentResult, Callback
 from mmdp.core.objectives import Objective
+from mmdp.core.policies import POLICY_CLASSES
 from mmdp.core.search.context import Candidate, Details, MethodResult, SolveContext
 from mmdp.core.search.space import AscentLimits, SearchSpace
 from mmdp.core.solution import Status
@@ -31,6 +32,7 @@ from mmdp.core.timing import TimeUp
 
 AscentCache = dict[tuple[int, bytes], AscentResult]  # keys: stage and pickled candidate
 
+RETURN_RTOL = 1e-9  # error of the returns of a user's search space that is accepted
 MAX_REWEIGHTINGS = 8  # most rounds of risk weights
 ASCENTS_PER_INIT = (
     4  # ascents from one start for an objective, each in the time of a start for the mean
@@ -210,9 +212,24 @@ class MultiStart:
                     local_optima.append(optimum)
         sweep_type = self.space.sweep_type if self.context.objective.is_mean else "single changes"
         best = max(local_optima, key=attrgetter("value"))
-        return select_best(
+        result = select_best(
             local_optima, init_names, sweep_type, self.context.estimate_rounding(best.returns)
         )
+        if type(self.context.policy_class) not in POLICY_CLASSES.values():
+            self._check_returns(result)
+        return result
+
+    def _check_returns(self, result: MethodResult) -> None:
+        """Raise InputError if the search space of a user is wrong about the returns it found."""
+        is_table, context = isinstance(result.policy, np.ndarray), self.context
+        returns = (context if is_table else self.space).compute_returns(result.policy)
+        error = float(np.abs(returns - result.required_returns).max())
+        if not error <= RETURN_RTOL * (context.return_span + np.abs(returns).max()):
+            name = type(self.space).__name__
+            raise InputError(
+                f"{name}.iter_changes gives a policy returns that differ by {error:.3g} from its "
+                "own; yield what each change adds to the returns, and return the exact ones"
+            )
 
     def count_inits(self) -> int:
         """Return the number of initial policies."""

@@ -14,6 +14,7 @@ from typing import ClassVar, Unpack
 
 import numpy as np
 
+from mmdp.core.errors import InputError
 from mmdp.core.evaluate import Mask, RankOneUpdate, take_actions
 from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.costs import estimate_stationary_seconds
@@ -28,7 +29,7 @@ from mmdp.core.kernels.problem import (
     at_time,
 )
 from mmdp.core.objectives import Objective
-from mmdp.core.policies import MarkovPolicy, PolicyClass, Stationary, Tree
+from mmdp.core.policies import MarkovPolicy, Monotone, PolicyClass, Stationary, Tied, Tree
 from mmdp.core.search import gradient
 from mmdp.core.search.context import SolveContext
 from mmdp.core.search.rows import make_restriction
@@ -450,7 +451,15 @@ MARKOV_SPACES: dict[type[PolicyClass], type[SearchSpace]] = {
 
 def make_space(context: SolveContext, sweep_type: SweepType = "two-way") -> SearchSpace:
     """Make the search space for the policy class and horizon of the context."""
-    policy_class = type(context.policy_class)
-    if not context.policy_class.is_infinite_horizon:
-        return MARKOV_SPACES.get(policy_class, MarkovSpace)(context, sweep_type)
-    return (TreeSpace if policy_class is Tree else StationarySpace)(context, sweep_type)
+    policy_class, class_type = context.policy_class, type(context.policy_class)
+    is_handled = class_type in MARKOV_SPACES or isinstance(policy_class, (Tied, Monotone))
+    has_mask = class_type.make_problem is not PolicyClass.make_problem
+    if policy_class.is_restricted and not (is_handled or has_mask):
+        name = class_type.__name__
+        raise InputError(
+            f"no search space is registered for the policy class {name}, which leaves out "
+            f"policies; add MARKOV_SPACES[{name}] = its SearchSpace"
+        )
+    if not policy_class.is_infinite_horizon:
+        return MARKOV_SPACES.get(class_type, MarkovSpace)(context, sweep_type)
+    return (TreeSpace if class_type is Tree else StationarySpace)(context, sweep_type)

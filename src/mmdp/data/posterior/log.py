@@ -230,6 +230,8 @@ def _assign_log_roles(
     names: Sequence[str], column_names: Mapping[str, str], source: TableSource
 ) -> tuple[dict[str, str], list[str]]:
     """Assign roles to column names; refuse names that look misspelled, and note other ones."""
+    if "probability" in names:
+        source.fail("holds models (column probability), not a log; solve it, or drop the column")
     for role, name in column_names.items():
         if role not in ROLES:
             raise InputError(
