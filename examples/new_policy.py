@@ -38,7 +38,7 @@ class SeasonSpace(SearchSpace):
 
     init_names: ClassVar[tuple[str, ...]] = ("wsu",)
 
-    def __init__(self, context: SolveContext, sweeps: SweepType = "two-way") -> None:
+    def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
         super().__init__(context)
         self.season = np.arange(context.horizon) // context.policy_class.length  # (T,)
 

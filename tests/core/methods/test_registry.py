@@ -149,7 +149,7 @@ def test_the_page_says_what_methods_support() -> None:
         )
         cells = [
             ", ".join(x.policy_classes) or "one per model",
-            ", ".join(x.infinite_horizon_classes) or "–",
+            ", ".join(x.infinite_horizon_classes) or ("–" if x.policy_classes else "one per model"),
             objectives,
         ]
         row = [f"`{x.name}`", *cells, "yes" if x.supports_switching else "no"]
