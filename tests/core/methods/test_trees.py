@@ -11,7 +11,11 @@ import numpy.typing as npt
 import pytest
 
 import mmdp
+from mmdp.core import kernels
+from mmdp.core.methods import SolveContext
 from mmdp.core.objectives import as_objective
+from mmdp.core.policies.tree import Leaf
+from mmdp.core.search.trees import Region, TreeSpace
 from mmdp.core.testing import compute_returns, make_random_model
 
 T, S, A = 4, 5, 3
@@ -214,3 +218,28 @@ def test_more_leaves_than_there_are_cells_change_nothing() -> None:
     assert many_leaves.value == nine_leaves.value
     assert many_leaves.policy.describe() == nine_leaves.policy.describe()
     assert len(many_leaves.details["value_by_leaves"]) == 9
+
+
+@pytest.mark.parametrize("use_time", [True, False])
+def test_splits_gain_what_their_parts_sum_to(use_time: bool) -> None:
+    """Sums by axis, over numbers, categories and times, against sums over each part."""
+    model = make_random_model(1, n_models=2, n_states=S, n_actions=A, horizon=0)
+    features = {"size": [3, 1, 2, 2, 5], "kind": list("abcab"), "side": list("lrrlr")}
+    tree = mmdp.policies.Tree(4, features=features, use_time=use_time)
+    space = TreeSpace(SolveContext(model, T, kernels.get_backend("numpy"), policy_class=tree))
+    rng = np.random.default_rng(0)
+    W, times = rng.normal(size=(space.n_rows, S, A)), np.ones(space.n_rows, bool)
+    times[-1:] = not use_time
+    region = Region(times, np.array([True, True, False, True, True]))
+
+    def sum_part(part: Region) -> npt.NDArray[np.float64]:
+        return W[part.times][:, part.states].sum(axis=(0, 1))
+
+    splits = [*space._iter_splits(W, region, lambda sums: sums.max(axis=-1))]
+    assert len({split for _, split in splits}) > 20
+    for gain, split in splits:
+        parts = [x for x in space.iter_nodes(split, region) if isinstance(x.node, Leaf)]
+        part_sums = [sum_part(x.region) for x in parts]
+        total = sum(x.max() for x in part_sums) - sum_part(region).max()
+        assert gain == pytest.approx(total, abs=1e-12)
+        assert [x.node.action for x in parts] == [x.argmax() for x in part_sums]

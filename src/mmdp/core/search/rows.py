@@ -54,7 +54,7 @@ class TiedRows(RowRestriction):
 
     def __init__(self, group_ids: Int64Array) -> None:
         self.group_ids, self.first_members = group_ids, np.unique(group_ids, return_index=True)[1]
-        self.membership = _make_membership(group_ids)
+        self.membership = make_membership(group_ids)
         self.block_order = np.arange(len(self.first_members))
 
     def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
@@ -83,7 +83,7 @@ class MonotoneRows(RowRestriction):
     def __init__(self, chains: list[Int64Array], order: Int64Array) -> None:
         self.chains, self.order, self.rank = chains, order, np.argsort(order)
         self.block_order = np.concatenate(chains)
-        self.membership = _make_membership(np.arange(len(self.block_order)))
+        self.membership = make_membership(np.arange(len(self.block_order)))
 
     def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
         """Choose the best row by dynamic programming.
@@ -117,12 +117,16 @@ class MonotoneRows(RowRestriction):
         return rows[allowed[chain, actions].all(axis=1)]
 
 
-def _make_membership(block_ids: Int64Array) -> csr_matrix:
-    """Make the matrix (blocks, S) of the states of each block from the block (S,) of each state."""
+def make_membership(block_ids: Int64Array) -> csr_matrix:
+    """Make the matrix (blocks, n) of the members of each block from the block (n,) of each member.
+
+    >>> make_membership(np.array([0, 1, 0])).toarray().tolist()
+    [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
+    """
     from scipy.sparse import csr_matrix
 
-    n_states = len(block_ids)
-    return csr_matrix((np.ones(n_states), (block_ids, np.arange(n_states))))
+    n_members = len(block_ids)
+    return csr_matrix((np.ones(n_members), (block_ids, np.arange(n_members))))
 
 
 def make_restriction(policy_class: PolicyClass, model: MMDP) -> RowRestriction | None:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from operator import attrgetter, itemgetter
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from mmdp.core.evaluate import Mask, take_actions
 from mmdp.core.kernels.problem import (
@@ -30,10 +32,12 @@ from mmdp.core.policies.tree import DecisionNode, Leaf, Split, TreeWithTable, co
 from mmdp.core.search.context import Candidate, Details, MethodResult, SolveContext
 from mmdp.core.search.controllers import iter_risk_weights
 from mmdp.core.search.multistart import END_STATUS, AscentCache, MultiStart
+from mmdp.core.search.rows import make_membership
 from mmdp.core.search.space import AscentDirection, ChangeGenerator, SearchSpace
 
 BranchPath = tuple[bool, ...]  # the answers that lead to a node
 LeafScore = Callable[[Array], Array]  # of sums (..., A) over the parts of a tree
+RankedTree = tuple[float, DecisionNode]  # a changed tree, with its estimated gain by the gradient
 
 MAX_EVALUATED = 24  # changes that are evaluated at a time
 MAX_PER_FEATURE = 2  # of these changes for one node, feature and side
@@ -42,20 +46,32 @@ MAX_PAIRED_SPLITS = 256  # splits of all features together that are tried before
 QUICK_PASSES = 1000  # if they take a second at most, an objective ascends from every initial tree
 
 
+class Region(NamedTuple):
+    """Times and states that the conditions of a path select: all pairs of one and the other."""
+
+    times: Mask  # (rows,)
+    states: Mask  # (S,)
+
+
+class CellSums(NamedTuple):
+    """Sums of values of times and states over one or the other; 0 outside of a region."""
+
+    by_time: Array  # (rows, n)
+    by_state: Array  # (S, n)
+
+    @property
+    def total(self) -> Array:
+        """The sum over both, (n,)."""
+        total: Array = self.by_time.sum(axis=0)
+        return total
+
+
 class TreeNode(NamedTuple):
-    """Tree node with the branches that lead to it and its region of times and states (rows, S)."""
+    """Tree node with the branches that lead to it and its region."""
 
     path: BranchPath
     node: DecisionNode
-    region: Mask
-
-
-class TreeChange(NamedTuple):
-    """Replacement of the node at a path, with its estimated gain by the gradient."""
-
-    gain: float
-    path: BranchPath
-    node: DecisionNode
+    region: Region
 
 
 class TreeSpace(SearchSpace):
@@ -69,69 +85,75 @@ class TreeSpace(SearchSpace):
         policy_class, x = context.policy_class, context.problem
         assert isinstance(policy_class, Tree)
         self.features = policy_class.make_features(context.model, context.horizon)
+        self.memberships = [make_membership(feature.codes) for feature in self.features]
         self.n_rows = context.horizon if policy_class.has_time_feature else 1
-        n_cells = min(
-            math.prod(len(feature.levels) for feature in self.features), self.n_rows * x.n_states
-        )
-        self.max_leaves = min(policy_class.max_leaves, n_cells)  # no tree has more
-        self.allowed: Mask = x.allowed[0]
-        self.full_region = np.ones((self.n_rows, x.n_states), dtype=bool)
-        self.default_actions = self.allowed.argmax(axis=1).astype(np.int32)
-        self.leaf_rows = [  # (1, S) what a leaf does
-            np.where(self.allowed[:, a], np.int32(a), self.default_actions)[None]
-            for a in range(x.n_actions)
-        ]
+        n_levels = math.prod(len(feature.levels) for feature in self.features)
+        self.max_leaves = min(policy_class.max_leaves, n_levels, self.n_rows * x.n_states)
+        self.full_region = Region(np.ones(self.n_rows, bool), np.ones(x.n_states, bool))
+        allowed = x.allowed[0]  # (S, A) what a leaf does: its action, or the first that is allowed
+        actions = np.where(allowed, np.arange(x.n_actions), allowed.argmax(axis=1)[:, None])
+        self.leaf_actions = actions.astype(np.int32)
         self.returns_cache: dict[bytes, Array] = {}
+        self.changes_cache: dict[tuple[DecisionNode, bytes], list[DecisionNode]] = {}
 
     # ------------------------------------------------------------ trees
     def add_table(self, tree: DecisionNode) -> TreeWithTable:
         """Return the tree with the table of its actions."""
-        rows = self._full_table(tree)
+        rows = self._compute_rows(tree)
         if self.context.policy_class.is_infinite_horizon:
-            return TreeWithTable(np.ascontiguousarray(rows[0]), tree)
+            return TreeWithTable(rows[0], tree)
         return TreeWithTable(np.repeat(rows, self.context.horizon // self.n_rows, axis=0), tree)
 
-    def _split_region(self, f: int, threshold_id: int, region: Mask) -> tuple[Mask, Mask]:
-        """Return the parts of a region where the answer is yes and no."""
-        split_mask = self.features[f].evaluate_split(threshold_id)
-        return region & split_mask, region & ~split_mask
+    def _compute_rows(self, tree: DecisionNode) -> IntArray:
+        """Compute the actions of a (sub)tree everywhere, (rows, S)."""
 
-    def prune(self, tree: DecisionNode, region: Mask | None = None) -> DecisionNode:
+        def find_leaf(node: DecisionNode) -> npt.ArrayLike:
+            """Return the action of the leaf, in a shape that broadcasts to (rows, S)."""
+            if isinstance(node, Leaf):
+                return node.action
+            is_true = self.features[node.feature].evaluate_split(node.threshold_id)
+            return np.where(is_true, find_leaf(node.if_true), find_leaf(node.if_false))
+
+        n_states = len(self.leaf_actions)
+        leaves = np.broadcast_to(np.asarray(find_leaf(tree)), (self.n_rows, n_states))
+        return self.leaf_actions[np.arange(n_states), leaves]
+
+    def _split_region(self, split: Split, region: Region) -> tuple[Region, Region]:
+        """Return the parts of a region where the answer is yes and no."""
+        feature = self.features[split.feature]
+        is_true = feature.evaluate_split(split.threshold_id).reshape(-1)
+        true_part, false_part = (
+            region._replace(times=region.times & mask)
+            if feature.is_time
+            else region._replace(states=region.states & mask)
+            for mask in (is_true, ~is_true)
+        )
+        return true_part, false_part
+
+    def prune(self, tree: DecisionNode, region: Region | None = None) -> DecisionNode:
         """Remove leaves that no time and state reaches, and splits with equal subtrees."""
         if isinstance(tree, Leaf):
             return tree
-        region = self.full_region if region is None else region
-        regions = self._split_region(tree.feature, tree.threshold_id, region)
+        regions = self._split_region(tree, region or self.full_region)
         branches = [
             self.prune(branch, part)
             for branch, part in zip((tree.if_true, tree.if_false), regions, strict=True)
-            if part.any()
+            if part.times.any() and part.states.any()
         ]
         if len({*branches}) == 1:
             return branches[0]
         return tree._replace(if_true=branches[0], if_false=branches[1])
 
-    def _compute_actions(self, tree: DecisionNode) -> IntArray:
-        """Compute actions of a (sub)tree everywhere, in a shape that broadcasts to (rows, S)."""
-        if isinstance(tree, Leaf):
-            return self.leaf_rows[tree.action]
-        split_mask = self.features[tree.feature].evaluate_split(tree.threshold_id)
-        return np.where(
-            split_mask, self._compute_actions(tree.if_true), self._compute_actions(tree.if_false)
-        )
-
     def iter_nodes(
-        self, tree: DecisionNode, region: Mask | None = None, path: BranchPath = ()
+        self, tree: DecisionNode, region: Region | None = None, path: BranchPath = ()
     ) -> Iterator[TreeNode]:
         """Iterate over all nodes, the root first."""
-        node_region = self.full_region if region is None else region
-        yield TreeNode(path, tree, node_region)
+        region = region or self.full_region
+        yield TreeNode(path, tree, region)
         if isinstance(tree, Split):
-            true_region, false_region = self._split_region(
-                tree.feature, tree.threshold_id, node_region
-            )
-            yield from self.iter_nodes(tree.if_true, true_region, (*path, True))
-            yield from self.iter_nodes(tree.if_false, false_region, (*path, False))
+            true_part, false_part = self._split_region(tree, region)
+            yield from self.iter_nodes(tree.if_true, true_part, (*path, True))
+            yield from self.iter_nodes(tree.if_false, false_part, (*path, False))
 
     # ------------------------------------------------------------ values
     def compute_returns(self, candidate: TreeWithTable) -> Array:
@@ -148,24 +170,8 @@ class TreeSpace(SearchSpace):
         An action that is not allowed counts as the one that is taken in its place.
         """
         gradient = self.evaluator.compute_gradient(table, weights)
-        G = gradient.discounted.reshape(-1, *self.allowed.shape)
-        return np.where(
-            self.allowed,
-            G,
-            G[:, np.arange(len(self.default_actions)), self.default_actions][:, :, None],
-        )
-
-    def compute_gains(self, tree: DecisionNode, weights: Array) -> Array:
-        """Compute how much more G each action has than the action of the tree, (rows, S, A)."""
-        G = self.compute_gradient(self.add_table(tree).table, weights)
-        gains: Array = G - take_actions(G[..., None], self._full_table(tree))
-        return gains
-
-    def _full_table(self, tree: DecisionNode) -> IntArray:
-        """Compute the actions of a tree, (rows, S)."""
-        return np.broadcast_to(
-            self._compute_actions(tree), (self.n_rows, len(self.default_actions))
-        )
+        G = gradient.discounted.reshape(self.n_rows, *self.leaf_actions.shape)
+        return np.take_along_axis(G, self.leaf_actions[None], axis=2)
 
     # ------------------------------------------------------------ steps
     def iter_changes(self, candidate: TreeWithTable, direction: AscentDirection) -> ChangeGenerator:
@@ -183,19 +189,8 @@ class TreeSpace(SearchSpace):
 
     def _rank_changes(self, tree: DecisionNode, weights: Array) -> list[DecisionNode]:
         """Return the trees with largest estimated gain: other actions, splits and added leaves."""
-        has_free_leaf = self.max_leaves > count_leaves(tree)
-        G = self.compute_gains(tree, weights)
-        changes: list[TreeChange] = []
-        for tree_node in self.iter_nodes(tree):
-            changes += self._iter_leaf_changes(tree_node, G) if has_free_leaf else []
-            if isinstance(tree_node.node, Split):
-                changes += self._iter_split_changes(tree_node, G)
-            else:
-                changes += [
-                    TreeChange(gain, tree_node.path, Leaf(a))
-                    for a, gain in enumerate(G[tree_node.region].sum(axis=0))
-                ]
-        return _apply_best_changes(tree, changes, MAX_EVALUATED)
+        changes = self._find_changes(tree, weights)
+        return [x for x in changes if count_leaves(x) <= self.max_leaves][:MAX_EVALUATED]
 
     def _iter_regrown(self, tree: DecisionNode, weights: Array) -> Iterator[DecisionNode]:
         """Iterate over trees with one leaf removed and another one added."""
@@ -204,62 +199,72 @@ class TreeSpace(SearchSpace):
             if path and isinstance(node, Leaf):
                 sibling = nodes[*path[:-1], not path[-1]]
                 pruned = self.prune(replace_subtree(tree, path[:-1], sibling))
-                G = self.compute_gains(pruned, weights)
-                changes = [
-                    x
-                    for tree_node in self.iter_nodes(pruned)
-                    for x in self._iter_leaf_changes(tree_node, G)
-                ]
-                yield from _apply_best_changes(pruned, changes, MAX_REGROWN)
+                changes = self._find_changes(pruned, weights)
+                regrown = (x for x in changes if count_leaves(x) > count_leaves(pruned))
+                yield from islice(regrown, MAX_REGROWN)
 
     # ------------------------------------------------------------ gains by the gradient
-    def _iter_split_changes(self, tree_node: TreeNode, G: Array) -> Iterator[TreeChange]:
-        """Iterate over other splits for the same subtrees, in either order."""
-        assert isinstance(tree_node.node, Split)
-        branches = tree_node.node.if_true, tree_node.node.if_false
-        branch_gains = np.concatenate(
-            [take_actions(G[..., None], self._full_table(branch)) for branch in branches], axis=2
-        )
-        for f, true_sums, false_sums in self._iter_side_sums(branch_gains, tree_node.region):
-            for i in (0, 1):
+    def _find_changes(self, tree: DecisionNode, weights: Array) -> list[DecisionNode]:
+        """Return changed trees, those with largest estimated gains first, with a cache."""
+        key = tree, weights.tobytes()
+        if key not in self.changes_cache:
+            G = self.compute_gradient(self.add_table(tree).table, weights)
+            G = G - take_actions(G[..., None], self._compute_rows(tree))
+            changes = list[RankedTree]()
+            for path, node, region in self.iter_nodes(tree):
+                sums = _sum_cells(G, region)
+                new_nodes = chain(
+                    self._iter_added_leaves(node, sums),
+                    self._iter_replacements(node, G, region, sums),
+                )
+                changes += [(gain, replace_subtree(tree, path, x)) for gain, x in new_nodes]
+            changes.sort(key=itemgetter(0), reverse=True)
+            self.changes_cache[key] = [x for _, x in changes]
+        return self.changes_cache[key]
+
+    def _iter_added_leaves(self, node: DecisionNode, sums: CellSums) -> Iterator[RankedTree]:
+        """Iterate over splits that put a new leaf beside the node."""
+        for f, *side_sums in self._iter_side_sums(sums):
+            for gains, is_true_side in zip(side_sums, (True, False), strict=True):
+                for i in _find_top_gains(gains):
+                    threshold_id, a = divmod(int(i), gains.shape[1])
+                    branches = (Leaf(a), node) if is_true_side else (node, Leaf(a))
+                    yield gains[threshold_id, a], Split(f, threshold_id, *branches)
+
+    def _iter_replacements(
+        self, node: DecisionNode, G: Array, region: Region, sums: CellSums
+    ) -> Iterator[RankedTree]:
+        """Iterate over other actions of a leaf; of a split, over others for its subtrees."""
+        if isinstance(node, Leaf):
+            for a, gain in enumerate(sums.total):
+                if gain != 0:
+                    yield gain, Leaf(a)
+            return
+        branches = node.if_true, node.if_false
+        branch_gains = [take_actions(G[..., None], self._compute_rows(x)) for x in branches]
+        branch_sums = _sum_cells(np.concatenate(branch_gains, axis=2), region)
+        for f, true_sums, false_sums in self._iter_side_sums(branch_sums):
+            for i in (0, 1):  # either order of the subtrees
                 gains = true_sums[:, i] + false_sums[:, 1 - i]
                 for threshold_id in _find_top_gains(gains):
                     split = Split(f, int(threshold_id), branches[i], branches[1 - i])
-                    yield TreeChange(gains[threshold_id], tree_node.path, split)
+                    yield gains[threshold_id], split
 
-    def _iter_leaf_changes(self, tree_node: TreeNode, G: Array) -> Iterator[TreeChange]:
-        """Iterate over splits that put a new leaf beside the node."""
-        for f, true_sums, false_sums in self._iter_side_sums(G, tree_node.region):
-            for gains, is_true_side in ((true_sums, True), (false_sums, False)):
-                for i in _find_top_gains(gains):
-                    threshold_id, a = divmod(int(i), gains.shape[1])
-                    branches = (
-                        (Leaf(a), tree_node.node) if is_true_side else (tree_node.node, Leaf(a))
-                    )
-                    yield TreeChange(
-                        gains[threshold_id, a], tree_node.path, Split(f, threshold_id, *branches)
-                    )
-
-    def _iter_side_sums(self, values: Array, region: Mask) -> Iterator[tuple[int, Array, Array]]:
+    def _iter_side_sums(self, sums: CellSums) -> Iterator[tuple[int, Array, Array]]:
         """Iterate over features with the sums (thresholds, n) of values on each side of a split."""
-        masked_values = np.where(region[:, :, None], values, 0.0)
-        by_state, by_time = masked_values.sum(axis=0), masked_values.sum(axis=1)
         for f, feature in enumerate(self.features):
             self.context.check_time()
-            axis_sums = by_time if feature.is_time else by_state
-            level_sums = np.zeros((len(feature.levels), axis_sums.shape[1]))
-            np.add.at(level_sums, feature.codes, axis_sums)
-            if (
-                feature.is_ordered
-            ):  # both are sums: in a difference nothing would be a rounding error
-                true_sums, false_sums = (
-                    level_sums.cumsum(axis=0),
-                    level_sums[::-1].cumsum(axis=0)[::-1],
-                )
-                yield f, true_sums[:-1], false_sums[1:]
-            else:
-                is_other_level = 1 - np.eye(feature.n_thresholds, len(level_sums))
-                yield f, level_sums[: feature.n_thresholds], is_other_level @ level_sums
+            yield f, *self._sum_sides(f, sums.by_time if feature.is_time else sums.by_state)
+
+    def _sum_sides(self, f: int, values: Array) -> tuple[Array, Array]:
+        """Sum values (rows or S, ...) where each split of a feature is true, and where false."""
+        feature, membership = self.features[f], self.memberships[f]
+        level_sums = (membership @ values.reshape(len(values), -1)).reshape(-1, *values.shape[1:])
+        if feature.is_ordered:  # both are sums: in a difference nothing would be a rounding error
+            false_sums = level_sums[::-1].cumsum(axis=0)[::-1]
+            return level_sums.cumsum(axis=0)[:-1], false_sums[1:]
+        is_other_level = 1 - np.eye(feature.n_thresholds, len(level_sums))
+        return level_sums[: feature.n_thresholds], np.tensordot(is_other_level, level_sums, 1)
 
     # ------------------------------------------------------------ initial trees
     def iter_fitted_trees(
@@ -280,15 +285,16 @@ class TreeSpace(SearchSpace):
 
     def _grow_trees(self, W: Array, score: LeafScore, max_leaves: int) -> list[DecisionNode]:
         """Grow trees greedily by splitting leaves of earlier ones, to maximize the score of W."""
-        total, cache = W.sum(axis=(0, 1)), dict[bytes, list[tuple[float, Split]]]()
-        trees, scores = [cast(DecisionNode, Leaf(int(total.argmax())))], [float(score(total))]
+        total, cache = W.sum(axis=(0, 1)), dict[tuple[bytes, bytes], list[RankedTree]]()
+        trees: list[DecisionNode] = [Leaf(int(total.argmax()))]
+        scores = [float(score(total))]
         while len(trees) < max_leaves:
             best_score, best_tree = scores[-1], trees[-1]
             for n_added in range(1, min(3, len(trees)) + 1):
                 for path, node, region in self.iter_nodes(trees[-n_added]):
                     if isinstance(node, Split):
                         continue
-                    key = region.tobytes()
+                    key = region.times.tobytes(), region.states.tobytes()
                     cache[key] = cache.get(key) or [*self._iter_splits(W, region, score)]
                     for gain, split in cache[key]:
                         value = scores[-n_added] + gain
@@ -300,37 +306,48 @@ class TreeSpace(SearchSpace):
             scores.append(best_score)
         return trees
 
-    def _iter_splits(
-        self, W: Array, region: Mask, score: LeafScore
-    ) -> Iterator[tuple[float, Split]]:
+    def _iter_splits(self, W: Array, region: Region, score: LeafScore) -> Iterator[RankedTree]:
         """Iterate over splits of a leaf into two, three and four, with their gains of the score."""
-        yield from self._iter_single_splits(W, region, score)
-        total = score(W[region].sum(axis=0))
+        sums = _sum_cells(W, region)
+        yield from self._iter_single_splits(sums, score)
+        region_W = np.where(region.times[:, None, None] & region.states[:, None], W, 0.0)
+        total = score(sums.total)
         for f, feature in enumerate(self.features):
             n_tried = min(MAX_PAIRED_SPLITS // len(self.features), feature.n_thresholds)
+            # what the parts sum to along the other axis: by state for the time, by time for others
+            part_sums = self._sum_sides(f, region_W if feature.is_time else region_W.swapaxes(0, 1))
             for i in np.unique(np.linspace(0, feature.n_thresholds - 1, n_tried).astype(int)):
-                parts = self._split_region(f, int(i), region)
-                sums = [W[part].sum(axis=0) for part in parts]
-                gain = float(score(sums[0]) + score(sums[1]) - total)
-                leaves = [Leaf(int(x.argmax())) for x in sums]
-                splits = [
-                    max(self._iter_single_splits(W, part, score), key=itemgetter(0))
-                    for part in parts
+                is_true = feature.evaluate_split(int(i)).reshape(-1, 1)
+                parts = [
+                    CellSums(sums.by_time * mask, part[i])
+                    if feature.is_time
+                    else CellSums(part[i], sums.by_state * mask)
+                    for part, mask in zip(part_sums, (is_true, ~is_true), strict=True)
                 ]
-                (true_gain, if_true), (false_gain, if_false) = splits
+                totals = [part.total for part in parts]
+                gain = float(score(totals[0]) + score(totals[1]) - total)
+                leaves = [Leaf(int(x.argmax())) for x in totals]
+                (true_gain, if_true), (false_gain, if_false) = (
+                    max(self._iter_single_splits(part, score), key=itemgetter(0)) for part in parts
+                )
                 yield gain + true_gain, Split(f, int(i), if_true, leaves[1])
                 yield gain + false_gain, Split(f, int(i), leaves[0], if_false)
                 yield gain + true_gain + false_gain, Split(f, int(i), if_true, if_false)
 
-    def _iter_single_splits(
-        self, W: Array, region: Mask, score: LeafScore
-    ) -> Iterator[tuple[float, Split]]:
+    def _iter_single_splits(self, sums: CellSums, score: LeafScore) -> Iterator[RankedTree]:
         """Iterate over the best split of a region on each feature, with its gain of the score."""
-        total = score(W[region].sum(axis=0))
-        for f, *sums in self._iter_side_sums(W, region):
-            gains = score(sums[0]) + score(sums[1]) - total
+        total = score(sums.total)
+        for f, *side_sums in self._iter_side_sums(sums):
+            gains = score(side_sums[0]) + score(side_sums[1]) - total
             i = int(gains.argmax())
-            yield float(gains[i]), Split(f, i, *(Leaf(int(x[i].argmax())) for x in sums))
+            yield float(gains[i]), Split(f, i, *(Leaf(int(x[i].argmax())) for x in side_sums))
+
+
+def _sum_cells(values: Array, region: Region) -> CellSums:
+    """Sum values (rows, S, n) over the states and over the times of a region."""
+    by_time = region.states.astype(float) @ values
+    by_state = np.tensordot(region.times.astype(float), values, 1)
+    return CellSums(by_time * region.times[:, None], by_state * region.states[:, None])
 
 
 def _compute_max_score(sums: Array) -> Array:
@@ -351,15 +368,6 @@ def _find_top_gains(gains: Array) -> IntArray:
         :MAX_PER_FEATURE
     ]
     return order[gains.reshape(-1)[order] != 0]
-
-
-def _apply_best_changes(
-    tree: DecisionNode, changes: list[TreeChange], max_count: int
-) -> list[DecisionNode]:
-    """Apply each of the changes with the largest gains to the tree."""
-    changes = [change for change in changes if change.gain != 0]
-    order = np.argsort([-change.gain for change in changes], kind="stable")[:max_count]
-    return [replace_subtree(tree, changes[i].path, changes[i].node) for i in order]
 
 
 def replace_subtree(tree: DecisionNode, path: BranchPath, subtree: DecisionNode) -> DecisionNode:
