@@ -29,13 +29,15 @@ def test_bad_calls_are_one_line_and_exit_2(folder: Path, policy_file: Path, tmp_
     assert "horizon must be at least 1, not 0" in run_refused("solve", folder, "-T", 0)
     assert "at least 1, not -1" in run_refused("solve", folder, "--horizon", -1)
     assert "--horizon 'soon': expected N|inf" in run_refused("solve", folder, "--horizon", "soon")
-    assert "n_init must be" in run_refused("solve", folder, "-T", 2, "--n-init", 0)
+    assert "--n-init must be" in run_refused("solve", folder, "-T", 2, "--n-init", 0)
     message = run_refused("solve", folder, "-T", 2, "--method", "wsu", "--n-init", 2)
     assert "no option of wsu is called 'n_init'" in message
     assert "no init is called 'nowhere'" in run_refused(
         "solve", folder, "-T", 2, "--init", "nowhere"
     )
-    assert "time_limit must be" in run_refused("solve", folder, "-T", 2, "--time-limit", 0)
+    assert "--time-limit must be a positive number of seconds, not 0" in run_refused(
+        "solve", folder, "-T", 2, "--time-limit", 0
+    )
     assert "Missing argument" in run_refused("solve")
     assert "No such option" in run_refused("solve", folder, "--horizons", 3)
     assert "Did you mean 'solve'?" in run_refused("slove", folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ def test_bound_prints_what_it_bounds(folder: Path, train: mmdp.MMDP) -> None:
     assert best - 1e-4 <= float(facts["value"]) <= oracle + 1e-4
     assert facts["holds for"] in ("every policy", "every Markov policy")
     assert float(facts["CADP reaches"].split(",")[0]) <= best + 1e-4
+    assert re.search(r", and no (Markov )?policy more than \S+ above it$", facts["CADP reaches"])
     assert float(facts["seconds"]) >= 0
     tested = run("bound", folder, "-T", 3, "-m", "oracle", "--split", "test", "--json").json
     expected = mmdp.solve(mmdp.load(folder, split="test"), 3, "oracle").value
@@ -31,5 +33,7 @@ def test_bound_prints_what_it_bounds(folder: Path, train: mmdp.MMDP) -> None:
 
 def test_bound_refuses(folder: Path, tmp_path: Path) -> None:
     assert "did you mean 'pairs'?" in run_refused("bound", tmp_path / "no", "--method", "pair")
-    assert "time_limit must be" in run_refused("bound", folder, "-T", 2, "--time-limit", 0)
+    assert "--time-limit must be a positive number of seconds, not 0" in run_refused(
+        "bound", folder, "-T", 2, "--time-limit", 0
+    )
     assert "--horizon 50" in run_refused("bound", folder)

@@ -6,9 +6,11 @@ import csv
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import mmdp
+from mmdp.cli.study import print_frame
 from tests.cli.calls import HORIZON, run, run_refused
 from tests.faults import fake_full_disk
 
@@ -76,6 +78,27 @@ def test_compare_prints_and_writes_the_same_table(folder: Path, tmp_path: Path) 
         printed = [float(x) for x in line.split()[1:5]]
         saved = [float(row[key]) for key in ("value", "sd", "test_value", "test_sd")]
         assert printed == pytest.approx(saved, abs=1e-4)
+
+
+def test_numbers_are_never_broken_over_two_lines(
+    folder: Path, train: mmdp.MMDP, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pd.DataFrame(
+        {
+            "method": ["cadp", "rollout"],
+            **{x: [45_454.84123, 57_659.64] for x in ("value", "sd", "test_value", "test_sd")},
+            "stderr": [0.0, 8.5e-13],  # of rounding alone
+            "test_stderr": [0.0, 880.25],
+            "status": ["LOCAL_OPTIMUM", "TIME_LIMIT"],
+        }
+    )
+    titles = "method,value,stderr=±,sd,test_value=test,test_stderr=± on test,test_sd=test sd,status"
+    print_frame(frame, titles)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[-2:]] == [
+        ["cadp", *["45,454.8"] * 3, "45,454.8", "LOCAL_OPTIMUM"],
+        ["rollout", *["57,659.6"] * 3, "1,760", "57,659.6", "TIME_LIMIT"],
+    ]
 
 
 @pytest.mark.parametrize("form", [(), ("--alphas", "0.5,0.2")])

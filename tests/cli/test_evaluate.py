@@ -40,6 +40,8 @@ def test_evaluate_json(folder: Path, policy_file: Path, train: mmdp.MMDP) -> Non
 def test_a_policy_for_other_states_is_refused(folder: Path, tmp_path: Path) -> None:
     mmdp.save_policy(mmdp.policies.MarkovPolicy([[0, 1, 0, 1]]), tmp_path / "p.csv")
     assert "state 3 does not exist" in run_refused("evaluate", tmp_path / "p.csv", folder)
+    in_other_order = run_refused("evaluate", folder, tmp_path / "p.csv")
+    assert f"the policy comes first: mmdp evaluate {tmp_path / 'p.csv'} {folder}" in in_other_order
 
 
 def test_a_write_that_fails_leaves_nothing_behind(

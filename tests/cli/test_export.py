@@ -44,6 +44,13 @@ def test_what_is_refused(tmp_path: Path) -> None:
     _, policy, models = save_solution(tmp_path)
     assert "give --to python" in run_refused("export", policy)
     assert "give --out" in run_refused("export", policy, "--to", "excel")
+    unknown = run_refused("export", policy, "--out", tmp_path / "rule.txt")
+    assert "write .py" in unknown
+    assert "name it by --to python" in unknown
+    assert f"the policy comes first: mmdp export {policy} {models}" in run_refused(
+        "export", models, policy, "--to", "sql"
+    )
+    assert f"{tmp_path} is a folder; give a file" in run_refused("export", tmp_path, "--to", "sql")
     assert "no target is called 'ruby'" in run_refused("export", policy, "--to", "ruby")
     assert "this is read" in run_refused("export", policy, models, "--to", "c", "--out", policy)
 

@@ -84,7 +84,9 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     assert "--alphas 'half': expected X,Y,..." in message
     words = (*words, "--alphas", "0.5")
     assert ".csv" in run_refused(*words, "--out", tmp_path / "frontier.pdf")
-    assert "certify_time must be" in run_refused(*words, "--certify-time", "-1")
+    assert "--certify-time must be a positive number of seconds, not -1" in run_refused(
+        *words, "--certify-time", "-1"
+    )
     assert "no such" in run_refused("study", tmp_path / "nowhere", *words[2:])
     assert list(tmp_path.iterdir()) == []
 

@@ -330,7 +330,7 @@ def test_a_tree_is_solved_written_and_read(folder: Path, train: mmdp.MMDP, tmp_p
     facts = run("evaluate", out, folder, "--split", "train").parse_facts()
     assert float(facts["mean"]) == pytest.approx(expected.value, abs=1e-4)
     both = run_refused(*command, "--max-nodes", 2)
-    assert "options select several policy classes (memory, tree)" in both
+    assert "policy classes (--max-nodes: memory, --max-leaves: tree); keep one" in both
     features.write_text("state,half\n0,1\n")
     assert "no value for state" in run_refused(*command, "--features", features)
 
@@ -377,7 +377,7 @@ def test_unsupported_policy_classes(folder: Path, tmp_path: Path) -> None:
     needs = run_refused("solve", folder, "-T", 4, "--policy-class", "tied")
     assert needs == "mmdp: a tied policy needs groups; give them with --groups FILE\n"
     both = run_refused("solve", folder, "-T", 4, "--max-nodes", 2, "--policy-class", "stationary")
-    assert "options select several policy classes (memory, stationary)" in both
+    assert "classes (--max-nodes: memory, --policy-class: stationary); keep one" in both
     able_ = run_refused("solve", folder, "-T", "inf", "--method", "wsu")
     assert able_ == (
         "mmdp: wsu cannot do this: it plans backwards from a last decision; choose --method cadp, "

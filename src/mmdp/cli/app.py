@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from mmdp.core.errors import InputError, MMDPWarning, Remedy
 from mmdp.core.text import join_or
 from mmdp.core.timing import InterruptFlag
 
+ARGUMENT = re.compile(r"^\w+(?= must be |=\S)")  # that a message is about
 Shell = Annotated[str, click.Choice(("bash", "zsh", "fish"))]
 
 
@@ -70,6 +72,9 @@ class App(click.Group):
             return status or EXIT_INTERRUPTED * flag.is_set
         except InputError as error:
             parameters = self.commands[ctx.invoked_subcommand or ""].params
+            flags = {str(x.name): x.opts[0] for x in parameters if isinstance(x, click.Option)}
+            message = ARGUMENT.sub(lambda match: flags.get(match[0], match[0]), error.message)
+            error.message = message.replace(" or None, not ", ", not ")
             raise InputError(error.format_message(partial(format_remedy, parameters))) from None
         except KeyboardInterrupt as error:
             print_stderr(f"interrupted{f'; {error}' if error.args else ' before the end'}")
@@ -175,10 +180,10 @@ def _format_usage_error(error: click.UsageError) -> str:
 @click.version_option(__version__, message="mmdp %(version)s", help="Print the version.")
 @click.pass_context
 def app(ctx: click.Context) -> None:
-    """Find one policy that does well in every plausible model of the world.
+    """Find one policy that does well over many plausible models.
 
-    When the probabilities of a Markov decision process are uncertain, write down many models
-    that the data allow and solve them together: a multi-model Markov decision process.
+    When the probabilities of a Markov decision process are uncertain, take many models that agree
+    with the data and solve them together: a multi-model Markov decision process.
 
     DATA is a folder with training.csv (and test.csv), a .csv, .parquet, .npz, .pomdpx or .pomdp
     file, or FILE.py:NAME for models that a Python file builds.

@@ -11,10 +11,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from mmdp.cli.console import print_stderr
 from mmdp.cli.signatures import OptionGroup, take_from
 from mmdp.cli.types import Settings, check_name
-from mmdp.core.errors import InputError, Remedy
+from mmdp.core.errors import InputError, Remedy, describe_missing
 from mmdp.core.timing import progress_line
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ def _load_python(path: Path) -> tuple[MMDP, ...]:
     if name.endswith(".py"):
         raise InputError(f"{path}: name the model in it, like {path}:model")
     if not file.is_file():
-        raise InputError(f"{file}: no such file; check the path")
+        raise InputError(describe_missing(file))
     sys.path.insert(0, str(file.parent))  # as Python does for a file that it runs
     try:
         with progress_line.open(file.name):
@@ -142,6 +144,14 @@ def load_policy(file: Path | str, model: MMDP, horizon: float | None) -> Policy:
     n_times = model.horizon if horizon is None else horizon
     is_repeated = policy.horizon == math.inf and n_times not in (None, math.inf)
     return policy.to_markov(int(n_times)) if is_repeated else policy  # type: ignore[arg-type]
+
+
+def check_order(policy: Path, data: TrainingData | None) -> None:
+    """Refuse models in the place of the policy, and the policy in theirs."""
+    is_swapped = data and data.path.is_file() and (policy.is_dir() or data.path.suffix == ".json")
+    if data and is_swapped:
+        name = click.get_current_context().info_name
+        raise InputError(f"the policy comes first: mmdp {name} {data.path} {policy}")
 
 
 def read_comparators(strategies: Mapping[str, str], model: MMDP) -> dict[str, Policy | str]:

@@ -165,7 +165,7 @@ def convert(
     wtp: float | None = None,
     economics: Economics,
 ) -> None:
-    """Write the models of DATA in another format, or with another reward.
+    """Convert the models of DATA to another format or reward.
 
     npz is the fastest to read. A folder of shards is loaded file by file with little more memory
     than the models take, and lets each of many processes read its own models only.

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from mmdp.cli.console import print_json, print_stderr, print_table
-from mmdp.cli.data import ADVANCED, TrainingData, check_output_path, load_policy, read_comparators
+from mmdp.cli.data import (
+    ADVANCED,
+    TrainingData,
+    check_order,
+    check_output_path,
+    load_policy,
+    read_comparators,
+)
 from mmdp.cli.signatures import OptionGroup, command, take_from
 from mmdp.cli.types import OutputFolder, TextParam, make_keyword_type
 from mmdp.core.errors import InputError
@@ -78,7 +85,7 @@ def report(
     economics: Economics,
     **options: Any,
 ) -> None:
-    """Write a page that explains a policy, its risks and rivals.
+    """Write a page about a policy, its risks and alternatives.
 
     The page is a single HTML file and needs no network. With --policy it is about that policy
     and its horizon, and shows what mmdp solve --certify-time has proven about it; otherwise CADP
@@ -222,7 +229,7 @@ def export(
     to: Target | None = None,
     out: Path | None = None,
 ) -> None:
-    """Write a policy as one file that needs nothing else.
+    """Write a policy as one file that works without mmdp.
 
     python and javascript have a function of the time and the state (and the node of a flow
     chart), sql and excel a table to look it up, html is a page for a phone. With DATA the file
@@ -245,6 +252,7 @@ def export(
     import mmdp
     from mmdp.insight.exports import render_policy
 
+    check_order(policy, data)
     check_output_path(out, policy if data is None else data.path, policy)
     model = None if data is None else data.read()
     loaded_policy = mmdp.load_policy(policy, model)

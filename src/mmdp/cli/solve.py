@@ -17,8 +17,16 @@ from mmdp.cli.console import (
     print_json,
     print_model,
 )
-from mmdp.cli.data import ADVANCED, Data, check_output_path, load_policy, try_to_write, write_csv
-from mmdp.cli.signatures import command
+from mmdp.cli.data import (
+    ADVANCED,
+    Data,
+    check_order,
+    check_output_path,
+    load_policy,
+    try_to_write,
+    write_csv,
+)
+from mmdp.cli.signatures import command, to_flag
 from mmdp.cli.types import PathParam, TableFile, TextParam, find_named
 from mmdp.core.errors import InputError
 from mmdp.core.methods.registry import METHODS, require_markov_method
@@ -126,10 +134,12 @@ def make_policy_class(
     name: str | None, options: Mapping[str, object], horizon: float | None
 ) -> PolicyClass | str | None:
     """Make ``policy_class`` of :func:`mmdp.solve`, named or implied by its options."""
-    implied = [CLASS_OPTIONS[key] for key in options if key in CLASS_OPTIONS]
-    names = list(dict.fromkeys(filter(None, [*implied, name])))
+    selected = {to_flag(key): CLASS_OPTIONS[key] for key in options if key in CLASS_OPTIONS}
+    selected |= {"--policy-class": name} if name else {}
+    names = list(dict.fromkeys(selected.values()))
     if len(names) > 1:
-        raise InputError(f"options select several policy classes ({', '.join(names)}); keep one")
+        texts = ", ".join(f"{flag}: {value}" for flag, value in selected.items())
+        raise InputError(f"options select several policy classes ({texts}); keep one")
     if not options:
         if name == "tied":
             raise InputError("a tied policy needs groups; give them with --groups FILE")
@@ -231,6 +241,7 @@ def evaluate(
     """
     import mmdp
 
+    check_order(policy, data)
     check_output_path(out, data.path, policy)
     model = data.read()
     loaded_policy = load_policy(policy, model, horizon)
@@ -285,7 +296,7 @@ def evaluate(
 def bound(
     data: Data, *, method: BoundMethod = "best", as_json: bool = False, **options: Any
 ) -> None:
-    """Prove how much a policy for DATA can be worth at most.
+    """Prove an upper bound on the value of every policy for DATA.
 
     The bounds oracle, qmdp and pairs hold for every policy, including those with memory. best is
     the least of them and of a dual that holds for Markov policies, which see the time and the
@@ -323,6 +334,9 @@ def bound(
         }
         if incumbent is not None:
             gap_text = format_bound(max(upper_bound.value - incumbent, 0.0), 3)
-            facts["CADP reaches"] = f"{format_column([incumbent])[0]}, the best {gap_text} more"
+            facts["CADP reaches"] = (
+                f"{format_column([incumbent])[0]}, and no {SCOPE_NAMES[upper_bound.scope]} more "
+                f"than {gap_text} above it"
+            )
         print_model(data, model)
         print_facts(f"upper bound, horizon {horizon}, {upper_bound.objective.name}", facts.items())

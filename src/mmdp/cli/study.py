@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -78,7 +79,20 @@ class StudyTable(NamedTuple):
 
 
 def print_frame(frame: pd.DataFrame, titles: str, *, n_left: int = 1) -> None:
-    """Print the columns that ``titles`` names, as in ``"method,test_sd=test sd"``, if not empty."""
+    """Print the columns that ``titles`` names, as in ``"method,test_sd=test sd"``, if not empty.
+
+    Values have fewer digits in a terminal that is too narrow for all columns.
+    """
+    for digits in (7, 6, 5):
+        columns = _format_frame(frame, titles, digits)
+        width = sum(max(map(len, [title, *texts])) + 3 for title, texts in columns.items())
+        if width - 3 <= shutil.get_terminal_size().columns:
+            break
+    print_table([*columns], zip(*columns.values(), strict=True), n_left=n_left)
+
+
+def _format_frame(frame: pd.DataFrame, titles: str, digits: int) -> dict[str, Sequence[str]]:
+    """Format the columns that ``titles`` names, by title."""
     columns: dict[str, Sequence[str]] = {}
     for column in titles.split(","):
         key, _, title = column.partition("=")
@@ -87,14 +101,16 @@ def print_frame(frame: pd.DataFrame, titles: str, *, n_left: int = 1) -> None:
             if any(isinstance(x, str) for x in values):
                 columns[title or key] = [x or "" for x in values]
             elif key.endswith("stderr"):  # exact values have none
-                columns |= (
-                    {title: format_two_stderrs(x or None for x in values)} if any(values) else {}
-                )
+                scale = 1e-12 * frame[key.replace("stderr", "value")].abs()  # or it is rounding
+                values = [
+                    x if x and x > tiny else None for x, tiny in zip(values, scale, strict=True)
+                ]
+                columns |= {title: format_two_stderrs(values)} if any(values) else {}
             elif key in FORMATS:
                 columns[title or key] = ["" if x is None else FORMATS[key](x) for x in values]
             else:
-                columns[title or key] = format_column(values)
-    print_table([*columns], zip(*columns.values(), strict=True), n_left=n_left)
+                columns[title or key] = format_column(values, digits=digits)
+    return columns
 
 
 # ---------------------------------------------------------------- methods side by side
@@ -389,7 +405,7 @@ FORMS: dict[str, Target] = {  # of several that apply, the first
     advanced=f"tail features n_episodes backend {ADVANCED}",
 )
 def study(target: Path, *, out: Path | None = None, as_json: bool = False, **options: Any) -> int:
-    """Compare methods, objectives or trees on the same models, or solve a whole grid.
+    """Compare methods, objectives or trees, or solve a whole grid.
 
     Models: the methods side by side, with oracle, which solves each model alone, as the last row.
     With --alphas: what safety costs, mean return against the worst models. With --max-leaves: what

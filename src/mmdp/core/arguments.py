@@ -208,6 +208,7 @@ def check_type(name: str, value: object, hint: object) -> None:
     expected = join_or(dict.fromkeys(map(_describe_type, alternatives)))
     is_path = expected == "an MMDP" and isinstance(value, (str, os.PathLike))
     remedies = ["use mmdp.load(path) for files"] if is_path else []
+    remedies += ["write float('inf')"] if isinstance(value, str) and value == "inf" else []
     raise InputError(f"{name} must be {expected}, not {shown_value}", remedies)
 
 

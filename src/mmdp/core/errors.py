@@ -61,6 +61,15 @@ class InputError(ValueError):
         return self.format_message()
 
 
+def describe_missing(path: Path) -> str:
+    """Describe why a path is no file that can be read."""
+    return (
+        f"{path} is a folder; give a file"
+        if path.is_dir()
+        else f"{path}: no such file; check the path"
+    )
+
+
 class MMDPWarning(UserWarning):
     """Base class of the warnings of mmdp."""
 

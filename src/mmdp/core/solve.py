@@ -94,7 +94,7 @@ def solve(
         (returns (..., M), weights (M,)) that gives values (...). The solution's value, bound and
         gap are those of the objective; its ``evaluation`` has the mean.
     policy_class
-        What a decision may depend on. ``"markov"`` (on the time and the state),
+        What a decision may depend on, by default the time and the state. ``"markov"`` (on both),
         :class:`mmdp.policies.Memory` (on the node of a finite-state controller too),
         :class:`mmdp.policies.Stationary` (on the state alone), :class:`mmdp.policies.Tied`,
         :class:`mmdp.policies.Monotone`, :class:`mmdp.policies.Fixed` or

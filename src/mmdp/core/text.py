@@ -393,7 +393,9 @@ def format_bound_percent(fraction: float) -> str:
     return (text.rstrip("0").rstrip(".") if decimals else text) + "%"
 
 
-def format_column(values: Sequence[float | None], *, round_up: Collection[int] = ()) -> list[str]:
+def format_column(
+    values: Sequence[float | None], *, round_up: Collection[int] = (), digits: int = 7
+) -> list[str]:
     """Format a column with the same decimals; numbers at ``round_up`` are rounded up.
 
     >>> format_column([204.7412345, 9.5, None]), format_column([42235.3512])
@@ -405,7 +407,8 @@ def format_column(values: Sequence[float | None], *, round_up: Collection[int] =
     if largest and not 1e-3 <= largest < 1e10:
         decimals, number_format = 5 - _decimal_exponent(largest), ".6g"
     else:
-        decimals = min(4, max(0, 6 - (max(0, _decimal_exponent(largest)) if largest else 0)))
+        exponent = max(0, _decimal_exponent(largest)) if largest else 0
+        decimals = min(digits - 3, max(0, digits - 1 - exponent))
         number_format = f",.{decimals}f"
     return [
         ""

@@ -245,10 +245,13 @@ def match_ids(keys: Iterable[object], labels: Sequence[object], name: str) -> li
     label_index = LabelIndex("label", len(labels), own_labels)
     ids: list[int] = label_index.find_ids(key_list).tolist()
     if -1 in ids:
-        unknown = did_you_mean(str(key_list[ids.index(-1)]), label_index.names)
+        key = str(key_list[ids.index(-1)])
+        if not own_labels:
+            remedy = f"use its ids, 0 to {len(labels) - 1}, or label it"
+            raise InputError(f"{name}: the model has no label {key!r} here", [remedy])
         raise InputError(
-            f"{name}: the model has no label {unknown} here",
-            [f"use {join_first(own_labels)}" if own_labels else "use its ids, or label it"],
+            f"{name}: the model has no label {did_you_mean(key, own_labels)} here",
+            [f"use {join_first(own_labels)}"],
         )
     if len({*ids}) < len(ids):
         repeated = next(str(key) for i, key in enumerate(key_list) if ids[i] in ids[:i])

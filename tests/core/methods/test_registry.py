@@ -27,7 +27,7 @@ def test_a_method_does_what_the_registry_says(name: str) -> None:
     model = MODEL.subset([0, 1]) if name == "grid" else MODEL  # where its grid is fine enough
     solution, row = mmdp.solve(model, 3, METHODS[name](**quick_options)), CAPABILITIES[name]
     assert solution.status is (row.best_status or mmdp.Status.COMPLETED)
-    class_names = {mmdp.policies.MarkovPolicy: ("markov",), type(None): ()}
+    class_names = {mmdp.policies.MarkovPolicy: ("markov",), type(None): ("",)}
     assert row.policy_classes[:1] == class_names.get(type(solution.policy), ("belief",))
     assert (row.memory == "belief") == bool(
         solution.policy is not None and solution.policy.memory_note
@@ -90,7 +90,8 @@ def test_the_command_line_shows_the_registry() -> None:
         row.name for row in list_capabilities() if row.supports_switching
     ]
     assert (
-        infinite_line == "For an infinite horizon: cadp, mvp, qmdp, mixts, rollout, grid and exact."
+        infinite_line
+        == "For an infinite horizon: cadp, mvp, oracle, qmdp, mixts, rollout, grid and exact."
     )
     assert restricted_line == "For a tied or monotone policy: cadp."
     assert objective_line == "For objectives other than the mean: cadp and milp."
@@ -148,8 +149,8 @@ def test_the_page_says_what_methods_support() -> None:
             "all" if x.objectives == CAPABILITIES["cadp"].objectives else ", ".join(x.objectives)
         )
         cells = [
-            ", ".join(x.policy_classes) or "one per model",
-            ", ".join(x.infinite_horizon_classes) or ("–" if x.policy_classes else "one per model"),
+            ", ".join(name or "one per model" for name in x.policy_classes),
+            ", ".join(name or "one per model" for name in x.infinite_horizon_classes) or "–",
             objectives,
         ]
         row = [f"`{x.name}`", *cells, "yes" if x.supports_switching else "no"]

@@ -280,7 +280,10 @@ def test_event_probs_that_are_no_distribution_are_refused(event_probs: Any, mess
             {"event_probs": lambda time: [1, 0, 0], "time_labels": 1.5},
             "time_labels must be a number, a range",
         ),
-        ({"initial": {"stok": 0}}, "initial must name a value for each of stock"),
+        (
+            {"initial": {"stok": 0}},
+            "unknown axis 'stok' (did you mean 'stock'?); the axes are stock",
+        ),
         ({"initial": {"stock": 9}}, "initial stock is 9, which is not on its axis (0 to 5)"),
         ({"initial": lambda state: 0 * state["stock"]}, "weights of 0 or more, some above 0"),
         ({"allowed": lambda state, action: action["order"]}, "allowed must return True or False"),

@@ -43,6 +43,7 @@ from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
 from mmdp.core.policies import MarkovPolicy, Policy
 from mmdp.core.search.context import Details, SolveContext
 from mmdp.core.solution import Bound, Solution
+from mmdp.core.text import did_you_mean
 from mmdp.core.timing import (
     Callback,
     Progress,
@@ -115,7 +116,10 @@ def bound(
     True
     """
     if method not in BOUND_METHODS:
-        raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUND_METHODS)}")
+        suggestion = did_you_mean(method, BOUND_METHODS)
+        raise InputError(
+            f"no bound is called {suggestion}; choose one of {', '.join(BOUND_METHODS)}"
+        )
     F, seconds = as_objective(objective), DEFAULT_TIME_LIMIT if time_limit is None else time_limit
     x, is_infinite_horizon = model.problem, horizon == math.inf
     if is_infinite_horizon:

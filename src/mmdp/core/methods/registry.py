@@ -104,10 +104,10 @@ DEFAULT_COMPARISON = (CADP.name, WSU.name, MVP.name)  # side by side in a report
 class Capabilities(NamedTuple):
     """Capabilities of a method, found by asking it about tiny models.
 
-    ``policy_classes``: names of the classes that it finds; ``infinite_horizon_classes``: those over
-    an infinite horizon. Both, and ``objectives``, are those for models that do not switch;
-    ``supports_switching``: whether the method plans for models that do. ``options``: the fields of
-    its class with the first sentence of their description.
+    ``policy_classes``: names of the classes that it finds ("": one policy per model);
+    ``infinite_horizon_classes``: those over an infinite horizon. Both, and ``objectives``, are
+    those for models that do not switch; ``supports_switching``: whether the method plans for models
+    that do. ``options``: the fields of its class with the first sentence of their description.
     """
 
     name: str
@@ -141,8 +141,8 @@ def _find_capabilities(name: str) -> Capabilities:
 
     def find_classes(horizon: float) -> tuple[str, ...]:
         """Return the names of the policy classes that the method finds over a horizon."""
-        if method_type.default_class is None:
-            return ()
+        if method_type.default_class is None:  # "" is one policy per model
+            return ("",) * supports(method, make_sample_model(), horizon, Mean())
         return tuple(
             policy_class.name
             for policy_class in SAMPLE_CLASSES
@@ -200,7 +200,7 @@ def methods_supporting(
     return [
         row.name
         for row in rows
-        if (policy_class is None or policy_class in (row.policy_classes or ("",)))
+        if (policy_class is None or policy_class in row.policy_classes)
         and (objective is None or objective in row.objectives)
         and (proves_optimal is None or (row.best_status is Status.OPTIMAL) == proves_optimal)
         and (switching is None or row.supports_switching == switching)

@@ -56,7 +56,7 @@ class Memory(PolicyClass):
     Parameters
     ----------
     max_nodes
-        The most nodes of memory that a policy may have. With 1 it has no memory.
+        Search policies with at most that many memory nodes. With 1 a policy has no memory.
 
     >>> import mmdp
     >>> train, _ = mmdp.domains.two_models()

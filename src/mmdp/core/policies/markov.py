@@ -53,7 +53,7 @@ class Markov(TableClass):
     Parameters
     ----------
     randomized
-        Whether actions may be drawn at random.
+        Allow policies that draw actions at random.
 
     That gains nothing for the mean, which is linear in the probabilities at one time (Corollary
     4.2 of Su and Petrik 2023); for other objectives it may.

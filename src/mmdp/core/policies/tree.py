@@ -217,7 +217,7 @@ class Tree(RestrictedMarkov):
     Parameters
     ----------
     max_leaves
-        The most leaves that the decision tree may have. More leaves are never worse.
+        Search decision trees with at most that many leaves. More leaves are never worse.
     features
         What a tree may ask about the state: a CSV file with a column ``state`` and columns of
         numbers or categories. Or a DataFrame with a row for each state (its label as the index, or

@@ -14,7 +14,7 @@ from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, normalize
 from mmdp.core.model import MMDP
 from mmdp.core.policies.tree import ENDED_LABEL
-from mmdp.core.text import pluralize, shorten
+from mmdp.core.text import did_you_mean, pluralize, shorten
 from mmdp.core.transitions import Array
 from mmdp.core.validate import check_field_names, check_int, is_list, parse_time_labels
 from mmdp.data.functions.axes import Axes, AxisValues, Grid
@@ -405,6 +405,10 @@ class StepSpec:
             probs = np.meshgrid(*axis_probs, indexing="ij")
             by_axis = {k: v.reshape(-1) for k, v in zip(self.states, values, strict=True)}
             return by_axis, np.prod(probs, axis=0).reshape(-1)
+        for name in initial.keys() - set(self.states):
+            axes = ", ".join(self.states)
+            known = did_you_mean(str(name), self.states)
+            raise InputError(f"initial has an unknown axis {known}; the axes are {axes}")
         n = len(next(iter(initial.values()))) if len(shapes) == 1 else 0
         if shapes != {(n,)} or not n:
             raise InputError(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core.arguments import check_arguments
-from mmdp.core.errors import FileNotWrittenWarning, InputError, Remedy
+from mmdp.core.errors import FileNotWrittenWarning, InputError, Remedy, describe_missing
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import CustomObjective, Objective, as_objective
 from mmdp.core.policies import (
@@ -238,7 +238,7 @@ def _read_policy(file: Path, model: MMDP | None) -> Policy:
     source, tree = TableSource(file), None
     metadata: Fields | None = None
     if not file.is_file():
-        raise InputError(f"{file}: no such file; check the path")
+        raise InputError(describe_missing(file))
     if file.suffix.lower() == ".json":
         json_policy = _read_json_policy(file, model)
         if model is None or json_policy.policy_class.uses_belief:
@@ -466,7 +466,11 @@ def _parse_axis(
         )
         if label_ids.min() >= 0 or own_ids.min() < 0:
             source.fail_where(
-                label_ids < 0, lambda i: f"the model has no {axis} {text[i]!r}; correct it"
+                label_ids < 0,
+                lambda i: (
+                    f"the model has no {axis} {text[i]!r}; correct it, or give the model that the "
+                    "policy is for"
+                ),
             )
             own_ids = label_ids
         return own_ids, labels

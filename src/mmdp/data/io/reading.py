@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from mmdp.core.arguments import check_arguments
-from mmdp.core.errors import InputError, MemoryLimitError
+from mmdp.core.errors import InputError, MemoryLimitError, describe_missing
 from mmdp.data.io.writing import PathLike, describe_error
 from mmdp.data.schema import Fields, Table, TableSource, assign_roles, iter_csv_lines
 
@@ -159,7 +159,7 @@ def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
 def read_table(path: Path) -> Table:
     """Read a table with any columns: Parquet, or CSV as text."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file; check the path")
+        raise InputError(describe_missing(path))
     is_parquet = path.suffix.lower() == ".parquet"
     frame = read_parquet(path)[0] if is_parquet else read_csv(path, read_header(path))
     return Table.from_frame(frame, TableSource(path))

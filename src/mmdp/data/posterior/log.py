@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mmdp.core.errors import InputError, Remedy
+from mmdp.core.errors import InputError, Remedy, describe_missing
 from mmdp.core.text import did_you_mean, join_first, pluralize
 from mmdp.core.transitions import Array
 from mmdp.core.validate import are_ids, parse_labels
@@ -211,7 +211,7 @@ def _open_file(path: Path) -> tuple[list[str], ReadColumns]:
     Text is read as categories, which takes a few bytes per row.
     """
     if not path.is_file():
-        raise InputError(f"{path}: no such file; check the path")
+        raise InputError(describe_missing(path))
     if path.suffix.lower() == ".parquet":
         return read_column_names(path), partial(read_columns, path)
     if path.suffix.lower() != ".csv":

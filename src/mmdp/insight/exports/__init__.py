@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmdp.core.arguments import check_arguments
-from mmdp.core.errors import InputError
+from mmdp.core.errors import InputError, Remedy
 from mmdp.core.policies import Policy
 from mmdp.core.solution import Bound, Solution
 from mmdp.core.text import did_you_mean, join_or, pluralize
@@ -72,8 +72,8 @@ def export(
     to = to or next((name for name, x in TARGETS.items() if x == suffix), None)
     if to is None:
         raise InputError(
-            f"{target}: unknown suffix {target.suffix!r}; write {join_or(TARGETS.values())}, or "
-            "name the target by to="
+            f"{target}: unknown suffix {target.suffix!r}",
+            [f"write {join_or(TARGETS.values())}", Remedy("to", *TARGETS, verb="name it by")],
         )
     write_atomic(target, render_policy(policy, to, model, bound))
 
