@@ -572,7 +572,7 @@ def make_shop() -> mmdp.MMDP:
     return mmdp.MMDP(P, r, initial=[0.75, 0.25, 0, 0], states=names, actions=["a", "\u202e</b>"])
 
 
-def test_cards_from_python_and_from_a_file_have_the_same_stake(tmp_path: Path) -> None:
+def test_cards_from_python_and_from_a_file_are_the_same_without_shares(tmp_path: Path) -> None:
     """A tree knows that a better policy was found without its restriction; its file does not."""
     model = mmdp.domains.riverswim(n_train=20, n_test=1).train
     solution = mmdp.solve(model, 20, policy_class=mmdp.policies.Tree(2))
@@ -585,7 +585,13 @@ def test_cards_from_python_and_from_a_file_have_the_same_stake(tmp_path: Path) -
     stake = solution.value - max(
         mmdp.evaluate(model, mmdp.policies.MarkovPolicy([[a] * 20] * 20)).mean for a in (0, 1)
     )
-    assert json.loads(costs[0].split(" = ")[1].rstrip(";"))["stake"] == pytest.approx(stake)
+    found = json.loads(costs[0].split(" = ")[1].rstrip(";"))
+    assert found["max_loss_text"] == f"{0.01 * stake:.3g}"
+    assert found["text"].endswith(f"costs at most {0.01 * stake:.3g} in all") or (
+        found["text"] == f"no decision is free if at most {0.01 * stake:.3g} may be lost"
+    )
+    assert found["stake"] == 0
+    assert "at stake," not in str(cards[0])
 
 
 def test_the_card_says_what_the_next_best_action_costs(tmp_path: Path) -> None:
@@ -602,7 +608,7 @@ type("state-0", "1"); type("state-1", "on"); matters()
     # a returns 4 and then 2: 5 of 5 with 3/4 in stock=0, mode=on
     # at stake is what always </b> has less: 3/4 of 2 and of 1/2
     assert year == "Next best: </b>. Here it costs 0.5 (27% of what is at stake)."
-    assert cold == first == "There is nothing to decide here."
+    assert cold == first == "Here no other action changes anything."
     assert never == "In these models the rule does not lead here, or hardly ever."
     assert rest == (
         "</b> is as good here.\nFree to choose: a or </b>. Choosing wherever the card says so "
@@ -814,7 +820,5 @@ def test_a_card_tells_a_better_action_from_a_next_best_one(tmp_path: Path) -> No
     mmdp.export(policy, file := tmp_path / "card.html", model=model)
     steps = 'type("time", "0"); type("state-0", "0"); matters(); type("state-0", "1"); matters();'
     worse_answer, best = read_page_in_node(file, ["time", "state-0", "nearest"], steps)
-    assert worse_answer.startswith(
-        "Better here alone: a. Here it gains 1 (80% of what is at stake)"
-    )
+    assert worse_answer.startswith("Better here alone: a. Here it gains 1; the rule")
     assert best.startswith("Next best: c. Here it costs 3.")

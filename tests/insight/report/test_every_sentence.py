@@ -243,6 +243,7 @@ def compute_facts(case: tuple[str, str, str], text: str, solution: mmdp.Solution
         "regret": oracle_mean - mean(returns, W),
         "largest": (ORACLE - returns).max(),
         "missing": OBJECTIVES[objective](oracle_outcomes, W) - best,
+        "missing_up": "better" if "regret" in objective else "higher",
         "evpi": oracle_mean - reference,
         "reference": reference,
         "free_mean": (RETURNS @ W).max(),
@@ -266,7 +267,7 @@ def compute_facts(case: tuple[str, str, str], text: str, solution: mmdp.Solution
         "negligible": 0.001 * stake if tails[safest] - tails_own <= 0.001 * stake else None,
         "near_amount": 0.01 * stake,
         "near": W[ORACLE - returns <= 0.01 * stake].sum() or None,
-        "near_none": "FALSE" if (ORACLE - returns <= 0.01 * stake).any() else "none",
+        "near_none": "FALSE" if (ORACLE - returns <= 0.01 * stake).any() else "every",
         "always": ACTIONS[int(best_constant[0, 0])],
         "safest": safest,
         "always_loss": best - expected.compute_value(REFERENCE.compute_returns(best_constant)),
@@ -569,7 +570,7 @@ STUMBLES = (
     r"(?<![\d.])0%",
     r"no claim of optimality|optimality is not proven",
     r"drawing actions earns",
-    r"\bat most 0 kt (more|is missing)",
+    r"\bat most 0 kt (more|below|higher|better)",
     r"\bworth (about )?0 kt",
 )
 

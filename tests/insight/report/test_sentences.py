@@ -97,9 +97,9 @@ def common_sentences(
     if restricted:
         base = f"the best policy of time and state that was found ({format_number(free_mean)})"
     near_weight = WEIGHTS[reference.oracle - returns <= part + 1e-12].sum()
-    near_text = "In none of the models is the policy within"
+    near_text, of = "In every model the policy loses more than", "against"
     if near_weight:
-        near_text = f"In {format_percent(near_weight)} of the models the policy is within"
+        near_text, of = f"In {format_percent(near_weight)} of the models the policy is within", "of"
     return [
         f"returns {format_number(mean)} on average over the 4 models.",
         f"It returns {format_number(returns[0])} in model 0, {format_number(returns[1])} in "
@@ -109,11 +109,11 @@ def common_sentences(
         f"{format_number(reference.cvar(returns, 0.1))} worst tenth, mean (CVaR 10%)",
         f"A policy that learns which models are plausible could return at most "
         f"{format_bound(gain, 3)}{share} more than {base}",
-        f"so at most {missing} is missing",
+        f"so this policy is at most {missing}",
         f"{format_number(np.sqrt(WEIGHTS @ (returns - mean) ** 2))} standard deviation over models",
         f"{format_number(oracle_mean - mean, 3)} regret, mean "
         f"{format_number((reference.oracle - returns).max(), 3)} largest regret",
-        f"{near_text} {format_number(part, 3)} (1.0% of what is at stake) of the model's optimum",
+        f"{near_text} {format_number(part, 3)} (1.0% of what is at stake) {of} the model's optimum",
     ]
 
 
@@ -688,7 +688,7 @@ def test_a_file_of_a_stationary_policy_is_shown_as_such(tmp_path: Path) -> None:
     assert "stationary: decisions depend on the state alone" in text
     assert "no proof is shown: the proof is for mean and an infinite horizon" in text
     evaluation = mmdp.evaluate(model, rule.policy.to_markov(10))
-    assert f"so at most {format_bound(evaluation.bayes_regret, 3)} is missing" in text
+    assert f"so this policy is at most {format_bound(evaluation.bayes_regret, 3)}" in text
 
 
 def test_near_optimal_actions_section(tmp_path: Path) -> None:

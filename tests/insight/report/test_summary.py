@@ -111,9 +111,9 @@ def test_risk_averse_policy_is_measured_by_its_objective(swim: mmdp.MMDP, tmp_pa
     assert "The policy found by CADP (CVaR 10%) returns" in text
     missing, stake = bound.value - safe.value, safe.value - max(tails)
     assert (
-        f"has a CVaR 10% of more than {format_bound(bound.value)}: at most "
-        f"{format_bound(missing, 3)} is "
-        f"missing ({format_bound_percent(missing / stake)} of what is at stake)." in text
+        f"has a CVaR 10% of more than {format_bound(bound.value)}: this policy is at most "
+        f"{format_bound(missing, 3)} "
+        f"({format_bound_percent(missing / stake)} of what is at stake) below the best." in text
     )
     cost_match = re.search(r"Always [^.]* worsens the CVaR 10% by ([\d.]+)", text)
     assert cost_match is not None
@@ -122,7 +122,7 @@ def test_risk_averse_policy_is_measured_by_its_objective(swim: mmdp.MMDP, tmp_pa
     options = {"policy": safe.policy, "methods": ["mvp"]}
     bare = write_page(tmp_path, swim, objective="cvar:0.1", frontier=True, **options)
     oracle_value = mmdp.solve(swim, 12, "oracle").evaluation.value(objective)
-    assert f"at most {format_bound(oracle_value - safe.value, 3)} is missing" in bare.text
+    assert f"so this policy is at most {format_bound(oracle_value - safe.value, 3)}" in bare.text
     compared = json.loads(bare.scripts[1])
     this_name, other_name = (compared["names"][i] for i in compared["initialPair"])
     assert this_name == "this policy (best for the worst 10%)"  # the safest, so beside another one
@@ -492,7 +492,9 @@ def test_a_bound_on_memory_is_used_to_say_what_is_missing(tmp_path: Path, swim: 
     assert table["recovered"].isna().all()  # the belief gains nothing but rounding
     text = write_page(tmp_path, few, policy=own, max_nodes=2).text
     assert "A tighter bound was not asked for" not in text
-    found = re.search(r"with memory or without, returns more than (\S+): at most (\S+) is", text)
+    found = re.search(
+        r"with memory or without, returns more than (\S+): this policy is at most (\S+)", text
+    )
     assert found is not None
     room = most - own.value
     assert room <= float(found[2]) * (1 + 1e-9) <= 1.01 * room
@@ -504,7 +506,7 @@ def test_a_bound_has_the_digits_of_what_is_missing(tmp_path: Path, swim: mmdp.MM
     missing = own.value * 2.3e-7
     most = Bound(own.value + missing, "pairs", "markov")
     text = write_page(tmp_path, swim, policy=own, bound=most).text
-    found = re.search(r"No policy of time and state returns more than ([\d,.]+): at most ", text)
+    found = re.search(r"No policy of time and state returns more than ([\d,.]+): this policy", text)
     assert found is not None
     told = float(found[1].replace(",", "")) - own.value
     assert missing <= told <= 1.5 * missing  # not 0.05 more where 0.00001 is missing
@@ -556,7 +558,7 @@ def test_what_holds_in_all_models_or_in_none_is_said_so(tmp_path: Path) -> None:
     wait = mmdp.policies.MarkovPolicy([[0]])
     text = write_page(tmp_path, model, policy=wait, comparators={"best": "treat"}).text
     assert "than best, and more in none of the 5 models." in text or "less than best." in text
-    assert "In none of the models is the policy within" in text
+    assert "In every model the policy loses more than" in text
 
 
 def test_one_policy_is_the_best_on_average_and_for_the_worst_models(tmp_path: Path) -> None:

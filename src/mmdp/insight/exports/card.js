@@ -69,7 +69,7 @@
     const said = a => [...ACTIONS[a]].filter(x => !BIDI_MARKS.includes(x)).join("");
     const of = table => place.reduce((row, x) => row[x], table);
     const next = of(ACTION_COSTS.next), cost = of(ACTION_COSTS.cost), free = ACTION_COSTS.action_sets[of(ACTION_COSTS.set_ids)];
-    if (next < 0) return next < -1 ? "There is nothing to decide here." : "In these models the rule does not lead here, or hardly ever.";
+    if (next < 0) return next < -1 ? "Here no other action changes anything." : "In these models the rule does not lead here, or hardly ever.";
     const size = Math.abs(cost), share = digits(100 * size / ACTION_COSTS.stake, 2);
     const shared = size <= ACTION_COSTS.stake * (1 + 1e-9);  // a share above 100% says nothing
     const amount = ACTION_COSTS.amount_template.replace("0", digits(size, 3)) + (shared ? " (" + share + "% of what is at stake)" : "");

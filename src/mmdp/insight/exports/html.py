@@ -12,7 +12,13 @@ from markupsafe import Markup
 
 from mmdp.core.model import MMDP
 from mmdp.core.policies import TreePolicy
-from mmdp.core.text import format_percent, format_with_unit, parse_named_axes, parse_named_values
+from mmdp.core.text import (
+    format_number,
+    format_percent,
+    format_with_unit,
+    parse_named_axes,
+    parse_named_values,
+)
 from mmdp.insight.draw.flowchart import format_ranges
 from mmdp.insight.exports.code import as_json, render_code
 from mmdp.insight.exports.spec import PolicySpec, find_unique_rows
@@ -109,6 +115,11 @@ def _make_action_costs(spec: PolicySpec, model: MMDP) -> dict[str, object]:
     near_optimal = near_optimal_actions(
         model, spec.policy, NEAR_OPTIMAL_TOLERANCE, objective=spec.objective
     )
+    # reports take shares of what the best policy found has: a restricted one may have less
+    has_shares = not spec.policy.policy_class.is_restricted
+    max_loss_text = limit_text = near_optimal.max_loss_text
+    if limit_text and not has_shares:
+        limit_text = format_with_unit(format_number(near_optimal.max_loss, 3), model.unit)
     # a model may have actions that are not used
     loss, is_interchangeable = (
         x.reshape(*spec.table.shape, -1)[..., : len(spec.actions)]
@@ -130,9 +141,9 @@ def _make_action_costs(spec: PolicySpec, model: MMDP) -> dict[str, object]:
         "cost": spec.to_nested_lists(round_cost(cost)),
         "action_sets": [np.flatnonzero(row).tolist() for row in action_sets],
         "set_ids": spec.to_nested_lists(set_ids),
-        "stake": near_optimal.at_stake.amount,
-        "max_loss_text": strip_bidi(near_optimal.max_loss_text),
-        "text": strip_bidi(near_optimal.description),
+        "stake": near_optimal.at_stake.amount if has_shares else 0.0,
+        "max_loss_text": strip_bidi(limit_text),
+        "text": strip_bidi(near_optimal.description.replace(max_loss_text, limit_text)),
         "amount_template": strip_bidi(format_with_unit("0", model.unit)),
     }
 

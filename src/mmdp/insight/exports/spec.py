@@ -141,7 +141,11 @@ def _describe_provenance(
         labels_text = f" ({times.describe_range(0, last)})" if times.labels else ""
         times_text = f"; times count from 0 to {last}{labels_text}"
     size_text = f"{pluralize(policy.n_states, 'state')} and {pluralize(policy.n_actions, 'action')}"
-    lines = [f"Decisions depend on {policy.policy_class.decision_inputs}: {size_text}{times_text}."]
+    inputs = policy.policy_class.decision_inputs
+    if isinstance(policy, TreePolicy):
+        asked = [policy.features[i].name for i in sorted(find_used_features(policy.tree))]
+        inputs = f"questions about {' and '.join(asked)}" if asked else "nothing"
+    lines = [f"Decisions depend on {inputs}: {size_text}{times_text}."]
     value, unit = None, None if model is None else model.unit
     if isinstance(source, Solution):
         lines.append(f"Computed by {source.method} for {pluralize(len(source.returns), 'model')}.")

@@ -82,7 +82,9 @@
       }
       add(svg, "text", { x: (left + wide) / 2, y: high - 4, class: "name", "text-anchor": "middle" },
         "average of all models");
-      const path = figures.slice(0, nFrontier).map((p) => `${x.of(p.mean)},${y.of(p.tail)}`).join(" ");
+      const safer = figures.slice(0, nFrontier); // the line joins those that no other beats in both
+      const path = safer.filter((p) => !safer.some((q) => q.mean >= p.mean && q.tail >= p.tail && (q.mean > p.mean || q.tail > p.tail)))
+        .sort((p, q) => q.mean - p.mean).map((p) => `${x.of(p.mean)},${y.of(p.tail)}`).join(" ");
       if (nFrontier) add(svg, "polyline", { points: path, class: "along" });
       const seen = figures.map((p, i) => i).filter((i) => x.inside(figures[i].mean) && y.inside(figures[i].tail));
       for (const i of seen) {

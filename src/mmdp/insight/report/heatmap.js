@@ -76,7 +76,11 @@
   if (rowsOf) rowsOf.addEventListener("change", choose);
 
   const small = new PolicyMap(at("glance"), { ...drawn, rows: data.defaultRows, still: () => isStationary, tallest: 190, narrowest: 0.5 });
-  const colour = () => { choose(); actionLegend(at("glance-legend"), new Set(actionIds)); };
+  function colour() {
+    choose();
+    actionLegend(at("glance-legend"), new Set(actionIds));
+    if (data.defaultRows.some((s) => times.some((_, t) => !drawn.reached(t, s)))) entry(at("glance-legend"), null, "pale: never reached");
+  }
 
   // ---------------------------------------------------------------- start, and changes around us
   const drawAll = () => maps.forEach((each) => each.draw());
