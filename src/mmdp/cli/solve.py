@@ -179,7 +179,7 @@ def print_solution(solution: Solution, saved_path: Path | None) -> None:
     """Print the value, the status and the proof of a solution, and its policy in short."""
     print_facts(solution.title, solution.summary_rows)
     policy = solution.policy
-    policy_text = "" if policy is None else policy.describe()
+    policy_text = policy.describe() if policy is not None and policy.has_rules else ""
     if saved_path is not None:
         print(f"policy written to {saved_path}")
         is_recorded = saved_path.suffix.lower() != ".csv" or solution.certificate is not None

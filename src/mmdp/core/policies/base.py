@@ -221,6 +221,7 @@ class Policy(Planner):
     objective: Objective | None  # what it was solved for, if the file that it was read from says so
 
     message_name: ClassVar[str] = "the policy"  # in messages
+    has_rules: ClassVar[bool] = True  # whether ``describe`` says more than the size of a table
     has_exact_returns: ClassVar[bool] = True  # whether ``returns`` are known without simulation
     control_variate: TablePolicy | None = None  # a control variate for its episodes
 
@@ -411,7 +412,7 @@ class Policy(Planner):
         return all_labels.index(label)
 
     def describe(self) -> str:
-        """Describe the policy in words; empty if its table is its only description."""
+        """Describe the policy in words; empty if there are none."""
         return ""
 
     def to_frame(self) -> pd.DataFrame:

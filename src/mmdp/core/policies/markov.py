@@ -28,7 +28,7 @@ from mmdp.core.policies.base import (
     get_label_kwargs,
 )
 from mmdp.core.shapes import ActionTable, ProbabilityTable
-from mmdp.core.text import format_percent
+from mmdp.core.text import format_percent, pluralize
 from mmdp.core.transitions import as_float_array, check_not_masked
 from mmdp.core.validate import align_to_labels, check_int
 
@@ -123,6 +123,7 @@ class TablePolicy(Policy):
     axes: tuple[str, ...]  # of the states, after the time if the policy depends on it
     table: PolicyTable  # what kernels read: (..., S) actions or (..., S, A) probabilities
     horizon: float = math.inf  # number of decisions; infinite if there is no last one
+    has_rules: ClassVar[bool] = False
 
     @check_arguments
     def __init__(
@@ -278,6 +279,15 @@ class TablePolicy(Policy):
         return MarkovPolicy.from_table(
             np.repeat(self.table[None], horizon, axis=0), **self.label_kwargs
         )
+
+    def describe(self) -> str:
+        """Describe the size of the table.
+
+        >>> MarkovPolicy([[0, 1]]).describe()
+        'a table of 1 time and 2 states; see policy.to_frame()'
+        """
+        sizes = map(pluralize, self.table.shape, self.axes)
+        return f"a table of {' and '.join(sizes)}; see policy.to_frame()"
 
     def to_frame(self) -> pd.DataFrame:
         """Return a DataFrame ``time, state, action``, with ``probability`` if randomized.

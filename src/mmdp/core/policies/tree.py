@@ -404,6 +404,7 @@ class TreePolicy(TablePolicy):
     tree: DecisionNode
     features: tuple[Feature, ...]
     fallback_actions: tuple[int, ...]
+    has_rules: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -139,7 +139,9 @@ class ReportContext:
         if policy is not None:
             self.policy = _to_markov(policy, horizon if self.is_stationary else None)
             horizon = self.policy.horizon if horizon is None else horizon
-        self.policy_text = "" if given_policy is None else given_policy.describe()
+        self.policy_text = (
+            given_policy.describe() if given_policy is not None and given_policy.has_rules else ""
+        )
         self.horizon = check_horizon(model.horizon, horizon)
         if policy is not None:
             self.policy.check(model, self.horizon)

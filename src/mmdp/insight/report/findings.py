@@ -679,7 +679,7 @@ def compute_willingness_to_pay(context: ReportContext) -> WtpSweep:
         discounting=inputs.discounting,
     )
     found = {name: table.policies[name] for name in table.found_names}
-    texts = {name: text for name, x in found.items() if (text := x.describe())}
+    texts = {name: x.describe() for name, x in found.items() if x.has_rules}
     frequent_actions = {
         name: find_frequent_actions(context, x.to_markov(context.horizon))
         for name, x in found.items()
