@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
 from itertools import combinations, count
+from time import process_time  # some tests replace time.process_time
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,7 +64,7 @@ def _cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = count()
 
     def perf_counter() -> float:
-        return time.process_time() + 2e-9 * next(looks)
+        return process_time() + 2e-9 * next(looks)
 
     monkeypatch.setattr("mmdp.core.timing.time", SimpleNamespace(perf_counter=perf_counter))
 
