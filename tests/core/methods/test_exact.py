@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -185,9 +187,9 @@ def make_randomized_policy(model: mmdp.MMDP, T: int, seed: int) -> mmdp.policies
     return mmdp.policies.MarkovPolicy(probabilities=raw / raw.sum(axis=2, keepdims=True))
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(12, 120))
+@pytest.mark.parametrize("seeds", [*seed_ranges(12, 120), [107]])  # 107: a tail's rows are tight
 @pytest.mark.parametrize("text", ["mean", "worst", "cvar:0.3", "regret:worst"])
-def test_milp_claims_hold_in_any_units(text: str, seeds: range) -> None:
+def test_milp_claims_hold_in_any_units(text: str, seeds: Iterable[int]) -> None:
     F = as_objective(text)
     for seed in seeds:
         model, T = make_scaled_model(seed)
