@@ -49,7 +49,7 @@ def test_paper_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     assert "is a file" in run_refused("paper", "--out", blocker)
     new = tmp_path / "new"
     message = run_refused("paper", "--seed", -3, "--out", new)
-    assert message == "mmdp: seed must be a whole number of at least 0, not -3\n"
+    assert message == "mmdp: --seed must be a whole number of at least 0, not -3\n"
     assert not new.exists()
 
 

@@ -166,4 +166,4 @@ def test_loading_shards_needs_little_more_memory(tmp_path: Path) -> None:
         check=False,
     )
     assert process.returncode == 0, process.stderr
-    assert 0.9 < float(process.stdout) <= 1.2
+    assert 0.9 < float(process.stdout) <= 1.25  # 1.18 to 1.20

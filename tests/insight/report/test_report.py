@@ -492,7 +492,7 @@ def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -
         ((*options, "--comparator", "never"), "'never': expected NAME=POLICY"),
         ((*options, "--comparator", "a=0", "--comparator", "a=1"), "has a name twice"),
         ((*options, "--comparator", "a=9"), "policy 'a': unknown action '9'; choose from 0..2"),
-        ((*options, "--cost-rate", "0.9"), "cost_rate=0.9 is not a discount rate per step"),
+        ((*options, "--cost-rate", "0.9"), "--cost-rate=0.9 is not a discount rate per step"),
         ((*options[:3], "5;20"), "expected X,Y,..."),
     ):
         code, printed = run_command("report", tmp_path / "models", "-T", 3, "-o", out, *arguments)
