@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.kernels import PreparedProblem
 from mmdp.core.kernels.ascent import is_randomized
@@ -28,10 +27,9 @@ from mmdp.core.kernels.controller import Controller
 from mmdp.core.kernels.cpu.threads import limit_blas_threads
 from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
 from mmdp.core.kernels.numpy.passes import choose_actions
-from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, RowChooser, at_time
+from mmdp.core.kernels.problem import PolicyTable, RowChooser, at_time
 from mmdp.core.policies import PolicyClass, Stationary, Tree
-
-Mask = npt.NDArray[np.bool_]
+from mmdp.core.shapes import AnyArray, Array, IntArray, Mask
 
 
 class Advantages(NamedTuple):
@@ -293,7 +291,7 @@ def make_evaluator(policy_class: PolicyClass, prepared: PreparedProblem) -> Eval
     return (RepeatedRowEvaluator if is_repeated else Evaluator)(prepared)
 
 
-def take_actions(q: npt.NDArray[Any], cells: PolicyTable) -> Array:
+def take_actions(q: AnyArray, cells: PolicyTable) -> Array:
     """Return q (cells, A, M) at actions (cells,), or its mean by probabilities (cells, A)."""
     if is_randomized(cells):
         return np.einsum("...a,...am->...m", cells, q)

@@ -53,7 +53,10 @@ from mmdp.core.kernels.rewards import (
 from mmdp.core.kernels.storage import CustomStorage
 from mmdp.core.shapes import (
     ActionMask,
+    Array,
+    IndexArray,
     InitialArray,
+    Mask,
     ModelMatrix,
     ModelVector,
     RewardArray,
@@ -63,7 +66,6 @@ from mmdp.core.shapes import (
 from mmdp.core.text import TimeLabels, format_bytes, pluralize, render_facts, summarize_labels
 from mmdp.core.transitions import (
     MAX_DENSE_BYTES,
-    Array,
     CoordinateEntries,
     MatrixEntries,
     SparseTransitions,
@@ -114,8 +116,8 @@ class Evidence(NamedTuple):
     ``support``, ``unseen`` and ``absorbing``, as options of :func:`mmdp.fit`.
     """
 
-    flat_indices: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
+    flat_indices: IndexArray
+    counts: IndexArray
     prior: Mapping[str, Any]
 
 
@@ -434,7 +436,7 @@ class MMDP:
         return self._data.fields.initial is not None
 
     @property
-    def has_choice(self) -> npt.NDArray[np.bool_]:
+    def has_choice(self) -> Mask:
         """Mask (S,) of the states whose actions differ in rewards or transitions at some time.
 
         It does not if all allowed actions have the same rewards and transitions in every model. If
@@ -445,7 +447,7 @@ class MMDP:
         >>> mmdp.MMDP(P, [[1.0, 0.8], [2.0, 2.0]], states=["ill", "treated"]).has_choice.tolist()
         [True, False]
         """
-        mask: npt.NDArray[np.bool_] = np.any(self.problem.has_choice(), axis=0)
+        mask: Mask = np.any(self.problem.has_choice(), axis=0)
         return mask if mask.any() else np.ones(self.n_states, dtype=bool)
 
     def mask_visits(self, visits: Array) -> Array:
@@ -907,7 +909,7 @@ class MMDP:
             digest.update((x.model_transitions + 0).tobytes())
         return digest.hexdigest()
 
-    def _find_model_ids(self, models: npt.ArrayLike | slice) -> npt.NDArray[np.int64]:
+    def _find_model_ids(self, models: npt.ArrayLike | slice) -> IndexArray:
         """Convert model numbers, labels, a slice or a mask to model ids."""
         if not isinstance(models, slice):
             models = np.atleast_1d(models)
@@ -973,7 +975,7 @@ def _collect_arrays(x: Problem, *other_arrays: Array | None) -> list[npt.NDArray
     return list({id(y): y for y in candidates if isinstance(y, np.ndarray)}.values())
 
 
-def _match_axis(model: MMDP, other: MMDP, axis: str) -> npt.NDArray[np.int64]:
+def _match_axis(model: MMDP, other: MMDP, axis: str) -> IndexArray:
     """Find the id in ``model`` of each label of ``other``; unchanged ids if labels differ."""
     own, target = model.label_index(axis), other.label_index(axis)
     if own.labels is None or target.labels is None or {*own.labels} != {*target.labels}:

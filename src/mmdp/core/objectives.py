@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from mmdp.core.arguments import PositiveFloat, Probability, ValueConstraint, check_arguments
 from mmdp.core.errors import InputError
-from mmdp.core.kernels.problem import Array
+from mmdp.core.shapes import Array
 from mmdp.core.text import did_you_mean
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Array types of the public surface, one for each shape.
+"""Array types: by element, and one for each shape of the public surface.
 
 M models, S states, A actions, T decisions. Numpy's types do not check shapes: the names say them to
 readers, editors and the reference. Kernels put the models last; see ``core/kernels/problem.py``.
@@ -6,8 +6,18 @@ readers, editors and the reference. Kernels put the models last; see ``core/kern
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int32]  # actions, next states
+IndexArray = npt.NDArray[np.int64]  # positions in other arrays, counts
+AnyIntArray = npt.NDArray[np.integer]
+NodeArray = npt.NDArray[np.uint8]  # nodes of finite-state controllers
+AnyArray = npt.NDArray[Any]
 
 ModelVector = npt.NDArray[np.float64]  # (M,)
 ModelMatrix = npt.NDArray[np.float64]  # (M, M)

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core import kernels
 from mmdp.core.arguments import Seed, Unchecked, check_arguments
@@ -26,12 +25,10 @@ from mmdp.core.kernels.rewards import max_abs_rewards
 from mmdp.core.methods.belief import DEFAULT_TOTAL_EPISODES, estimate_planning_passes
 from mmdp.core.model import MMDP
 from mmdp.core.policies import Planner, Policy, as_policy
+from mmdp.core.shapes import Array, IndexArray
 from mmdp.core.solution import Evaluation, Solution, compute_t_factor, make_evaluation
 from mmdp.core.timing import StopState, allow_stop, solver_clock
 from mmdp.core.validate import check_int, check_not_sharded
-
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 MAX_TREE_QUERIES = 2_000_000  # tree searches of a simulation by default, over all episodes
 MIN_EPISODES = 4  # least number per model, however many queries they take
@@ -337,7 +334,7 @@ class _Strata:
     def __init__(
         self,
         shape: tuple[int, int],
-        initial_states: Ints | None = None,
+        initial_states: IndexArray | None = None,
         initial: Array | None = None,
     ) -> None:
         ids, probs = np.zeros(shape, np.int64), [np.ones(1)] * shape[0]
@@ -376,7 +373,7 @@ class _Strata:
         return np.sqrt(np.bincount(self.models, variance)) * compute_t_factor(total_dof)
 
 
-def _group_initial_states(initial: Array, min_prob: float) -> tuple[Ints, Array]:
+def _group_initial_states(initial: Array, min_prob: float) -> tuple[IndexArray, Array]:
     """Split initial states into groups; return their last states but one and probabilities.
 
     A group has successive states of probability ``min_prob`` together, or a little more.

@@ -13,7 +13,6 @@ import numpy as np
 
 from mmdp.core.arguments import FiniteFloat, Probability, check_arguments
 from mmdp.core.errors import InputError
-from mmdp.core.kernels.problem import Array
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import (
     CVaR,
@@ -26,7 +25,7 @@ from mmdp.core.objectives import (
 )
 from mmdp.core.policies import Markov, MarkovPolicy, Policy, PolicyClass, StationaryPolicy
 from mmdp.core.policies.markov import TablePolicy
-from mmdp.core.shapes import ModelActionTable, ModelVector
+from mmdp.core.shapes import Array, ModelActionTable, ModelVector
 from mmdp.core.text import (
     ROUNDING_RTOL,
     format_bound,

@@ -22,7 +22,6 @@ from mmdp.core.checkpoint import Checkpoint
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend
 from mmdp.core.kernels.ascent import is_randomized
-from mmdp.core.kernels.problem import Array
 from mmdp.core.methods import METHODS, Method, MethodResult, SolveContext
 from mmdp.core.methods.base import ProblemSpec
 from mmdp.core.methods.exact import Exact
@@ -32,6 +31,7 @@ from mmdp.core.objectives import OBJECTIVES, Objective, ObjectiveFunction, as_ob
 from mmdp.core.policies import Planner, PolicyClass, as_policy
 from mmdp.core.search.context import get_stop_status
 from mmdp.core.search.unreachable import fill_unreachable
+from mmdp.core.shapes import Array
 from mmdp.core.simulate import run_simulation
 from mmdp.core.solution import (
     OPTIMALITY_GAP,

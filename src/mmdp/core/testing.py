@@ -23,6 +23,7 @@ from mmdp.core.kernels.problem import AscentResult, PolicyTable, at_time
 from mmdp.core.methods import Method, Progress
 from mmdp.core.model import MMDP
 from mmdp.core.policies import MarkovPolicy
+from mmdp.core.shapes import AnyArray, AnyIntArray, Array, IndexArray
 from mmdp.core.solution import Solution, Status
 from mmdp.core.solve import solve
 from mmdp.core.timing import TimeUp
@@ -40,8 +41,6 @@ __all__ = [
     "make_random_event_model",
     "make_random_model",
 ]
-
-Array = npt.NDArray[np.float64]
 
 
 def make_random_model(
@@ -133,7 +132,7 @@ def compute_plain_returns(model: MMDP, policy: MarkovPolicy) -> Array:
     return returns
 
 
-def _push_policies(model: MMDP, probabilities: npt.NDArray[Any]) -> Array:
+def _push_policies(model: MMDP, probabilities: AnyArray) -> Array:
     """Compute the returns (N, M) of policies (N, T, S, A) by a forward pass."""
     x, (n_policies, horizon, _, n_actions) = model.problem, probabilities.shape
     d, rewards = np.broadcast_to(x.initial, (n_policies, *x.terminal.shape)), np.asarray(x.r)
@@ -149,18 +148,18 @@ def _push_policies(model: MMDP, probabilities: npt.NDArray[Any]) -> Array:
 
 
 # ------------------------------------------------------------------ brute force
-def enumerate_policies(model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
+def enumerate_policies(model: MMDP, horizon: int) -> IndexArray:
     """List the actions (N, T, S) of all deterministic Markov policies of a tiny model."""
     choices = [np.flatnonzero(row) for row in model.allowed] * horizon
     return np.array(list(itertools.product(*choices))).reshape(-1, horizon, model.n_states)
 
 
-def compute_returns(model: MMDP, actions: npt.NDArray[np.integer]) -> Array:
+def compute_returns(model: MMDP, actions: AnyIntArray) -> Array:
     """Compute the returns (N, M) of policies (N, T, S) by a forward pass."""
     return _push_policies(model, np.eye(model.n_actions)[actions])
 
 
-def compute_mean_returns(model: MMDP, actions: npt.NDArray[np.integer]) -> Array:
+def compute_mean_returns(model: MMDP, actions: AnyIntArray) -> Array:
     """Compute the mean returns (N,) of policies (N, T, S)."""
     values: Array = compute_returns(model, actions) @ model.weights
     return values

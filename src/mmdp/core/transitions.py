@@ -13,18 +13,14 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.errors import InputError, MemoryLimitError, check_memory
 from mmdp.core.kernels.problem import Storage, TableStorage, empty_aligned
 from mmdp.core.kernels.rewards import Rewards
 from mmdp.core.kernels.storage import CustomStorage
+from mmdp.core.shapes import AnyArray, AnyIntArray, Array, IndexArray, IntArray
 from mmdp.core.text import format_bytes
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-IntArray = npt.NDArray[np.int32]
-Ids = npt.NDArray[np.integer]
 ModelShape = tuple[int, int, int]  # models, states, actions
 StorageOption = Literal["auto", "dense", "sparse"]
 
@@ -65,7 +61,7 @@ class SparseTransitions:
     """The shared CSR pattern with the values of all models, before validation."""
 
     shape: ModelShape
-    indptr: Ints
+    indptr: IndexArray
     indices: IntArray
     values: Array
     is_dense: bool
@@ -77,7 +73,7 @@ class SparseTransitions:
     def from_flat_indices(
         cls,
         shape: ModelShape,
-        flat_indices: Ints | None,
+        flat_indices: IndexArray | None,
         values: Array,
         pattern_rewards: Array | None = None,
         horizon: int | None = None,
@@ -109,9 +105,9 @@ class SparseTransitions:
         return cls(shape, *table, None, horizon, custom_storage)
 
     @property
-    def flat_indices(self) -> Ints:
+    def flat_indices(self) -> IndexArray:
         """Flat index (s A + a) S + s' of every entry (nnz,)."""
-        rows: Ints = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        rows: IndexArray = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
         return rows * self.shape[1] + self.indices
 
     def locate_entry(self, k: int) -> dict[str, int]:
@@ -152,7 +148,7 @@ class CoordinateEntries:
     """Transitions as columns by name, one entry each, with ids from 0."""
 
     def __init__(
-        self, columns: dict[str, npt.NDArray[Any]], shape: ModelShape, horizon: int | None
+        self, columns: dict[str, AnyArray], shape: ModelShape, horizon: int | None
     ) -> None:
         self.columns, self.shape = columns, shape
         self.horizon = horizon if "time" in columns else None
@@ -195,7 +191,7 @@ class CoordinateEntries:
         for i in range(0, self.n_entries, BLOCK_SIZE):
             yield {name: values[i : i + BLOCK_SIZE] for name, values in self.columns.items()}
 
-    def iter_blocks(self) -> Iterator[tuple[Ints, dict[str, Any]]]:
+    def iter_blocks(self) -> Iterator[tuple[IndexArray, dict[str, Any]]]:
         """Yield the flat indices (s A + a) S + s' of blocks of entries, and their columns."""
         _, n_states, n_actions = self.shape
         for block in self.iter_columns():
@@ -235,7 +231,7 @@ class MatrixEntries(CoordinateEntries):
             yield ids | {"next_state": entries.col, "probability": p}
 
 
-def _as_id_array(values: object, name: str) -> Ids:
+def _as_id_array(values: object, name: str) -> AnyIntArray:
     """Convert ids to an integer array; ``name`` is the column in messages."""
     check_not_masked(values, name)
     array = np.asarray(values)
@@ -274,7 +270,7 @@ def entries_to_transitions(entries: CoordinateEntries, storage: StorageOption) -
         n_pending += len(pending[-1])
         if n_pending > max(len(pending[0]), BLOCK_SIZE):
             pending, n_pending = [_sort_unique(np.concatenate(pending))], 0
-    flat_indices: Ints | None = _sort_unique(np.concatenate(pending))
+    flat_indices: IndexArray | None = _sort_unique(np.concatenate(pending))
     assert flat_indices is not None
     if storage == "dense" or (storage == "auto" and len(flat_indices) > DENSE_THRESHOLD * n_cells):
         flat_indices = None
@@ -291,7 +287,7 @@ def entries_to_transitions(entries: CoordinateEntries, storage: StorageOption) -
             ['use storage="sparse"', "split the models into groups with similar transitions"],
         )
 
-    def iter_positions() -> Iterator[tuple[Ints, dict[str, Any]]]:
+    def iter_positions() -> Iterator[tuple[IndexArray, dict[str, Any]]]:
         """Yield the positions of entries in an array (T, nnz, M), block by block."""
         for k, block in entries.iter_blocks():
             k = k if flat_indices is None else np.searchsorted(flat_indices, k)
@@ -317,7 +313,7 @@ def entries_to_transitions(entries: CoordinateEntries, storage: StorageOption) -
     )
 
 
-def _sort_unique(flat_indices: Ints) -> Ints:
+def _sort_unique(flat_indices: IndexArray) -> IndexArray:
     """Sort and drop duplicates; faster than numpy's ``unique``, which hashes integers."""
     flat_indices = np.sort(flat_indices, kind="stable")  # fast for sorted runs
     return flat_indices[np.diff(flat_indices, prepend=-1) != 0]
@@ -352,7 +348,7 @@ def dense_to_transitions(array: Array, storage: StorageOption) -> SparseTransiti
     )
 
 
-def move_models_last(flat: Array, flat_indices: Ints | None) -> Array:
+def move_models_last(flat: Array, flat_indices: IndexArray | None) -> Array:
     """Select values (T, M, S A S') at flat indices and move models last: (T, nnz, M)."""
     n_times, n_models, n_cells = flat.shape
     values = empty_aligned(

@@ -8,21 +8,15 @@ from collections.abc import Iterable, KeysView, Mapping, Sequence, Set, Sized
 from typing import Any, Literal, NamedTuple, SupportsFloat, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import Label, is_of_type
 from mmdp.core.errors import InputError, Remedy, check_memory
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, clip_rounding, normalize, rescale_sums
 from mmdp.core.kernels.problem import Problem, Shard
 from mmdp.core.kernels.rewards import EventRewards, Rewards, get_stored_array, iter_blocks
+from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.core.text import TimeLabels, did_you_mean, join_first, pluralize, shorten
-from mmdp.core.transitions import (
-    Array,
-    ModelShape,
-    SparseTransitions,
-    as_float_array,
-    move_models_last,
-)
+from mmdp.core.transitions import ModelShape, SparseTransitions, as_float_array, move_models_last
 
 REWARD_RTOL = 1e-14  # relative difference of rewards that is rounding
 LABEL_NBYTES = 250  # memory of a label while it is read: the value, its text, and copies
@@ -42,7 +36,6 @@ RESERVED_COLUMNS = (
     "start",
 )
 _UNWRITABLE_CHARACTERS = re.compile("[\x00\ud800-\udfff]")
-Mask = npt.NDArray[np.bool_]
 
 _ID_PATTERN = re.compile(r"(0|[1-9][0-9]{0,15})(\.0*)?")
 
@@ -99,7 +92,7 @@ class LabelIndex(NamedTuple):
         """Format an id, or its label in quotes, for messages."""
         return str(index) if self.labels is None else repr(self.labels[index])
 
-    def find_ids(self, values: Iterable[object]) -> npt.NDArray[np.int64]:
+    def find_ids(self, values: Iterable[object]) -> IndexArray:
         """Find the ids (n,) of labels or ids; -1 if unknown.
 
         Whole numbers are ids if not all values are labels and the labels are not numbers
@@ -150,7 +143,7 @@ class ModelFields(NamedTuple):
     weights: Array  # (M,)
     discount: float
     terminal: Array  # (M, S)
-    allowed: npt.NDArray[np.bool_] | None  # (S, A)
+    allowed: Mask | None  # (S, A)
     model_transitions: Array | None  # (M, M)
     states: tuple[str, ...] | None
     actions: tuple[str, ...] | None
@@ -290,7 +283,7 @@ def align_to_labels(
     missing_labels = [str(labels[i]) for i in sorted({*range(len(labels))}.difference(ids))]
     if missing_labels and fill is None:
         raise InputError(f"{name}: no {join_first(map(repr, missing_labels), 1)}; name every one")
-    numbers: npt.NDArray[Any] = as_float_array(data, name)
+    numbers: AnyArray = as_float_array(data, name)
     if np.asarray(data).dtype.kind in "biu":
         numbers = np.asarray(data)
     array = np.full((len(labels), *numbers.shape[1:]), fill or 0, dtype=numbers.dtype)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mmdp.core.errors import check_memory
-from mmdp.core.transitions import Array
+from mmdp.core.shapes import Array, IndexArray
 from mmdp.core.validate import check_seed
-from mmdp.data.schema import IntArray
 
 BLOCK_SIZE = 1_000_000  # numbers that are sampled at a time
 
@@ -24,7 +23,7 @@ def spawn_generators(seed: int | np.integer | None, count: int) -> list[np.rando
 
 def sample_dirichlet_rows(
     alpha: Array,
-    indptr: IntArray,
+    indptr: IndexArray,
     n_samples: int,
     rng: np.random.Generator,
     kept: slice = slice(None),

@@ -20,13 +20,10 @@ import pandas as pd
 
 from mmdp.core import validate
 from mmdp.core.errors import InputError, Remedy
+from mmdp.core.shapes import AnyArray, AnyIntArray, Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, pluralize
-from mmdp.core.transitions import Array
 
-AnyArray = npt.NDArray[Any]
 Fields = dict[str, Any]  # arguments by name
-IntArray = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Labels = tuple[str, ...]
 ValuesByLabel = npt.ArrayLike | Mapping[Any, float]  # in order, or by label
 PAPER_COLUMNS = {
@@ -75,7 +72,7 @@ class TableSource:
 
     def check_unique(
         self,
-        keys: IntArray | pd.Series | pd.DataFrame,
+        keys: IndexArray | pd.Series | pd.DataFrame,
         subject: str | Callable[[int], str],
         hint: str = "",
     ) -> None:
@@ -173,7 +170,7 @@ def parse_floats(
     return text.to_numpy(dtype=object).astype(np.float64)  # Python's float: every bit is kept
 
 
-def parse_ids(values: pd.Series | AnyArray, role: str, source: TableSource) -> IntArray:
+def parse_ids(values: pd.Series | AnyArray, role: str, source: TableSource) -> IndexArray:
     """Parse a numeric column as ids, whole numbers from 0."""
     if pd.api.types.is_extension_array_dtype(values):
         source.fail_where(pd.isna(values), f"{role} is empty; ids are whole numbers from 0")
@@ -205,7 +202,7 @@ class CodedColumn:
     ([0, 1, -1, 0], ['up', 'down'])
     """
 
-    codes: npt.NDArray[np.integer]
+    codes: AnyIntArray
     categories: list[str] | None
     is_ordered: bool = False
 
@@ -246,15 +243,15 @@ class ColumnLabels(validate.LabelIndex):
 
     __slots__ = ()
 
-    def find_ids(self, values: pd.Series | Iterable[object]) -> IntArray:
+    def find_ids(self, values: pd.Series | Iterable[object]) -> IndexArray:
         """Find the ids (rows,) of labels, or of ids if there are no labels; -1 if unknown."""
         return self.find_codes(encode_column(values))
 
-    def find_codes(self, column: CodedColumn) -> IntArray:
+    def find_codes(self, column: CodedColumn) -> IndexArray:
         """Find the ids (rows,) of an encoded column; -1 if unknown."""
         return np.append(super().find_ids(column.texts), -1)[column.codes]
 
-    def parse_ids(self, column: pd.Series, source: TableSource) -> IntArray:
+    def parse_ids(self, column: pd.Series, source: TableSource) -> IndexArray:
         """Find the ids (rows,) of a column, and refuse unknown labels and ids."""
         ids = self.find_ids(column)
         id_range = "" if self.labels is not None else f" (0..{self.size - 1})"
@@ -276,7 +273,7 @@ def encode_axis(
     *,
     base: int = 0,
     allow_gaps: bool = True,
-) -> tuple[ColumnLabels, list[IntArray]]:
+) -> tuple[ColumnLabels, list[IndexArray]]:
     """Convert the columns of an axis to ids from 0, and make the labels of the axis.
 
     Columns hold ids that count from ``base``, or labels in their order of appearance.
@@ -328,7 +325,7 @@ def encode_axis(
 
 
 def _check_gaps(
-    axis: str, roles: Sequence[str], arrays: Sequence[IntArray], n_ids: int, source: TableSource
+    axis: str, roles: Sequence[str], arrays: Sequence[IndexArray], n_ids: int, source: TableSource
 ) -> None:
     """Refuse ids with gaps."""
     if n_ids <= sum(map(len, arrays)):  # otherwise there are gaps: do not allocate by the largest
@@ -381,11 +378,11 @@ class Table:
         """Parse a column as floats."""
         return parse_floats(self[role], role, self.source)
 
-    def parse_ids(self, role: str) -> IntArray:
+    def parse_ids(self, role: str) -> IndexArray:
         """Parse a column as ids, whole numbers from 0."""
         return parse_ids(self.parse_floats(role), role, self.source)
 
-    def sort_rows(self, ids: IntArray, size: int, axis: str, value: str = "row") -> IntArray:
+    def sort_rows(self, ids: IndexArray, size: int, axis: str, value: str = "row") -> IndexArray:
         """Find the order of rows by id; refuse ids that are given twice or left out."""
         self.source.check_unique(ids, f"this {axis}")
         missing_ids = np.setdiff1d(np.arange(size), ids)
@@ -395,7 +392,7 @@ class Table:
 
     def find_cells(
         self, axes: Mapping[str, ColumnLabels], subject: str
-    ) -> tuple[tuple[IntArray, ...], list[int]]:
+    ) -> tuple[tuple[IndexArray, ...], list[int]]:
         """Find the ids of every row by role, and the sizes; refuse cells that are given twice."""
         ids = tuple(labels.parse_ids(self[role], self.source) for role, labels in axes.items())
         sizes = [labels.size for labels in axes.values()]

@@ -22,6 +22,7 @@ from mmdp.core.arguments import (
 )
 from mmdp.core.errors import InputError
 from mmdp.core.policies.tree import Split, require_tree
+from mmdp.core.shapes import Array
 from mmdp.core.text import (
     TimeLabels,
     clip_middle,
@@ -76,7 +77,6 @@ __all__ = [
     "weights_over_time",
 ]
 
-Array = npt.NDArray[np.float64]
 
 TREE_INDENT = 0.55  # inches
 TRACE_COLUMNS = ("state", "share")  # columns of a cohort trace after its times

@@ -38,10 +38,11 @@ from mmdp.core.kernels.infinite import (
     check_infinite_horizon,
     choose_planning_horizon,
 )
-from mmdp.core.kernels.problem import EPS, Array, PolicyTable
+from mmdp.core.kernels.problem import EPS, PolicyTable
 from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
 from mmdp.core.policies import MarkovPolicy, Policy
 from mmdp.core.search.context import Details, SolveContext
+from mmdp.core.shapes import Array
 from mmdp.core.solution import Bound, Solution
 from mmdp.core.text import did_you_mean
 from mmdp.core.timing import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mmdp.core.kernels import PreparedProblem, Problem
-from mmdp.core.kernels.problem import Array
+from mmdp.core.shapes import Array
 
 MAX_GAP_SCALE = 1000  # a gap is relative to at most this many times (Oracle - value)
 

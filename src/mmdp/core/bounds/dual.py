@@ -25,15 +25,14 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.evaluate import Evaluator
 from mmdp.core.kernels import PreparedProblem, Problem
-from mmdp.core.kernels.problem import Array, IntArray, ModelPairs, VisitBounds
+from mmdp.core.kernels.problem import ModelPairs, VisitBounds
 from mmdp.core.kernels.rewards import max_abs_rewards
+from mmdp.core.shapes import Array, IntArray, Mask
 from mmdp.core.timing import TimeUp, solver_clock
 
-Mask = npt.NDArray[np.bool_]
 BLOCK_SIZE = 32  # states whose reach is found before the clock is looked at
 EPS = float(np.finfo(np.float64).eps)
 

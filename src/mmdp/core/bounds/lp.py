@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from mmdp.core.evaluate import Evaluator
 from mmdp.core.kernels import PreparedProblem
-from mmdp.core.kernels.problem import Array, PolicyTable, VisitBounds
+from mmdp.core.kernels.problem import PolicyTable, VisitBounds
 from mmdp.core.objectives import (
     WEIGHT_RTOL,
     CVaR,
@@ -46,10 +46,10 @@ from mmdp.core.objectives import (
     WorstCase,
     weighted_quantile,
 )
+from mmdp.core.shapes import Array, IndexArray, Mask
 from mmdp.core.solution import Status
 from mmdp.core.timing import run_cancellable
 
-Int64Array = npt.NDArray[np.int64]
 HighsSolver = Any  # highspy has no types
 LP_OBJECTIVES = (Mean.key, CVaR.key, VaR.key, WorstCase.key, MeanCVaR.key)
 N_BISECTIONS = 40
@@ -73,27 +73,27 @@ class LinearProgram:
     """min cost x with row_lower <= rows x <= row_upper and 0 <= x <= upper bounds, in parts."""
 
     def __init__(self) -> None:
-        self._columns: list[tuple[Array, Array, npt.NDArray[np.bool_]]] = []
+        self._columns: list[tuple[Array, Array, Mask]] = []
         self._rows: list[tuple[Array, Array]] = []
-        self._entries: list[tuple[Int64Array, Int64Array, Array]] = []
+        self._entries: list[tuple[IndexArray, IndexArray, Array]] = []
         self.n_columns = self.n_rows = 0
 
     def add_columns(
         self, cost: Array, upper: npt.ArrayLike = 1.0, is_binary: bool = False
-    ) -> Int64Array:
+    ) -> IndexArray:
         """Add variables with these costs and upper bounds; return their ids in the same shape."""
         bounds = np.broadcast_to(np.asarray(upper, float), cost.shape)
         self._columns.append((cost.ravel(), bounds.ravel(), np.full(cost.size, is_binary)))
         self.n_columns += cost.size
         return np.arange(self.n_columns - cost.size, self.n_columns).reshape(cost.shape)
 
-    def add_rows(self, lower: npt.ArrayLike, upper: Array) -> Int64Array:
+    def add_rows(self, lower: npt.ArrayLike, upper: Array) -> IndexArray:
         """Add rows between these ends; return their ids in the same shape."""
         self._rows.append((np.broadcast_to(lower, upper.shape).ravel(), upper.ravel()))
         self.n_rows += upper.size
         return np.arange(self.n_rows - upper.size, self.n_rows).reshape(upper.shape)
 
-    def add_entries(self, rows: Int64Array, columns: Int64Array, values: Array | float) -> None:
+    def add_entries(self, rows: IndexArray, columns: IndexArray, values: Array | float) -> None:
         """Add entries whose rows, columns and values broadcast to one shape."""
         r, c, v = np.broadcast_arrays(rows, columns, values)
         self._entries.append((r.ravel(), c.ravel(), v.ravel()))
@@ -224,7 +224,7 @@ class OccupancyProgram(LinearProgram):
         self.add_entries(rows, self.u[cell, model], -1.0)
         self.add_entries(rows, self.pi[cell], reach.lo[t, s][cell, model])
 
-    def _add_flow(self, has_column: npt.NDArray[np.bool_]) -> None:
+    def _add_flow(self, has_column: Mask) -> None:
         """Add the rows inflow = outflow of every (t, s, m), and sum_a pi = 1."""
         x, (t, s, a) = self.problem, self.cells
         used_t, used_s = np.nonzero(has_column.any(axis=2))

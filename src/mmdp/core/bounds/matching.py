@@ -13,18 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.kernels import PreparedProblem
-from mmdp.core.kernels.problem import Array, ModelPairs
+from mmdp.core.kernels.problem import ModelPairs
+from mmdp.core.shapes import Array, IndexArray
 from mmdp.core.timing import measure_compilation, solver_clock
 
-Int64Array = npt.NDArray[np.int64]
 BATCH_SIZE = 16  # pairs that are evaluated before the clock is looked at
 MAX_ASSIGNMENT_MODELS = 1_000  # above this, the first disjoint pairs are taken
 
 
-def iter_pairs(models: Int64Array) -> Iterator[ModelPairs]:
+def iter_pairs(models: IndexArray) -> Iterator[ModelPairs]:
     """Iterate over all pairs of models in batches; the first half of a round is disjoint.
 
     >>> sum(len(pairs.first) for pairs in iter_pairs(np.arange(5)))
@@ -73,7 +72,7 @@ class PairEvaluator:
         return ModelPairs(first[chosen], second[chosen]), float(gains[chosen].sum())
 
 
-def match_by_assignment(i: Int64Array, j: Int64Array, gains: Array, n: int) -> Int64Array:
+def match_by_assignment(i: IndexArray, j: IndexArray, gains: Array, n: int) -> IndexArray:
     """Return the indices of disjoint pairs from the optimal assignment, with its cycles split.
 
     >>> i, j, gain = np.array([0, 1, 2, 3]), np.array([1, 2, 3, 0]), np.array([2.0, 3.0, 2.0, 0.0])

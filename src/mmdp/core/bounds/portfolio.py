@@ -12,9 +12,10 @@ from mmdp.core.bounds import closed_form
 from mmdp.core.bounds.dual import MIN_LEVEL, SLOW_LEVEL, DualDescent, LagrangianRelaxation
 from mmdp.core.bounds.matching import PairEvaluator
 from mmdp.core.kernels import PreparedProblem, Problem
-from mmdp.core.kernels.problem import Array, ModelPairs, PolicyTable
+from mmdp.core.kernels.problem import ModelPairs, PolicyTable
 from mmdp.core.objectives import Objective
 from mmdp.core.search.context import Details
+from mmdp.core.shapes import Array
 from mmdp.core.solution import Bound
 from mmdp.core.timing import Callback, Progress, Stopwatch, TimeUp, allow_stop, solver_clock
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-import numpy.typing as npt
+from mmdp.core.shapes import AnyArray
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class ArrayCache(Generic[T]):
         self.max_items = max_items
         self.items: dict[tuple[int, Hashable], T] = {}
 
-    def get_or_make(self, array: npt.NDArray[Any], key: Hashable, make: Callable[[], T]) -> T:
+    def get_or_make(self, array: AnyArray, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of an array under a key; call ``make`` if there is none."""
         full_key = id(array), key
         if full_key not in self.items:

@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from mmdp.core.kernels.problem import Array, AscentResult, Callback, Problem
+from mmdp.core.kernels.problem import AscentResult, Callback, Problem
+from mmdp.core.shapes import Array
 
 SWEEPS_TO_TARGET = 20  # further sweeps in which an ascent must be able to reach its target
 

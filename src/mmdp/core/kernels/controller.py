@@ -17,13 +17,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from mmdp.core.kernels.problem import Array, IntArray, OptionalArray, Problem
+from mmdp.core.kernels.problem import OptionalArray, Problem
+from mmdp.core.shapes import AnyIntArray, Array, IntArray, NodeArray
 
 MAX_NODES = 255  # nodes are numbered in bytes
-
-NodeArray = npt.NDArray[np.uint8]
 
 
 class Controller(NamedTuple):
@@ -38,7 +36,7 @@ class Controller(NamedTuple):
         return self.actions.shape[2]
 
     @classmethod
-    def from_tables(cls, *tables: npt.NDArray[np.integer]) -> Controller:
+    def from_tables(cls, *tables: AnyIntArray) -> Controller:
         """Make a controller with one node, never left, for each table (T, S) of actions."""
         actions = np.stack(tables, axis=2).astype(np.int32)
         T, S, N = actions.shape
@@ -46,7 +44,7 @@ class Controller(NamedTuple):
         node_transitions[:, :, 1:] = np.arange(1, N, dtype=np.uint8)[:, None]
         return cls(actions, node_transitions, np.zeros(S, np.uint8))
 
-    def add_node(self, table: npt.NDArray[np.integer]) -> Controller:
+    def add_node(self, table: AnyIntArray) -> Controller:
         """Return a copy with one more node, which acts by the table (T, S) and is never left."""
         T, S, N = self.actions.shape
         actions = np.concatenate([self.actions, table[:, :, None].astype(np.int32)], axis=2)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from mmdp.core.shapes import Array
 
 SUM_TOLERANCE = 1e-8  # sums of probabilities may differ from 1 by this
 PRINTED_TOLERANCE = 1e-5  # and by this if they can be divided by their sum: six digits, or 32 bits

@@ -13,16 +13,16 @@ import numpy as np
 from mmdp.core.kernels.cpu.threads import ThreadPool
 from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.planner import ACTIONS, PROBABILITIES, SAMPLED, VALUES, PlannerTables
-from mmdp.core.kernels.problem import Array, as_readonly, at_time
+from mmdp.core.kernels.problem import as_readonly, at_time
 from mmdp.core.kernels.random import (
     PLANNER_STREAM,
     SWITCH_STREAM,
-    Ints,
     hash_uniform,
     make_episode_keys,
     sample_initial_states,
 )
-from mmdp.core.kernels.sampling import Mask, TableSampler, sample_columns
+from mmdp.core.kernels.sampling import TableSampler, sample_columns
+from mmdp.core.shapes import Array, IndexArray, Mask
 
 MAX_LANES = 2**14  # episodes side by side
 MAX_BELIEFS = 2**18  # numbers in their beliefs
@@ -35,7 +35,7 @@ def simulate(
     n_episodes: int,
     seed: int,
     first_episode: int,
-) -> tuple[Array, Ints]:
+) -> tuple[Array, IndexArray]:
     """Run :meth:`PreparedProblem.simulate`."""
     shape = prepared.problem.n_models, n_episodes
     returns, n_unexplained = np.empty(shape), np.zeros(shape, np.int64)
@@ -43,13 +43,13 @@ def simulate(
     # threads pay only for compiled code
     pool = prepared.get_pool(2**62) if planner.uses_belief else ThreadPool(1)
     if planner.carries_belief:  # from one episode of every model to the next
-        tasks: list[Sequence[Ints]] = [list(ids.T)]
+        tasks: list[Sequence[IndexArray]] = [list(ids.T)]
     else:
         n_lanes = min(MAX_LANES, MAX_BELIEFS // planner.problem.n_models + 1)
         n_tasks = max(-(-ids.size // n_lanes), len(pool))
         tasks = [[block] for block in np.array_split(ids.ravel(), n_tasks)]
 
-    def run(blocks: Sequence[Ints]) -> None:
+    def run(blocks: Sequence[IndexArray]) -> None:
         models = slice(blocks[0][0] // n_episodes, blocks[-1][-1] // n_episodes + 1)
         episodes = _Episodes(prepared, models, next_rewards, planner, seed)
         for block in blocks:
@@ -87,7 +87,7 @@ class _Episodes:
 
             self.search = TreeSearch(planner, self.horizon)
 
-    def run(self, models: Ints, episodes: Ints) -> tuple[Array, Ints]:
+    def run(self, models: IndexArray, episodes: IndexArray) -> tuple[Array, IndexArray]:
         """Run episodes to the end; return their returns and how many steps no model explains."""
         env, planner, n = self.env, self.planner, len(models)
         self.keys = make_episode_keys(self.seed, models, episodes)
@@ -131,7 +131,7 @@ class _Episodes:
         returns[lanes] += factor * env.terminal[states[lanes], models[lanes]]
         return returns, n_unexplained
 
-    def _choose_actions(self, t: int, lanes: Ints, states: Ints) -> Ints:
+    def _choose_actions(self, t: int, lanes: IndexArray, states: IndexArray) -> IndexArray:
         """Return (n,) the policy's actions at t in these states."""
         planner, memory = self.planner, self.memory
         if planner.mode == ACTIONS:
@@ -154,7 +154,7 @@ class _Episodes:
             return actions
         return self.search.choose_actions(t, lanes, states, self.beliefs, self.keys, self.counters)
 
-    def _draw(self, lanes: Ints) -> Array:
+    def _draw(self, lanes: IndexArray) -> Array:
         """Return the policy's next random number in each episode."""
         u = hash_uniform(self.keys[lanes], self.counters[lanes])
         self.counters[lanes] += np.uint64(1)
@@ -163,11 +163,11 @@ class _Episodes:
     def _learn(
         self,
         t: int,
-        lanes: Ints,
-        s: Ints,
-        a: Ints,
-        next_states: Ints,
-        entries: Ints,
+        lanes: IndexArray,
+        s: IndexArray,
+        a: IndexArray,
+        next_states: IndexArray,
+        entries: IndexArray,
         rewards: Array,
     ) -> Mask:
         """Update beliefs by Bayes' rule; return (n,) whether any model explains the step."""

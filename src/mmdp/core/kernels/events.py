@@ -20,9 +20,6 @@ from mmdp.core.kernels.distributions import SUM_TOLERANCE, normalize
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import (
     ALL_MODELS,
-    Array,
-    IndexArray,
-    IntArray,
     PolicyTable,
     Problem,
     StorageFormat,
@@ -34,6 +31,7 @@ from mmdp.core.kernels.problem import (
 from mmdp.core.kernels.rewards import EventRewards, expect_events
 from mmdp.core.kernels.sampling import TransitionSampler, sample_columns
 from mmdp.core.kernels.storage import CustomStorage
+from mmdp.core.shapes import AnyArray, Array, IndexArray, IntArray
 from mmdp.core.text import format_bytes
 
 MAX_TABLE_BYTES = 2 * 1024**3  # bytes that tables made from events may take
@@ -134,7 +132,7 @@ class ExogenousEvents(CustomStorage):
     def max_row_length(self) -> int:
         return int(np.prod(self.next_states.shape[3:]))
 
-    def get_arrays(self) -> list[npt.NDArray[Any]]:
+    def get_arrays(self) -> list[AnyArray]:
         arrays = (self.next_states, self.probs, self.distribution_id, self.corner_weights)
         return [x for x in arrays if x is not None]
 
@@ -178,7 +176,7 @@ class ExogenousEvents(CustomStorage):
         clone.allowed = None if self.allowed is None else self.allowed[np.ix_(states, actions)]
         return clone, np.empty(0, np.int64)
 
-    def iter_content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+    def iter_content(self, n_states: int) -> Iterator[AnyArray]:
         return iter(self.get_arrays())
 
     def at_time(self, t: int) -> EventsAtTime:
@@ -343,7 +341,7 @@ class ExogenousEvents(CustomStorage):
             )
 
 
-def _read_array(values: npt.ArrayLike, name: str, dtype_kinds: str, ndim: int) -> npt.NDArray[Any]:
+def _read_array(values: npt.ArrayLike, name: str, dtype_kinds: str, ndim: int) -> AnyArray:
     """Convert values to a read-only array of int32 or float64 with ``ndim`` axes."""
     array = np.asarray(values)
     if array.dtype.kind not in dtype_kinds or array.ndim != ndim:

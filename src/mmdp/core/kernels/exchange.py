@@ -13,6 +13,7 @@ import numpy.typing as npt
 from jax.experimental import multihost_utils
 
 from mmdp.core.errors import InputError, LostProcessError
+from mmdp.core.shapes import AnyArray
 
 if TYPE_CHECKING:
     from mmdp.core.kernels.problem import Problem
@@ -37,12 +38,12 @@ CONNECTION_ERROR_WORDS = (
 )  # in jax's messages
 
 
-def gather_processes(values: npt.ArrayLike) -> npt.NDArray[Any]:
+def gather_processes(values: npt.ArrayLike) -> AnyArray:
     """Return (n, ...) the values of all n processes; all must call this at the same point."""
     array = np.ascontiguousarray(values)
     with detect_lost_process():  # as bytes, because jax would turn 64-bit numbers into 32-bit ones
         raw = multihost_utils.process_allgather(np.frombuffer(array.tobytes(), np.uint8))
-    gathered: npt.NDArray[Any] = np.asarray(raw).reshape(-1).view(array.dtype)
+    gathered: AnyArray = np.asarray(raw).reshape(-1).view(array.dtype)
     return gathered.reshape(jax.process_count(), *array.shape)
 
 

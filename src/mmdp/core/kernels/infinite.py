@@ -26,13 +26,13 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.cpu.threads import limit_blas_threads
 from mmdp.core.kernels.prepared import PreparedProblem
-from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, Problem
+from mmdp.core.kernels.problem import PolicyTable, Problem
 from mmdp.core.kernels.proper import find_transient
+from mmdp.core.shapes import AnyArray, Array, IntArray, Mask
 from mmdp.core.timing import TimeUp
 
 CacheKey = tuple[tuple[int, ...], str, bytes]  # shape, dtype and content of a policy
@@ -188,7 +188,7 @@ class InfiniteHorizon:
         return self.problem.compute_returns(self.compute_values(policy).T)
 
     def compute_model_optima(
-        self, allowed: npt.NDArray[np.bool_] | None = None, init: ModelOptima | None = None
+        self, allowed: Mask | None = None, init: ModelOptima | None = None
     ) -> ModelOptima:
         """Compute the optimal policy of each model over the allowed actions, by policy iteration.
 
@@ -439,7 +439,7 @@ class DirectSolver(InfiniteHorizon):
         A = self._build_matrix(policy)
         return self._map_model_blocks(lambda m: _solve_or_raise(A[m], np.eye(A.shape[1])))
 
-    def _map_model_blocks(self, compute_block: Callable[[slice], npt.NDArray[Any]]) -> Array:
+    def _map_model_blocks(self, compute_block: Callable[[slice], AnyArray]) -> Array:
         """Compute the results of all models block by block, checking the time before each."""
         M, S = self.r.shape[:2]
         size, results = max(1, BLOCK_MULTIPLY_ADDS // S**3), []

@@ -13,20 +13,12 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.cpu.threads import ThreadPool, default_n_threads
-from mmdp.core.kernels.problem import (
-    Array,
-    IntArray,
-    PolicyTable,
-    Problem,
-    TransitionRow,
-    as_readonly,
-    at_time,
-)
+from mmdp.core.kernels.problem import PolicyTable, Problem, TransitionRow, as_readonly, at_time
 from mmdp.core.kernels.rewards import EventRewards, Rewards
+from mmdp.core.shapes import Array, IntArray, Mask
 
 
 def is_numba_disabled() -> bool:
@@ -111,7 +103,7 @@ class Operator:
         initial: Array | None = None,
         rewards: Rewards | None = None,
         terminal: Array | None = None,
-        allowed: npt.NDArray[np.bool_] | None = None,
+        allowed: Mask | None = None,
         discount: float | None = None,
         horizon: int | None = None,
     ) -> Self:

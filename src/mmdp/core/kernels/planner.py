@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mmdp.core.kernels.controller import Controller
-from mmdp.core.kernels.problem import Array, IntArray, Problem
+from mmdp.core.kernels.problem import Problem
+from mmdp.core.shapes import Array, IntArray
 
 ACTIONS, PROBABILITIES, VALUES, SAMPLED, TREE, NODES = range(6)
 

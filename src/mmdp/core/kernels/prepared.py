@@ -21,15 +21,11 @@ from collections.abc import Callable
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.kernels.controller import Controller, NodeValues
 from mmdp.core.kernels.numpy.passes import Passes
 from mmdp.core.kernels.planner import PlannerTables
 from mmdp.core.kernels.problem import (
-    Array,
-    IndexArray,
-    IntArray,
     ModelPairs,
     PolicyTable,
     Problem,
@@ -37,6 +33,7 @@ from mmdp.core.kernels.problem import (
     at_time,
     find_row_entries,
 )
+from mmdp.core.shapes import Array, IndexArray, IntArray
 
 
 class PreparedProblem(Passes):
@@ -98,7 +95,7 @@ class PreparedProblem(Passes):
         return states, x.indices[k], x.discount * at_time(x.p, t)[k][:, None] * next_values
 
     # ------------------------------------------------------------ bounds
-    def compute_visit_bounds(self, states: npt.NDArray[np.int64] | None = None) -> VisitBounds:
+    def compute_visit_bounds(self, states: IndexArray | None = None) -> VisitBounds:
         """Compute the least and largest visit probability of every model, state and time.
 
         ``states``: of these alone, which takes two passes per state. B is the optimum if the only
@@ -194,7 +191,7 @@ class PreparedProblem(Passes):
         n_episodes: int,
         seed: int,
         first_episode: int = 0,
-    ) -> tuple[Array, npt.NDArray[np.int64]]:
+    ) -> tuple[Array, IndexArray]:
         """Simulate episodes; return (M, n) returns and (M,) counts of unexplained steps.
 
         Random numbers are a hash of (seed, model, episode, counter), see

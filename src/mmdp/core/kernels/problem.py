@@ -37,15 +37,13 @@ from mmdp.core.kernels.costs import Work, estimate_seconds
 from mmdp.core.kernels.rewards import Rewards, iter_blocks, map_rewards, max_abs_rewards
 from mmdp.core.kernels.rewards import at_time as at_time
 from mmdp.core.kernels.sampling import TableSampler
+from mmdp.core.shapes import AnyArray, AnyIntArray, Array, IndexArray, IntArray, Mask
 
 if TYPE_CHECKING:
     from mmdp.core.kernels.prepared import PreparedProblem
     from mmdp.core.kernels.storage import CustomStorage
 
-Array = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
 PolicyTable = npt.NDArray[Any]  # a policy: (T, S) actions or (T, S, A) probabilities
-IndexArray = npt.NDArray[np.int64]
 ModelSelection = slice | IndexArray  # some of the models
 StorageFormat = Literal["dense", "sparse", "events"]
 
@@ -57,7 +55,7 @@ EQUAL_RTOL = 1e-12  # numbers that differ by less, relative to their size, are e
 TIE_RTOL = 1e-12  # two actions whose G differ by less, relative to their size, are tied
 
 
-def empty_aligned(*shape: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+def empty_aligned(*shape: int, dtype: npt.DTypeLike = np.float64) -> AnyArray:
     """Make an empty array that begins at a cache line, so that vectors do not cross one.
 
     >>> empty_aligned(3, 8).ctypes.data % CACHE_LINE
@@ -114,7 +112,7 @@ class TransitionRow(NamedTuple):
 class TableStorage(NamedTuple):
     """Transition tables: the probabilities of all models on one sparse pattern."""
 
-    indptr: npt.NDArray[np.int64]
+    indptr: IndexArray
     indices: IntArray
     p: Array
     is_dense: bool
@@ -148,7 +146,7 @@ class TableStorage(NamedTuple):
     def map_models(self, function: Callable[[Array], Array]) -> TableStorage:
         return self._replace(p=function(self.p))
 
-    def get_arrays(self) -> list[npt.NDArray[Any]]:
+    def get_arrays(self) -> list[AnyArray]:
         return [self.indptr, self.indices, self.p]
 
     def prepare(self, problem: Problem, horizon: int) -> PreparedProblem:
@@ -178,7 +176,7 @@ class TableStorage(NamedTuple):
         indices = np.argsort(states)[self.indices][order].astype(np.int32)
         return TableStorage(indptr, indices, self.p.take(order, axis=1), self.is_dense), order
 
-    def iter_content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+    def iter_content(self, n_states: int) -> Iterator[AnyArray]:
         p, is_nonzero = (
             collapse_time_axis(self.p),
             np.asarray(self.p.any(axis=(0, 2))),
@@ -205,7 +203,7 @@ class Problem(NamedTuple):
 
     storage: Storage
     r: Rewards
-    allowed: npt.NDArray[np.bool_]
+    allowed: Mask
     initial: Array
     weights: Array
     discount: float
@@ -214,7 +212,7 @@ class Problem(NamedTuple):
     shard: Shard | None = None
 
     @property
-    def indptr(self) -> npt.NDArray[np.int64]:
+    def indptr(self) -> IndexArray:
         return self.storage.to_table().indptr
 
     @property
@@ -299,7 +297,7 @@ class Problem(NamedTuple):
         model_mask = self.local_weights > 0
         reward_mask = np.logical_or.reduce(self.allowed)[:, :, None] & model_mask
 
-        def find_extremes(x: Array, mask: npt.NDArray[np.bool_]) -> tuple[float, float]:
+        def find_extremes(x: Array, mask: Mask) -> tuple[float, float]:
             return x.max(initial=-math.inf, where=mask), -x.min(initial=math.inf, where=mask)
 
         rewards = [find_extremes(r, reward_mask[states]) for states, r in iter_blocks(self.r)]
@@ -346,7 +344,7 @@ class Problem(NamedTuple):
             if 1 < n_times < horizon:
                 raise InputError(f"{name} covers {n_times} time steps, the horizon is {horizon}")
 
-    def get_entry_rows(self) -> npt.NDArray[np.int64]:
+    def get_entry_rows(self) -> IndexArray:
         """Return (nnz,) the row s * A + a of every entry of the tables."""
         return self.storage.to_table().get_entry_rows()
 
@@ -377,9 +375,9 @@ class Problem(NamedTuple):
         """Sample the model after a step in model m."""
         return int(self.sample_next_models(m, lambda K: rng.choice(len(K), p=K / K.sum())))
 
-    def reachable_models(self, models: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    def reachable_models(self, models: AnyIntArray) -> IndexArray:
         """Return the models that may follow these at some time, these included, in order."""
-        reachable = np.unique(models)
+        reachable: IndexArray = np.unique(models)
         while self.model_transitions is not None:
             previous, successors = (
                 reachable,
@@ -469,7 +467,7 @@ class Problem(NamedTuple):
             all_models[shard_models] = row[: shard_models.stop - shard_models.start]
         return all_models
 
-    def all_gather(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    def all_gather(self, values: npt.ArrayLike) -> AnyArray:
         """Gather (n, ...) the values of all n shards; (1, ...) if the models are not divided.
 
         All processes must call it at the same point of their run.
@@ -508,7 +506,7 @@ class Problem(NamedTuple):
             shard=None,
         )
 
-    def has_choice(self) -> npt.NDArray[np.bool_]:
+    def has_choice(self) -> Mask:
         """Return (T or 1, S) whether allowed actions differ in a reward or a row, in some model.
 
         Rows that expect the same of a random value, in a random mean of the models, are equal up
@@ -530,7 +528,7 @@ class Problem(NamedTuple):
                 differs[t] |= np.any(allowed & ~is_same, axis=1)
         return differs
 
-    def gather_selected(self, values: Array, models: npt.NDArray[np.integer[Any]]) -> Array:
+    def gather_selected(self, values: Array, models: AnyIntArray) -> Array:
         """Gather values[..., models] from the processes that hold these models."""
         if self.shard is None:
             return np.ascontiguousarray(values[..., models])
@@ -565,7 +563,7 @@ class Problem(NamedTuple):
             shard=None,
         )
 
-    def restrict_actions(self, allowed: npt.NDArray[np.bool_]) -> Problem:
+    def restrict_actions(self, allowed: Mask) -> Problem:
         """Make the same problem with only these actions (T or 1, S, A) allowed."""
         shape = (self.n_states, self.n_actions)
         if allowed.dtype != bool or allowed.ndim != 3 or allowed.shape[1:] != shape:
@@ -579,7 +577,7 @@ class Problem(NamedTuple):
         return self._replace(allowed=as_readonly(allowed))
 
 
-def as_readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def as_readonly(array: AnyArray) -> AnyArray:
     """Return a read-only view, because numba compiles again for writable arrays."""
     view = np.ascontiguousarray(array).view()
     view.setflags(write=False)
@@ -611,9 +609,7 @@ def split_windows(horizon: int, bytes_per_time: int, max_bytes: float) -> list[s
     return [slice(t, min(t + length, horizon)) for t in range(0, horizon, length)]
 
 
-def find_row_entries(
-    indptr: npt.NDArray[Any], rows: npt.NDArray[Any]
-) -> tuple[IndexArray, IndexArray]:
+def find_row_entries(indptr: AnyArray, rows: AnyArray) -> tuple[IndexArray, IndexArray]:
     """Return the entries of these rows of the tables, and the position in ``rows`` of each."""
     counts = np.diff(indptr)[rows]
     positions = np.repeat(np.arange(len(rows)), counts)
@@ -627,7 +623,7 @@ Callback = Callable[[PolicyTable, float], object]  # an improved policy and its 
 # a row of actions (S,) that maximizes sum_s G(s, row(s)) over the rows that are open, from
 # G (S, A), b (S, M) and the incumbent row or None; ties as in numpy.passes.choose_actions,
 # which is the maximizer if every row is open
-RowChooser = Callable[[Array, Array, "npt.NDArray[Any] | None"], IntArray]
+RowChooser = Callable[[Array, Array, "AnyArray | None"], IntArray]
 
 
 class AscentOptions(NamedTuple):
@@ -683,8 +679,8 @@ class ModelPairs(NamedTuple):
     The grid has ``grid_radius`` steps of ``grid_step`` on each side of the prior's log-odds.
     """
 
-    first: npt.NDArray[np.int64]
-    second: npt.NDArray[np.int64]
+    first: IndexArray
+    second: IndexArray
     grid_radius: int = 24
     grid_step: float = 0.25
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.problem import Problem
+from mmdp.core.shapes import IndexArray, Mask
 from mmdp.core.text import join_first
 
-Mask = npt.NDArray[np.bool_]
 Bits = npt.NDArray[np.uint8]
 
 
@@ -133,7 +133,7 @@ def _pack_models(mask: Mask) -> Bits:
     return np.packbits(mask, axis=-1)
 
 
-def _or_by_row(entries: Bits, indptr: npt.NDArray[np.int64]) -> Bits:
+def _or_by_row(entries: Bits, indptr: IndexArray) -> Bits:
     """Join the entries indptr[i]:indptr[i + 1] of each row by or; return (rows, bytes)."""
     out = np.zeros((len(indptr) - 1, entries.shape[1]), dtype=np.uint8)
     nonempty = np.flatnonzero(np.diff(indptr))

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.kernels.problem import Problem
+from mmdp.core.shapes import IndexArray
 
-Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 PLANNER_STREAM = 1 << 32
@@ -41,7 +41,7 @@ def hash_uniform(key: Keys, counter: Any) -> Any:
     return hash_bits(key, np.full_like(key, counter)) * 2.0**-53
 
 
-def make_episode_keys(seed: int, models: Ints, episodes: Ints) -> Keys:
+def make_episode_keys(seed: int, models: IndexArray, episodes: IndexArray) -> Keys:
     """Return (n,) the random key of each episode in its model."""
     seeds = np.full(len(models), seed % 2**64, np.uint64)
     keys: Keys = splitmix64(
@@ -52,7 +52,9 @@ def make_episode_keys(seed: int, models: Ints, episodes: Ints) -> Keys:
     return keys
 
 
-def sample_initial_states(env: Problem, seed: int, models: Ints, episodes: Ints) -> Ints:
+def sample_initial_states(
+    env: Problem, seed: int, models: IndexArray, episodes: IndexArray
+) -> IndexArray:
     """Return (n,) the initial state of each episode.
 
     Steps of the golden ratio spread the episodes of a model evenly over the initial

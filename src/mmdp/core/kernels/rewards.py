@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Ids = npt.NDArray[np.integer]
-Index = int | np.integer | npt.NDArray[np.integer] | slice
+from mmdp.core.shapes import AnyArray, AnyIntArray, Array, IntArray, Mask
+
+Index = int | np.integer | AnyIntArray | slice
 
 BLOCK_SIZE = 2**22  # numbers of r that are computed at a time
 
@@ -25,9 +24,7 @@ class EventRewards:
     :meth:`ExogenousEvents.make_rewards`.
     """
 
-    def __init__(
-        self, reward: Array, probs: Array, distribution_id: npt.NDArray[np.int32] | None
-    ) -> None:
+    def __init__(self, reward: Array, probs: Array, distribution_id: IntArray | None) -> None:
         self.reward, self.probs, self.distribution_id = reward, probs, distribution_id
         arrays = [x for x in (reward, probs, distribution_id) if x is not None]
         self.shape = (max(map(len, arrays)), *reward.shape[1:3], probs.shape[3])
@@ -81,13 +78,13 @@ class EventRewards:
         """Return itself, or its table if there are no more models than events."""
         return self if self.reward.size < math.prod(self.shape) else np.asarray(self)
 
-    def _get_distribution_id(self, t: Ids, s: Ids, a: Ids) -> Ids:
+    def _get_distribution_id(self, t: AnyIntArray, s: AnyIntArray, a: AnyIntArray) -> AnyIntArray:
         if self.distribution_id is None:
             return np.zeros(np.shape(s), np.int32)
         return self.distribution_id[np.minimum(t, len(self.distribution_id) - 1), s, a]
 
 
-def expect_events(x: Array, probs: Array, distribution_id: Ids) -> Array:
+def expect_events(x: Array, probs: Array, distribution_id: AnyIntArray) -> Array:
     """Compute (..., M) the expectation of x (..., W) over events with probs (K, W, M)."""
     out = np.empty((*distribution_id.shape, probs.shape[2]))
     for k in np.unique(distribution_id):
@@ -99,9 +96,9 @@ def expect_events(x: Array, probs: Array, distribution_id: Ids) -> Array:
 Rewards = Array | EventRewards  # r (T or 1, S, A, M)
 
 
-def at_time(array: npt.NDArray[Any] | Rewards | list[Any], t: int) -> npt.NDArray[Any]:
+def at_time(array: AnyArray | Rewards | list[Any], t: int) -> AnyArray:
     """Return the slice at time t of an array whose time axis may have length 1."""
-    result: npt.NDArray[Any] = array[t if len(array) > 1 else 0]
+    result: AnyArray = array[t if len(array) > 1 else 0]
     return result
 
 
@@ -122,7 +119,7 @@ def get_stored_array(r: Rewards) -> Array:
     return r.reward if isinstance(r, EventRewards) else r
 
 
-def reorder_rewards(r: Rewards, states: Ids, actions: Ids) -> Rewards:
+def reorder_rewards(r: Rewards, states: AnyIntArray, actions: AnyIntArray) -> Rewards:
     """Reorder states and actions by these ids."""
     if isinstance(r, EventRewards):
         ids = None if r.distribution_id is None else r.distribution_id[:, states][:, :, actions]

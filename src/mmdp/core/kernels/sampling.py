@@ -10,17 +10,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.kernels.rewards import at_time
+from mmdp.core.shapes import Array, IndexArray, Mask
 
 if TYPE_CHECKING:
     from mmdp.core.kernels.events import EventSampler
     from mmdp.core.kernels.problem import TableStorage
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 TransitionSampler: TypeAlias = "TableSampler | EventSampler"
 
 
@@ -35,7 +32,9 @@ class TableSampler:
         """The cumulative probabilities (T or 1, M, nnz) of each row."""
         return cumsum_rows(self.table.p[:, :, self.models], self.table.indptr)
 
-    def sample_next(self, t: int, rows: Ints, models: Ints, u: Array) -> tuple[Ints, Ints]:
+    def sample_next(
+        self, t: int, rows: IndexArray, models: IndexArray, u: Array
+    ) -> tuple[IndexArray, IndexArray]:
         """Return (n,) next states by u (n,) uniform in [0, 1), and (n,) their entries in tables.
 
         The first next state, in their order, at which the sum of probabilities exceeds u. It is
@@ -50,12 +49,12 @@ class TableSampler:
         k = np.where((indptr[rows] <= last) & (total > 0.0), k, -1)
         return np.where(k >= 0, self.table.indices[k], -1), k
 
-    def likelihood(self, t: int, rows: Ints, next_states: Ints) -> Array:
+    def likelihood(self, t: int, rows: IndexArray, next_states: IndexArray) -> Array:
         """Return (n, M) the probability of these next states in every model."""
         p, k = at_time(self.table.p, t), self.find_entries(rows, next_states)
         return np.where(k[:, None] >= 0, p[k], 0.0)
 
-    def find_entries(self, rows: Ints, next_states: Ints) -> Ints:
+    def find_entries(self, rows: IndexArray, next_states: IndexArray) -> IndexArray:
         """Return (n,) the entries of these rows that lead to these next states, -1 if none."""
         indptr, indices = self.table.indptr, self.table.indices
         low, high = indptr[rows], indptr[rows + 1]
@@ -66,7 +65,9 @@ class TableSampler:
         return np.where((high > low) & (indices[k] == next_states), k, -1)
 
 
-def bisect_first(predicate: Callable[[Ints], Mask], low: Ints, high: Ints) -> Ints:
+def bisect_first(
+    predicate: Callable[[IndexArray], Mask], low: IndexArray, high: IndexArray
+) -> IndexArray:
     """Return (n,) the first k in low..high at which a monotone predicate is true; else high."""
     while (low < high).any():
         middle = (low + high) >> 1
@@ -75,7 +76,7 @@ def bisect_first(predicate: Callable[[Ints], Mask], low: Ints, high: Ints) -> In
     return low
 
 
-def cumsum_rows(p: Array, indptr: Ints) -> Array:
+def cumsum_rows(p: Array, indptr: IndexArray) -> Array:
     """Compute (T or 1, M, nnz) the cumulative sums of probabilities along each row."""
     total = np.moveaxis(p, 2, 1).copy()
     lengths, entries = np.diff(indptr), indptr[:-1]
@@ -88,7 +89,7 @@ def cumsum_rows(p: Array, indptr: Ints) -> Array:
     return total
 
 
-def sample_columns(probs: Array, u: Array) -> Ints:
+def sample_columns(probs: Array, u: Array) -> IndexArray:
     """Sample (n,) one column of each row (n, k) with probabilities proportional to it."""
     total = np.cumsum(probs, axis=1)
     last_possible = probs.shape[1] - 1 - (probs[:, ::-1] > 0.0).argmax(axis=1)

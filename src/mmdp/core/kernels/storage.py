@@ -5,16 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import (
     ALL_MODELS,
-    Array,
-    IndexArray,
     Problem,
     Storage,
     StorageFormat,
@@ -22,6 +18,7 @@ from mmdp.core.kernels.problem import (
     TransitionRow,
 )
 from mmdp.core.kernels.sampling import TransitionSampler
+from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 
 
 class CustomStorage:
@@ -38,7 +35,7 @@ class CustomStorage:
     n_times: int = 1  # time steps that transitions are given for; 1 if they do not vary
     is_compiled: bool = False  # whether the compiled backends know it
     has_valid_rows: bool = False  # whether rows are known to be distributions, without tables
-    allowed: npt.NDArray[np.bool_] | None = None  # (S, A); tables hold 0 for other actions
+    allowed: Mask | None = None  # (S, A); tables hold 0 for other actions
 
     def prepare(self, problem: Problem, horizon: int) -> PreparedProblem:
         """Prepare a problem in plain numpy, with ``expect_next`` and ``push_forward``."""
@@ -65,7 +62,7 @@ class CustomStorage:
         """
         return self.to_table().select_rows(rows)
 
-    def restrict_actions(self, allowed: npt.NDArray[np.bool_]) -> CustomStorage:
+    def restrict_actions(self, allowed: Mask) -> CustomStorage:
         """Return the same storage for a model with only these actions (S, A) allowed."""
         clone = copy.copy(self)
         clone.__dict__.pop("_table", None)
@@ -83,7 +80,7 @@ class CustomStorage:
         """Return the storage of other models: ``function`` of the numbers (..., M) of p."""
         return self.to_table().map_models(function)
 
-    def get_arrays(self) -> list[npt.NDArray[Any]]:
+    def get_arrays(self) -> list[AnyArray]:
         """Return all arrays that hold the transitions."""
         return self.to_table().get_arrays()
 
@@ -104,7 +101,7 @@ class CustomStorage:
         """Make a sampler of next states for single episodes in these models."""
         return self.to_table().make_sampler(models)
 
-    def iter_content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+    def iter_content(self, n_states: int) -> Iterator[AnyArray]:
         """Yield arrays that are equal only for equal transitions, in any format."""
         return self.to_table().iter_content(n_states)
 

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import NonNegativeFloat, PositiveFloat, PositiveInt, check_arguments
 from mmdp.core.errors import InputError
@@ -29,6 +28,7 @@ from mmdp.core.policies.base import NamedValues, get_label_kwargs
 from mmdp.core.policies.markov import TablePolicy
 from mmdp.core.search.context import Details
 from mmdp.core.search.unreachable import fill_unreachable
+from mmdp.core.shapes import Array
 from mmdp.core.solution import Status
 from mmdp.core.text import pluralize, render_facts
 from mmdp.core.timing import Stopwatch
@@ -36,7 +36,6 @@ from mmdp.core.timing import Stopwatch
 if TYPE_CHECKING:
     from mmdp.core.kernels.cpu.tree_search import TreeSearch
 
-Array = npt.NDArray[np.float64]
 
 DEFAULT_TOTAL_EPISODES = 20_000  # simulated in all, unless a number per model is given
 

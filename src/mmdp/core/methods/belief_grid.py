@@ -26,7 +26,6 @@ from math import comb
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import NonNegativeInt, Vector, check_arguments
 from mmdp.core.bounds.closed_form import compute_first_bound
@@ -44,6 +43,7 @@ from mmdp.core.policies import Belief, MemoryPolicy, PolicyClass
 from mmdp.core.policies.base import NamedValues
 from mmdp.core.search.context import get_stop_status
 from mmdp.core.search.spaces import StationarySpace
+from mmdp.core.shapes import Array, IndexArray, IntArray, NodeArray
 from mmdp.core.solution import OPTIMALITY_GAP, Status
 from mmdp.core.text import TimeLabels
 from mmdp.core.validate import check_index, check_int, match_ids, parse_distribution
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
     from mmdp.insight.draw.maps import PolicyMap
 
-Array = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 MAX_MODELS = 4
 INTERIOR_SHIFT = (
@@ -102,7 +100,7 @@ class BeliefGridPolicy(BeliefPlanner):
         return {**self.controller._asdict(), **metadata}
 
     @property
-    def table(self) -> npt.NDArray[np.int32]:  # type: ignore[override]
+    def table(self) -> IntArray:  # type: ignore[override]
         """Actions, plan transitions and initial plans as one flat array."""
         return self._memory_policy.table
 
@@ -174,7 +172,7 @@ class BeliefGridPolicy(BeliefPlanner):
         belief = parse_distribution(weights, "weights", self.model.label_index("model"))
         return self.action_names[int(self._best_action_ids(time, s, belief))]
 
-    def _best_action_ids(self, time: int, state: int, weights: Array) -> npt.NDArray[np.int32]:
+    def _best_action_ids(self, time: int, state: int, weights: Array) -> IntArray:
         """Return the ids of the best actions (...) at beliefs (..., M)."""
         check_index(time, self.horizon, "time")
         best_plan = (weights @ at_time(self.alpha_vectors, time)[state].T).argmax(axis=-1)
@@ -350,7 +348,7 @@ class SimplexGrid(NamedTuple):
 
     resolution: int
     points: Array  # (N, M)
-    point_index: IntArray  # (n + 1, ...) number of the point at x
+    point_index: IndexArray  # (n + 1, ...) number of the point at x
 
     @classmethod
     def with_max_points(cls, n_models: int, max_points: int) -> SimplexGrid:
@@ -363,7 +361,7 @@ class SimplexGrid(NamedTuple):
         point_index[tuple(x.T)] = np.arange(len(x))
         return cls(n, -np.diff(x, axis=1, prepend=n, append=0) / n, point_index)
 
-    def find_corners(self, beliefs: Array) -> tuple[IntArray, Array]:
+    def find_corners(self, beliefs: Array) -> tuple[IndexArray, Array]:
         """Find the corners (..., M) of the cell of each belief (..., M), and their weights."""
         n = self.resolution
         x = np.minimum(n * np.cumsum(beliefs[..., :0:-1], axis=-1)[..., ::-1], n)
@@ -383,8 +381,8 @@ class _GridRound(NamedTuple):
 
     alphas: Array  # (S, N, M)
     upper: Array  # (S, N)
-    actions: npt.NDArray[np.int32]  # (S, N)
-    node_transitions: npt.NDArray[np.uint8]  # (S, N, S)
+    actions: IntArray  # (S, N)
+    node_transitions: NodeArray  # (S, N, S)
 
 
 class _GridRecursion:
@@ -447,7 +445,7 @@ class _GridRecursion:
             plans.append((alphas, Controller(actions, transitions, initial_nodes)))
         return plans
 
-    def _locate_next_beliefs(self, t: int, row: int) -> tuple[IntArray, Array]:
+    def _locate_next_beliefs(self, t: int, row: int) -> tuple[IndexArray, Array]:
         """Find the corners (e, N, M) around the next beliefs of row s A + a, and their weights."""
         x, beliefs = self.problem, self.beliefs[row // self.problem.n_actions]
         next_beliefs = x.push_models(beliefs * self.table.get_row(t, row).p[:, None])
@@ -457,7 +455,7 @@ class _GridRecursion:
 
     def _backup_state(
         self, t: int, s: int, next_alphas: Array, upper: Array
-    ) -> tuple[Array, Array, npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    ) -> tuple[Array, Array, IntArray, NodeArray]:
         """Compute alpha_t(s, .) (N, M), U_t(s, .) (N,), actions (N,) and next plans (N, S)."""
         self.context.check_time()
         x, interior = self.problem, self.interior_beliefs[s]

@@ -19,18 +19,19 @@ import numpy as np
 
 from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
 from mmdp.core.bounds import closed_form
-from mmdp.core.bounds.dual import SLOW_LEVEL, DualDescent, LagrangianRelaxation, Mask
+from mmdp.core.bounds.dual import SLOW_LEVEL, DualDescent, LagrangianRelaxation
 from mmdp.core.bounds.portfolio import BoundPortfolio
 from mmdp.core.errors import InputError
 from mmdp.core.evaluate import Evaluator
 from mmdp.core.kernels.infinite import DirectSolver, ModelOptima
-from mmdp.core.kernels.problem import Array, IntArray, ModelPairs
+from mmdp.core.kernels.problem import ModelPairs
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.core.methods.cadp import CADP
 from mmdp.core.search.context import Details, get_stop_status
 from mmdp.core.search.multistart import InitCount, MultiStart
 from mmdp.core.search.space import SearchSpace
 from mmdp.core.search.spaces import MarkovSpace, StationarySpace
+from mmdp.core.shapes import Array, IntArray, Mask
 from mmdp.core.solution import Status
 from mmdp.core.text import format_bytes
 from mmdp.core.timing import Progress, Stopwatch

@@ -18,17 +18,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import Seed, Unchecked, check_arguments, is_of_type
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels import Backend, Problem
 from mmdp.core.kernels.infinite import check_infinite_horizon, choose_planning_horizon
 from mmdp.core.kernels.planner import PlannerTables
-from mmdp.core.kernels.problem import Array, IntArray, PolicyTable
+from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import Objective
-from mmdp.core.shapes import ActionTable, ProbabilityTable
+from mmdp.core.shapes import ActionTable, Array, IntArray, Mask, ProbabilityTable
 from mmdp.core.text import TimeLabels, join_or, parse_named_axes, parse_named_values, pluralize
 from mmdp.core.validate import check_horizon, match_ids, parse_labels, parse_time_labels
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from mmdp.core.policies.markov import MarkovPolicy, TablePolicy
     from mmdp.insight.draw.maps import PolicyMap
 
-Mask = npt.NDArray[np.bool_]
 Json = Any  # a value of JSON types
 NamedValues = dict[str, Any]  # values of different types, by name
 UserData = Any  # a list, array, mapping or pandas object that a user passes

@@ -18,10 +18,8 @@ from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels import Backend
 from mmdp.core.kernels.controller import MAX_NODES, Controller, estimate_sweep_bytes
 from mmdp.core.kernels.planner import NODES, PlannerTables
-from mmdp.core.kernels.problem import Array, IntArray
 from mmdp.core.model import MMDP
 from mmdp.core.policies.base import (
-    Mask,
     NamedValues,
     Policy,
     PolicyClass,
@@ -30,7 +28,7 @@ from mmdp.core.policies.base import (
     get_label_kwargs,
 )
 from mmdp.core.policies.markov import MarkovPolicy, read_actions
-from mmdp.core.shapes import ActionTable
+from mmdp.core.shapes import ActionTable, Array, IndexArray, IntArray, Mask, NodeArray
 from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.validate import check_index
 
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 
     from mmdp.insight.draw.flowchart import FlowChart
 
-NodeArray = npt.NDArray[np.uint8]
-GroupArray = npt.NDArray[np.int64]
 
 STAY_TEXT = "stay"  # every step leads back to the node itself, in a table
 
@@ -478,8 +474,8 @@ def _merge_equivalent_nodes(
 
 
 def _merge_pair(
-    controller: Controller, is_used: Mask, is_possible: Mask, group: GroupArray, i: int, j: int
-) -> GroupArray | None:
+    controller: Controller, is_used: Mask, is_possible: Mask, group: IndexArray, i: int, j: int
+) -> IndexArray | None:
     """Return a group id for each node, (N,), with i and j in one group and all that this implies.
 
     None if two nodes of one name would have to do different things.
@@ -504,6 +500,6 @@ def _merge_pair(
             return group
 
 
-def _unite(group: GroupArray, i: int, j: int) -> GroupArray:
+def _unite(group: IndexArray, i: int, j: int) -> IndexArray:
     """Return the group ids with the groups of two nodes united under the lower id."""
     return np.where(group == max(group[i], group[j]), min(group[i], group[j]), group)

@@ -16,7 +16,7 @@ from mmdp.core.kernels import Backend
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, normalize
 from mmdp.core.kernels.infinite import InfiniteHorizon
 from mmdp.core.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
-from mmdp.core.kernels.problem import Array, IntArray, PolicyTable
+from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.model import MMDP
 from mmdp.core.policies.base import (
     TO_MARKOV_REMEDY,
@@ -27,7 +27,7 @@ from mmdp.core.policies.base import (
     as_policy,
     get_label_kwargs,
 )
-from mmdp.core.shapes import ActionTable, ProbabilityTable
+from mmdp.core.shapes import ActionTable, Array, IntArray, ProbabilityTable
 from mmdp.core.text import format_percent, pluralize
 from mmdp.core.transitions import as_float_array, check_not_masked
 from mmdp.core.validate import align_to_labels, check_int

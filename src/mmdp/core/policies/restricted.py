@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Problem
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.model import MMDP
-from mmdp.core.policies.base import Json, Mask, UserData
+from mmdp.core.policies.base import Json, UserData
 from mmdp.core.policies.markov import Markov
+from mmdp.core.shapes import IndexArray, Mask
 from mmdp.core.text import join_first, join_or, pluralize
 from mmdp.core.transitions import check_not_masked
 from mmdp.core.validate import align_to_labels, check_not_set, is_labeled, match_ids
 
-Int64Array = npt.NDArray[np.int64]
 MISSING_TEXTS = ("", "NA", "NaN", "nan", "NaT", "<NA>")  # of values that are missing
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # 1.0 and 1 are one group
 UNFIXED = -1  # any action, in a table of fixed ones
@@ -85,7 +84,7 @@ class Tied(RestrictedMarkov):
                 f"the path of a CSV file, not {type(self.groups).__name__}"
             )
 
-    def get_group_ids(self, model: MMDP) -> Int64Array:
+    def get_group_ids(self, model: MMDP) -> IndexArray:
         """Return the group id of each state, (S,), numbered in the order of first appearance."""
         hint = " (a group of its own if it is free)"
         groups = read_state_values(self.groups, "groups", model, hint, missing_texts=("",))
@@ -93,7 +92,7 @@ class Tied(RestrictedMarkov):
         id_by_name = {name: i for i, name in enumerate(dict.fromkeys(names))}
         return np.array([id_by_name[name] for name in names])
 
-    def _list_members(self, model: MMDP) -> list[Int64Array]:
+    def _list_members(self, model: MMDP) -> list[IndexArray]:
         """List the state ids of each group."""
         group_ids = self.get_group_ids(model)
         return [np.flatnonzero(group_ids == g) for g in range(group_ids.max() + 1)]
@@ -169,7 +168,7 @@ class Monotone(RestrictedMarkov):
             else:
                 check_not_set(order, axis[:-1])
 
-    def get_state_chains(self, model: MMDP) -> list[Int64Array]:
+    def get_state_chains(self, model: MMDP) -> list[IndexArray]:
         """Return the state ids of each chain, from lowest to highest."""
         if self.states is None:
             return [np.arange(model.n_states)]
@@ -178,7 +177,7 @@ class Monotone(RestrictedMarkov):
         _check_order([s for chain in chain_ids for s in chain], model, "state")
         return [np.array(chain) for chain in chain_ids if chain]
 
-    def get_action_order(self, model: MMDP) -> Int64Array:
+    def get_action_order(self, model: MMDP) -> IndexArray:
         """Return the action ids from lowest to highest, (A,)."""
         if self.actions is None:
             return np.arange(model.n_actions)

@@ -17,11 +17,11 @@ import numpy as np
 
 from mmdp.core.arguments import PositiveInt, check_arguments
 from mmdp.core.errors import InputError, Remedy
-from mmdp.core.kernels.problem import IntArray
 from mmdp.core.model import MMDP
-from mmdp.core.policies.base import Json, Mask, NamedValues, UserData
+from mmdp.core.policies.base import Json, NamedValues, UserData
 from mmdp.core.policies.markov import MarkovPolicy, TablePolicy
-from mmdp.core.policies.restricted import Int64Array, RestrictedMarkov, read_state_values
+from mmdp.core.policies.restricted import RestrictedMarkov, read_state_values
+from mmdp.core.shapes import IndexArray, IntArray, Mask
 from mmdp.core.text import TimeLabels, join_first, join_or, parse_named_values, pluralize
 from mmdp.core.validate import LabelIndex, is_labeled
 
@@ -100,7 +100,7 @@ class Feature:
     """
 
     name: str
-    codes: Int64Array
+    codes: IndexArray
     levels: tuple[float, ...] | tuple[str, ...]
     is_continuous: bool = False
     time_labels: TimeLabels | None = None  # what the levels, numbers of decisions, are called

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.evaluate import Evaluator, StationaryEvaluator, make_evaluator
 from mmdp.core.kernels import Backend, PreparedProblem, Problem
@@ -27,6 +26,7 @@ from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import Mean, Objective
 from mmdp.core.policies import Markov, PolicyClass, Stationary
+from mmdp.core.shapes import Array, IntArray
 from mmdp.core.solution import Status
 from mmdp.core.timing import (
     Callback,
@@ -39,7 +39,6 @@ from mmdp.core.timing import (
     allow_stop,
 )
 
-Array = npt.NDArray[np.float64]
 Candidate = Any  # a policy in the representation of its search: a table, controller or tree
 Details = dict[str, Any]  # further results of a method, by name
 
@@ -51,7 +50,7 @@ class MethodResult:
     policy: Candidate
     status: Status
     n_iterations: int
-    model_policies: npt.NDArray[np.int32] | None = None
+    model_policies: IntArray | None = None
     returns: Array | None = None
     trace: list[float] | None = None  # None: everything that was recorded
     n_episodes: int | None = None  # per model, in the simulation of a planner
@@ -146,7 +145,7 @@ class SolveContext:
         """Whether the time sufficed for the optimum of each model."""
         return not self.policy_class.is_infinite_horizon or self.model_optima.is_complete
 
-    def compute_model_actions(self) -> npt.NDArray[np.int32]:
+    def compute_model_actions(self) -> IntArray:
         """Compute the optimal actions of each model, (T or 1, S, M)."""
         if self.policy_class.is_infinite_horizon:
             return self.model_optima.actions.T[None]

@@ -17,17 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.evaluate import ControllerEvaluator, take_actions
 from mmdp.core.kernels.controller import Controller
-from mmdp.core.kernels.problem import (
-    Array,
-    AscentResult,
-    PolicyTable,
-    SweepType,
-    at_time,
-)
+from mmdp.core.kernels.problem import AscentResult, PolicyTable, SweepType, at_time
 from mmdp.core.objectives import Mean, Objective
 from mmdp.core.policies import Memory
 from mmdp.core.search.context import Candidate, MethodResult, SolveContext
@@ -40,6 +33,7 @@ from mmdp.core.search.space import (
     WeightedMean,
     offer_alternatives,
 )
+from mmdp.core.shapes import Array
 from mmdp.core.timing import TimeUp
 
 MIN_CANDIDATES, MAX_CANDIDATES = 4, 24  # candidates for a node
@@ -47,8 +41,6 @@ TIME_BUDGET = 2.0  # seconds that the candidates for a node may take together, e
 SWEEPS_PER_ASCENT = 15  # of one ascent
 COPY_SECONDS = 8e-9  # per byte of node transitions, of all copies made for one candidate
 REL_TOL = 1e-6  # relative gain of a sweep at which the ascent of a candidate ends
-
-NodeArray = npt.NDArray[np.uint8]
 
 
 class ControllerSpace(SearchSpace):

@@ -24,10 +24,11 @@ from itertools import islice
 import numpy as np
 
 from mmdp.core.evaluate import MeanGradient
-from mmdp.core.kernels.problem import Array, PolicyTable
+from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.policies import MarkovPolicy
 from mmdp.core.search.context import MethodResult, SolveContext
 from mmdp.core.search.multistart import default_n_init
+from mmdp.core.shapes import Array
 from mmdp.core.solution import Status
 from mmdp.core.timing import TimeUp
 

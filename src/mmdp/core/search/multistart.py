@@ -21,11 +21,12 @@ import numpy as np
 from mmdp.core.arguments import PositiveInt
 from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels.ascent import is_randomized
-from mmdp.core.kernels.problem import Array, AscentResult, Callback
+from mmdp.core.kernels.problem import AscentResult, Callback
 from mmdp.core.objectives import Objective
 from mmdp.core.policies import POLICY_CLASSES
 from mmdp.core.search.context import Candidate, Details, MethodResult, SolveContext
 from mmdp.core.search.space import AscentLimits, SearchSpace
+from mmdp.core.shapes import Array
 from mmdp.core.solution import Status
 from mmdp.core.text import join_or
 from mmdp.core.timing import TimeUp

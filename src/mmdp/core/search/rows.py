@@ -10,31 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from mmdp.core.evaluate import Mask
 from mmdp.core.kernels.numpy.passes import choose_actions
-from mmdp.core.kernels.problem import (
-    TIE_RTOL,
-    Array,
-    IntArray,
-    PolicyTable,
-    RowChooser,
-)
+from mmdp.core.kernels.problem import TIE_RTOL, PolicyTable, RowChooser
 from mmdp.core.model import MMDP
 from mmdp.core.policies import Monotone, PolicyClass, Tied
+from mmdp.core.shapes import Array, IndexArray, IntArray, Mask
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class RowRestriction:
     """Rows (S,) of actions that are open; the actions of a block of states change together."""
 
     membership: csr_matrix  # (blocks, S) 1 if the state belongs to the block
-    block_order: Int64Array  # (blocks,) in which blocks are tried
+    block_order: IndexArray  # (blocks,) in which blocks are tried
 
     def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
         """Choose the open row with the largest sum of G (S, A); ties go to the incumbent."""
@@ -52,7 +43,7 @@ class RowRestriction:
 class TiedRows(RowRestriction):
     """Rows with one action for all states of a group."""
 
-    def __init__(self, group_ids: Int64Array) -> None:
+    def __init__(self, group_ids: IndexArray) -> None:
         self.group_ids, self.first_members = group_ids, np.unique(group_ids, return_index=True)[1]
         self.membership = make_membership(group_ids)
         self.block_order = np.arange(len(self.first_members))
@@ -80,7 +71,7 @@ class TiedRows(RowRestriction):
 class MonotoneRows(RowRestriction):
     """Rows whose actions never decrease along chains of states, in an order of the actions."""
 
-    def __init__(self, chains: list[Int64Array], order: Int64Array) -> None:
+    def __init__(self, chains: list[IndexArray], order: IndexArray) -> None:
         self.chains, self.order, self.rank = chains, order, np.argsort(order)
         self.block_order = np.concatenate(chains)
         self.membership = make_membership(np.arange(len(self.block_order)))
@@ -117,7 +108,7 @@ class MonotoneRows(RowRestriction):
         return rows[allowed[chain, actions].all(axis=1)]
 
 
-def make_membership(block_ids: Int64Array) -> csr_matrix:
+def make_membership(block_ids: IndexArray) -> csr_matrix:
     """Make the matrix (blocks, n) of the members of each block from the block (n,) of each member.
 
     >>> make_membership(np.array([0, 1, 0])).toarray().tolist()
@@ -146,7 +137,7 @@ def make_row_chooser(policy_class: PolicyClass, model: MMDP) -> RowChooser:
     return choose_actions if restriction is None else restriction.choose_row
 
 
-def _find_best_monotone(G: Array, incumbent: Int64Array | None) -> Int64Array:
+def _find_best_monotone(G: Array, incumbent: IndexArray | None) -> IndexArray:
     """Find ranks (n,) that never decrease and maximize the sum of G (n, A)."""
     n = len(G)
     F = np.array(G)

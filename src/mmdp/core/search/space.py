@@ -18,16 +18,15 @@ from collections.abc import Generator, Iterable
 from typing import ClassVar, TypedDict, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.errors import InputError
-from mmdp.core.evaluate import Mask
 from mmdp.core.kernels import PreparedProblem
 from mmdp.core.kernels.ascent import ascend, is_randomized
-from mmdp.core.kernels.problem import TIE_RTOL, Array, AscentResult, Callback, IntArray, SweepType
+from mmdp.core.kernels.problem import TIE_RTOL, AscentResult, Callback, SweepType
 from mmdp.core.objectives import Objective
 from mmdp.core.policies import as_policy
 from mmdp.core.search.context import Candidate, SolveContext
+from mmdp.core.shapes import AnyIntArray, Array, IntArray, Mask
 
 # Yields changes (n, k, M): what alternative j of block i adds to rho; blocks that come together
 # do not interact. Is sent the alternatives (n,) to take, -1 for none. Returns the new point and
@@ -269,7 +268,7 @@ def improve_once(
 
 
 def compute_gains(
-    prepared: PreparedProblem, d: Array, values: Array, current: npt.NDArray[np.integer]
+    prepared: PreparedProblem, d: Array, values: Array, current: AnyIntArray
 ) -> tuple[Array, Array]:
     """Compute what values (n, k, M) add to rho beyond those of the current choices, and visits."""
     advantages = values - values[np.arange(len(current)), current][:, None]
@@ -281,7 +280,7 @@ def compute_gains(
 
 
 def offer_alternatives(
-    prepared: PreparedProblem, d: Array, values: Array, current: npt.NDArray[np.integer]
+    prepared: PreparedProblem, d: Array, values: Array, current: AnyIntArray
 ) -> Generator[Array, IntArray, IntArray]:
     """Yield the gains of alternatives to the current choices (n,); return the new choices (n,).
 

@@ -15,19 +15,11 @@ from typing import ClassVar, Unpack
 import numpy as np
 
 from mmdp.core.errors import InputError
-from mmdp.core.evaluate import Mask, RankOneUpdate, take_actions
+from mmdp.core.evaluate import RankOneUpdate, take_actions
 from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.costs import estimate_stationary_seconds
 from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
-from mmdp.core.kernels.problem import (
-    TIE_RTOL,
-    Array,
-    AscentResult,
-    IntArray,
-    PolicyTable,
-    SweepType,
-    at_time,
-)
+from mmdp.core.kernels.problem import TIE_RTOL, AscentResult, PolicyTable, SweepType, at_time
 from mmdp.core.objectives import Objective
 from mmdp.core.policies import MarkovPolicy, Monotone, PolicyClass, Stationary, Tied, Tree
 from mmdp.core.search import gradient
@@ -43,6 +35,7 @@ from mmdp.core.search.space import (
     offer_alternatives,
 )
 from mmdp.core.search.trees import TreeSpace
+from mmdp.core.shapes import Array, IntArray, Mask
 from mmdp.core.timing import TimeUp, solver_clock
 
 ROUNDS_PER_ASCENT = 33  # most rounds of one ascent over a number of decisions

@@ -18,15 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.evaluate import Mask, take_actions
-from mmdp.core.kernels.problem import (
-    TIE_RTOL,
-    Array,
-    AscentResult,
-    IntArray,
-    PolicyTable,
-    SweepType,
-)
+from mmdp.core.evaluate import take_actions
+from mmdp.core.kernels.problem import TIE_RTOL, AscentResult, PolicyTable, SweepType
 from mmdp.core.policies import Tree
 from mmdp.core.policies.tree import DecisionNode, Leaf, Split, TreeWithTable, count_leaves
 from mmdp.core.search.context import Candidate, Details, MethodResult, SolveContext
@@ -34,6 +27,7 @@ from mmdp.core.search.controllers import iter_risk_weights
 from mmdp.core.search.multistart import END_STATUS, AscentCache, MultiStart
 from mmdp.core.search.rows import make_membership
 from mmdp.core.search.space import AscentDirection, ChangeGenerator, SearchSpace
+from mmdp.core.shapes import Array, IntArray, Mask
 
 BranchPath = tuple[bool, ...]  # the answers that lead to a node
 LeafScore = Callable[[Array], Array]  # of sums (..., A) over the parts of a tree

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from mmdp.core.evaluate import Mask
 from mmdp.core.kernels.array_cache import ArrayCache
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.problem import PolicyTable, Problem, at_time, find_row_entries
 from mmdp.core.search.context import MethodResult, SolveContext
 from mmdp.core.search.rows import make_restriction
+from mmdp.core.shapes import Mask
 from mmdp.core.timing import TimeUp
 
 _cache = ArrayCache[Mask]()  # transitions that are possible in some model

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import NonNegativeFloat, PositiveInt, Seed, check_arguments
 from mmdp.core.errors import InputError, check_memory
 from mmdp.core.model import MMDP
+from mmdp.core.shapes import IntArray
 from mmdp.core.transitions import SparseTransitions
 from mmdp.data.domains._common import Domain
 from mmdp.data.sampling import sample_dirichlet_rows, spawn_generators
@@ -109,7 +109,7 @@ def garnet(
 
 def choose_successors(
     n_rows: int, n_states: int, branching: int, rng: np.random.Generator
-) -> npt.NDArray[np.int32]:
+) -> IntArray:
     """Sample distinct next states for each row, sorted. Returns: (rows, b).
 
     It is Floyd's algorithm on all rows at once.

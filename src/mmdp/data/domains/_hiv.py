@@ -10,7 +10,7 @@ import numpy as np
 
 from mmdp.core.arguments import Seed, check_arguments
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import Array
+from mmdp.core.shapes import Array
 from mmdp.data.domains._common import CADP_PAPER, Domain, sample_domain
 
 ROW_COUNTS = ((1606, 452, 149, 20), (731, 512, 15), (2047, 682))

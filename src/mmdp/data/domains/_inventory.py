@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from mmdp.core.arguments import NonNegativeInt, Seed, check_arguments
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import Array
+from mmdp.core.shapes import Array
 from mmdp.core.validate import check_int
 from mmdp.data.domains._common import CADP_PAPER, Domain, sample_domain
 from mmdp.data.sampling import spawn_generators

@@ -14,7 +14,7 @@ import numpy as np
 
 from mmdp.core.arguments import Seed, check_arguments
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import Array
+from mmdp.core.shapes import Array
 from mmdp.core.validate import check_int
 from mmdp.data.domains._common import Domain, sample_domain
 

@@ -14,13 +14,12 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 
 from mmdp.core.arguments import PositiveInt, Seed, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import Array
+from mmdp.core.shapes import Array, IndexArray
 from mmdp.data.domains._common import CADP_PAPER, DATA_DIR, Domain
 from mmdp.data.sampling import spawn_generators
 
@@ -120,7 +119,7 @@ def _make_domain(
             citation=CITATION,
         )
 
-    def make_sampled_model(argument: str, n: int, ids: npt.NDArray[np.int64]) -> MMDP:
+    def make_sampled_model(argument: str, n: int, ids: IndexArray) -> MMDP:
         if n > N_SAMPLES:
             raise InputError(
                 f"{argument}={n} is larger than the {N_SAMPLES} samples of each set; give fewer"

@@ -14,7 +14,7 @@ import numpy as np
 
 from mmdp.core.arguments import Seed, check_arguments
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import Array
+from mmdp.core.shapes import Array
 from mmdp.data.domains._common import CADP_PAPER, Domain, sample_domain
 
 N_STATES = 20

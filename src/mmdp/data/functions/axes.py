@@ -9,13 +9,11 @@ from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError, check_memory
+from mmdp.core.shapes import AnyArray, Array, IntArray, Mask
 from mmdp.core.text import join_first, join_or
-from mmdp.core.transitions import Array
-from mmdp.data.schema import AnyArray, Mask
 
 AxisValues = Mapping[str, AnyArray]  # by axis, one entry per row
 
@@ -231,7 +229,7 @@ class Axes(dict[str, Axis]):
                 )
         return positions
 
-    def find_corners(self, positions: AxisValues) -> tuple[npt.NDArray[np.int32], Array]:
+    def find_corners(self, positions: AxisValues) -> tuple[IntArray, Array]:
         """Find the grid points around positions (n,) on the axes, with interpolation weights.
 
         Returns: (n, C) ids of combinations; (n, C) weights, or (1, 1) if C = 1.

@@ -8,23 +8,17 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.rewards import EventRewards, at_time
 from mmdp.core.model import MMDP
+from mmdp.core.shapes import AnyArray, Array, IndexArray, IntArray, Mask
 from mmdp.core.timing import progress_line
-from mmdp.core.transitions import (
-    Array,
-    CoordinateEntries,
-    SparseTransitions,
-    entries_to_transitions,
-)
+from mmdp.core.transitions import CoordinateEntries, SparseTransitions, entries_to_transitions
 from mmdp.data.functions.axes import Axes, AxisValues
 from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, RowLabel, RowOutputs, check_elementwise
 from mmdp.data.posterior.samples import flatten_parameters
-from mmdp.data.schema import AnyArray, IntArray, Mask
 
 if TYPE_CHECKING:
     from mmdp.data.functions.step import StepSpec
@@ -38,14 +32,14 @@ class EventProbs(NamedTuple):
     """Event probabilities, and which distribution each state-action pair has."""
 
     probs: Array  # (T or 1, K, W, M)
-    distribution_id: npt.NDArray[np.int32] | None  # (T or 1, S, A)
+    distribution_id: IntArray | None  # (T or 1, S, A)
 
-    def get_ids(self, t: int, pairs: IntArray) -> AnyArray:
+    def get_ids(self, t: int, pairs: IndexArray) -> AnyArray:
         """Get the distribution (n,) of pairs s A + a at time t."""
         ids = self.distribution_id
         return np.zeros_like(pairs) if ids is None else at_time(ids, t).reshape(-1)[pairs]
 
-    def is_possible(self, times: Iterable[int], pairs: IntArray, events: IntArray) -> Mask:
+    def is_possible(self, times: Iterable[int], pairs: IndexArray, events: IndexArray) -> Mask:
         """Find which events (n,) of pairs can happen in some model at one of these times."""
         is_met = np.zeros(len(pairs), bool)
         for t in times:
@@ -102,7 +96,7 @@ def _compute_event_probs(spec: StepSpec, mask: Mask) -> EventProbs:
 
 def _assign_distributions(
     spec: StepSpec, t: int, mask: Mask, distributions: dict[bytes, tuple[int, Array]]
-) -> npt.NDArray[np.int32]:
+) -> IntArray:
     """Find the distribution id (S, A) of every pair at time t, and add new distributions."""
     pairs, M = spec.pairs, spec.n_models
     probe = pairs.values_at(np.flatnonzero(mask)[:2])
@@ -124,7 +118,7 @@ def _assign_distributions(
     return np.where(mask, distribution_id[pair_ids], 0)
 
 
-def _call_event_probs(spec: StepSpec, t: int, axes: Axes, rows: IntArray) -> Array:
+def _call_event_probs(spec: StepSpec, t: int, axes: Axes, rows: IndexArray) -> Array:
     """Compute the event probabilities (n, W, M) at time t for ids of combinations of the axes."""
 
     outputs = [
@@ -138,13 +132,13 @@ def _call_rows(
     name: str,
     call: Callable[[AxisValues, int, int, int, RowLabel], RowOutputs],
     axes: Axes,
-    rows: IntArray,
+    rows: IndexArray,
     m: int,
     t: int,
 ) -> RowOutputs:
     """Call a function for ids of combinations of the axes; refuse one that mixes rows."""
 
-    def call_rows(ids: IntArray) -> RowOutputs:
+    def call_rows(ids: IndexArray) -> RowOutputs:
         return call(axes.values_at(ids), len(ids), m, t, lambda i: axes.format_label(ids[i]))
 
     outputs = call_rows(rows)
@@ -157,7 +151,7 @@ def _call_rows(
 class NextStates(NamedTuple):
     """Next states of a sample; where no event is possible, the state itself."""
 
-    ids: npt.NDArray[np.int32]  # (T or 1, S, A, W, C)
+    ids: IntArray  # (T or 1, S, A, W, C)
     weights: Array  # (T or 1, S, A, W, C) of each corner; (1, 1, 1, 1, 1) if C = 1
 
 
@@ -214,7 +208,7 @@ def _evaluate_sample(
         if not len(rows):
             continue
 
-        def label_row(i: int, rows: IntArray = rows) -> str:
+        def label_row(i: int, rows: IndexArray = rows) -> str:
             return row_axes.format_label(rows[i])
 
         outputs = _call_rows("step", spec.call_step, row_axes, rows, m, t)

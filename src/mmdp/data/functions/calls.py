@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from mmdp.core.errors import InputError
+from mmdp.core.shapes import AnyArray, IndexArray, Mask
 from mmdp.core.text import did_you_mean, join_or, pluralize
-from mmdp.data.schema import AnyArray, IntArray, Mask
 
 SAME_RTOL = 1e-9  # relative difference of two calls that counts as rounding
 REWARD_KEY = "the reward"  # name of the reward among the outputs of step
@@ -122,8 +122,8 @@ def _explain_error(error: Exception) -> str:
 
 def check_elementwise(
     name: str,
-    call_rows: Callable[[IntArray], RowOutputs],
-    rows: IntArray,
+    call_rows: Callable[[IndexArray], RowOutputs],
+    rows: IndexArray,
     outputs: RowOutputs,
     describe_row: RowLabel,
 ) -> None:

@@ -8,10 +8,9 @@ import numpy as np
 
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import Array
+from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.data.functions.axes import AxisValues
 from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY
-from mmdp.data.schema import AnyArray, IntArray, Mask
 
 if TYPE_CHECKING:
     from mmdp.data.functions.step import StepSpec
@@ -67,7 +66,7 @@ class OffGridSimulator:
         sampled_ids = np.searchsorted(np.cumsum(p), u * p.sum(), side="right")
         return {k: v[np.minimum(sampled_ids, len(p) - 1)] for k, v in values.items()}
 
-    def _choose_actions(self, t: int, state: AxisValues, u: Array) -> IntArray:
+    def _choose_actions(self, t: int, state: AxisValues, u: Array) -> IndexArray:
         """Choose the action in each state by the policy at the nearest grid point; returns (n,)."""
         spec = self.spec
         ids, weights = spec.states.find_corners(spec.states.locate(state))
@@ -93,7 +92,7 @@ class OffGridSimulator:
         return np.take_along_axis(grid_actions, best, axis=1)[:, 0].astype(np.int64)
 
     def _advance(
-        self, m: int, t: int, state: AxisValues, actions: IntArray, u: Array
+        self, m: int, t: int, state: AxisValues, actions: IndexArray, u: Array
     ) -> tuple[AxisValues, Array, Mask]:
         """Advance episodes by one step, with events by uniform numbers.
 

@@ -14,15 +14,14 @@ from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, normalize
 from mmdp.core.model import MMDP
 from mmdp.core.policies.tree import ENDED_LABEL
+from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, pluralize, shorten
-from mmdp.core.transitions import Array
 from mmdp.core.validate import check_field_names, check_int, is_list, parse_time_labels
 from mmdp.data.functions.axes import Axes, AxisValues, Grid
 from mmdp.data.functions.build import build_model
 from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, RowLabel, RowOutputs, UserFunction
 from mmdp.data.functions.off_grid import OffGridSimulator
 from mmdp.data.posterior.samples import ParameterSamples, read_samples
-from mmdp.data.schema import AnyArray, IntArray, Mask
 
 PARAMETERS = {  # that user functions may have
     "step": ("state", "action", "event", "sample", "time"),
@@ -235,7 +234,7 @@ class StepSpec:
             ["make the axes coarser", "leave out an axis"],
         )
 
-    def select_models(self, models: IntArray) -> StepSpec:
+    def select_models(self, models: IndexArray) -> StepSpec:
         """Make the specification of some of the models, by id."""
         return replace(self, samples={k: v[models] for k, v in self.samples.items()})
 

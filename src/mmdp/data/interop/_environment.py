@@ -10,9 +10,8 @@ import numpy as np
 from mmdp.core.kernels.problem import at_time
 from mmdp.core.kernels.sampling import sample_columns
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import Array
+from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.data.interop._one_model import find_fallback_actions
-from mmdp.data.schema import AnyArray, IntArray, Mask
 
 
 class ModelEnv(gymnasium.Env[np.int64, np.int64]):
@@ -81,7 +80,7 @@ class ModelEnv(gymnasium.Env[np.int64, np.int64]):
         return {"time": self._time, "action_mask": mask}
 
 
-class ModelsVectorEnv(gymnasium.vector.VectorEnv[IntArray, AnyArray, Any]):
+class ModelsVectorEnv(gymnasium.vector.VectorEnv[IndexArray, AnyArray, Any]):
     """See :func:`mmdp.interop.to_gymnasium_vector`."""
 
     metadata = {"render_modes": [], "autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -106,7 +105,7 @@ class ModelsVectorEnv(gymnasium.vector.VectorEnv[IntArray, AnyArray, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[IntArray, dict[str, object]]:
+    ) -> tuple[IndexArray, dict[str, object]]:
         """Begin an episode in every environment."""
         if seed is None and self._seed is not None:
             seed, self._seed = self._seed, None  # the first reset only
@@ -114,7 +113,7 @@ class ModelsVectorEnv(gymnasium.vector.VectorEnv[IntArray, AnyArray, Any]):
         self._start_episodes(np.ones(self.num_envs, bool))
         return self._states.copy(), self._make_info()
 
-    def step(self, actions: AnyArray) -> tuple[IntArray, Array, Mask, Mask, dict[str, object]]:
+    def step(self, actions: AnyArray) -> tuple[IndexArray, Array, Mask, Mask, dict[str, object]]:
         """Take an action in each; one that has ended begins again instead, and earns nothing."""
         is_reset, states = self._has_ended, self._states
         taken_actions = self._fallback_actions[states, np.asarray(actions)]
@@ -144,7 +143,7 @@ class ModelsVectorEnv(gymnasium.vector.VectorEnv[IntArray, AnyArray, Any]):
         self._times[mask] = 0
         self._has_ended = self._has_ended & ~mask
 
-    def _sample_transitions(self, actions: IntArray) -> tuple[IntArray, Array, Mask]:
+    def _sample_transitions(self, actions: IndexArray) -> tuple[IndexArray, Array, Mask]:
         """Sample next states and rewards, and whether episodes end for lack of transitions."""
         problem, m, s = self.model.problem, self._models, self._states
         next_rewards = self.model.pattern_rewards
@@ -163,11 +162,11 @@ class ModelsVectorEnv(gymnasium.vector.VectorEnv[IntArray, AnyArray, Any]):
             rewards = np.where(has_ended, rewards, next_rewards)
         return np.where(has_ended, s, next_states), rewards, has_ended
 
-    def _time_index(self, n_steps: int) -> IntArray:
+    def _time_index(self, n_steps: int) -> IndexArray:
         """Find where each environment is on a time axis of that length, which may be 1."""
         return np.minimum(self._times, n_steps - 1)
 
-    def _sample_columns(self, p: Array) -> IntArray:
+    def _sample_columns(self, p: Array) -> IndexArray:
         """Draw an index from each row of probabilities."""
         return sample_columns(p, self.np_random.random(len(p)))
 

@@ -7,12 +7,12 @@ import numpy as np
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.problem import find_row_entries
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import Array, SparseTransitions
-from mmdp.data.schema import IntArray
+from mmdp.core.shapes import Array, IndexArray
+from mmdp.core.transitions import SparseTransitions
 
 # transitions of one model, sorted by the first three:
 # state, action, next state, probability, reward
-TransitionEntries = tuple[IntArray, IntArray, IntArray, Array, Array]
+TransitionEntries = tuple[IndexArray, IndexArray, IndexArray, Array, Array]
 
 
 def check_model_index(model: MMDP, model_index: int) -> int:
@@ -48,7 +48,7 @@ def check_not_switching(model: MMDP, target: str) -> None:
         )
 
 
-def find_fallback_actions(model: MMDP) -> IntArray:
+def find_fallback_actions(model: MMDP) -> IndexArray:
     """Find the action to take for each action: itself if allowed, else the lowest allowed one.
 
     Tools without forbidden actions get a copy of an allowed one, which changes no optimum.

@@ -12,9 +12,9 @@ from mmdp.core.arguments import FiniteFloat, Seed, check_arguments, check_type, 
 from mmdp.core.errors import InputError
 from mmdp.core.policies import Planner
 from mmdp.core.policies.base import StateIndex
+from mmdp.core.shapes import IndexArray
 from mmdp.core.solution import Solution
 from mmdp.core.text import did_you_mean, shorten
-from mmdp.data.schema import IntArray
 
 
 class Agent:
@@ -73,7 +73,7 @@ class Agent:
         self.time += 1
         return action
 
-    def act(self, observations: Iterable[object]) -> IntArray:
+    def act(self, observations: Iterable[object]) -> IndexArray:
         """Return the actions (n,) in many states at the present time; the agent does not move on.
 
         For policies without memory, such as in all environments of a vector. An array of numbers of

@@ -14,14 +14,14 @@ import pandas as pd
 from mmdp.core.arguments import PositiveInt, Seed, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
+from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, pluralize
-from mmdp.core.transitions import Array, SparseTransitions
+from mmdp.core.transitions import SparseTransitions
 from mmdp.core.validate import check_int
 from mmdp.data.interop._one_model import check_model_index
 from mmdp.data.io.tables import from_frame
 from mmdp.data.posterior.samples import ParameterSamples, read_samples
 from mmdp.data.sampling import sample_dirichlet_rows, spawn_generators
-from mmdp.data.schema import AnyArray, IntArray, Mask
 
 if TYPE_CHECKING:
     import gymnasium
@@ -68,7 +68,7 @@ def to_gymnasium_vector(
     num_envs: int | None = None,
     horizon: PositiveInt | None = None,
     seed: Seed = 0,
-) -> gymnasium.vector.VectorEnv[IntArray, AnyArray, Any]:
+) -> gymnasium.vector.VectorEnv[IndexArray, AnyArray, Any]:
     """Make one Gymnasium vector environment of all models; needs ``mmdp[gym]``.
 
     One environment per model, in their order. Or ``num_envs`` of them, each of which draws its

@@ -11,7 +11,7 @@ import pandas as pd
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.transitions import Array
+from mmdp.core.shapes import Array, IndexArray
 from mmdp.data.interop._one_model import (
     check_model_index,
     check_not_switching,
@@ -19,7 +19,6 @@ from mmdp.data.interop._one_model import (
     list_transitions,
 )
 from mmdp.data.io.tables import from_frame
-from mmdp.data.schema import IntArray
 
 
 class QuantEconProblem(Protocol):
@@ -28,8 +27,8 @@ class QuantEconProblem(Protocol):
     R: Array  # (S, A), or (L,) by pair
     Q: Array  # (S, A, S'), or (L, S') by pair, dense or sparse
     beta: float
-    s_indices: IntArray | None  # (L,); None if by state and action
-    a_indices: IntArray | None
+    s_indices: IndexArray | None  # (L,); None if by state and action
+    a_indices: IndexArray | None
 
 
 @check_arguments

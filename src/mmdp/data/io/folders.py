@@ -11,8 +11,8 @@ import pandas as pd
 
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.model import MMDP, Evidence
+from mmdp.core.shapes import Array
 from mmdp.core.text import did_you_mean
-from mmdp.core.transitions import Array
 from mmdp.core.validate import parse_distribution
 from mmdp.data.io.reading import read_csv, read_header
 from mmdp.data.io.tables import EncodedTransitions, LoadOptions, TableColumns, model_to_columns

@@ -9,8 +9,9 @@ import numpy as np
 
 from mmdp.core.errors import InputError, MemoryLimitError, Remedy
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, clip_rounding, normalize
+from mmdp.core.shapes import Array
 from mmdp.core.text import format_bytes
-from mmdp.core.transitions import MAX_DENSE_BYTES, Array
+from mmdp.core.transitions import MAX_DENSE_BYTES
 from mmdp.data.schema import Fields
 
 MAX_NAMES = 1_000_000  # of states, actions or observations

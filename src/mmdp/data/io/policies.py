@@ -31,6 +31,7 @@ from mmdp.core.policies import (
 )
 from mmdp.core.policies.base import get_label_kwargs
 from mmdp.core.policies.controller import parse_transitions
+from mmdp.core.shapes import IndexArray, NodeArray
 from mmdp.core.solution import SCOPE_NAMES, Bound, Solution
 from mmdp.core.text import TimeLabels, pluralize
 from mmdp.data.io.reading import read_csv, read_header, read_parquet, write_parquet
@@ -38,7 +39,6 @@ from mmdp.data.io.writing import PathLike, Writer, describe_error, format_csv, w
 from mmdp.data.schema import (
     ColumnLabels,
     Fields,
-    IntArray,
     Labels,
     Table,
     TableSource,
@@ -396,9 +396,9 @@ def _policy_from_table(
 
 
 def _check_cells(
-    ids: Mapping[str, IntArray],
+    ids: Mapping[str, IndexArray],
     sizes: Mapping[str, int],
-    action: IntArray,
+    action: IndexArray,
     model: MMDP | None,
     source: TableSource,
 ) -> None:
@@ -421,7 +421,7 @@ def _check_cells(
     )
 
 
-def _parse_node_transitions(texts: npt.ArrayLike, n_states: int) -> npt.NDArray[np.uint8]:
+def _parse_node_transitions(texts: npt.ArrayLike, n_states: int) -> NodeArray:
     """Parse node transitions (T, S, N, S') from their texts (T, S, N)."""
     texts = np.array(texts, dtype=object)
     N, parse_cached = texts.shape[-1], functools.cache(parse_transitions)
@@ -443,7 +443,7 @@ def _check_last_line(source: TableSource, n_rows: int) -> None:
 
 def _parse_axis(
     table: Table, axis: str, model: MMDP | None, metadata: Fields
-) -> tuple[IntArray, Labels | None]:
+) -> tuple[IndexArray, Labels | None]:
     """Parse the ids and labels of the states or actions of a policy table."""
     text, id_column, source = table[axis].astype(str), f"id{axis}", table.source
     labels = _get_labels(model, axis)

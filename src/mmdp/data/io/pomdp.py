@@ -20,8 +20,8 @@ import numpy as np
 
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
+from mmdp.core.shapes import Array, IndexArray
 from mmdp.core.text import did_you_mean
-from mmdp.core.transitions import Array
 from mmdp.data.io.hidden_model import (
     Names,
     check_distributions,
@@ -35,7 +35,7 @@ from mmdp.data.io.hidden_model import (
 )
 from mmdp.data.io.reading import check_file_type
 from mmdp.data.io.tables import LoadOptions
-from mmdp.data.schema import Fields, IntArray, TableSource
+from mmdp.data.schema import Fields, TableSource
 
 Index = tuple[int | slice, ...]
 NAME_KEYS = ("states", "actions", "observations")
@@ -179,7 +179,7 @@ class _PomdpFile:
             is_changed &= self.observed == index[3]
         self.r[index[:2]][..., is_changed] = by_next_state[is_changed]
 
-    def _find_observations(self, probs: Array) -> IntArray:
+    def _find_observations(self, probs: Array) -> IndexArray:
         """Find the observation (X,) of every hidden state; refuse noisy observations."""
         observed = probs[0].argmax(axis=1)
         observed_probs = probs[:, np.arange(len(observed)), observed]
@@ -292,7 +292,7 @@ def _fail_switching(problem: str) -> NoReturn:
 
 
 def _factor_switching(
-    file: _PomdpFile, members: IntArray, reason: str
+    file: _PomdpFile, members: IndexArray, reason: str
 ) -> tuple[Array, Array, Array]:
     """Factor the process into p, r (M, S, A, S') and the chain of models (M, M')."""
     joint, joint_r = (
@@ -323,7 +323,7 @@ def _find_fork(file: _PomdpFile) -> int | None:
 
 
 def _split_fork(
-    file: _PomdpFile, fork: int, members: IntArray, weights: Array
+    file: _PomdpFile, fork: int, members: IndexArray, weights: Array
 ) -> tuple[Array, Array]:
     """Split p and r of a first step that selects the model, as (M, A, S')."""
     joint, r = (
@@ -338,7 +338,7 @@ def _split_fork(
     return joint / weights[:, None, None], r
 
 
-def _find_members(file: _PomdpFile, fork: int | None, next_belief: Array) -> tuple[IntArray, str]:
+def _find_members(file: _PomdpFile, fork: int | None, next_belief: Array) -> tuple[IndexArray, str]:
     """Find the hidden state (M, Z) that is observed as z in model m; -1 if there is none.
 
     Closed components of the process are joined into models: first those that are reached from the
@@ -353,7 +353,7 @@ def _find_members(file: _PomdpFile, fork: int | None, next_belief: Array) -> tup
         adjacency[fork], observed[fork] = 0.0, -1
     n_components, component = connected_components(csr_array(adjacency), directed=False)
     is_reached = [bool(next_belief[component == k].any()) for k in range(n_components)]
-    models: list[IntArray] = []
+    models: list[IndexArray] = []
     for k in sorted(range(n_components), key=lambda k: not is_reached[k]):
         x = np.flatnonzero((component == k) & (observed >= 0))
         z = observed[x]
@@ -372,7 +372,7 @@ def _find_members(file: _PomdpFile, fork: int | None, next_belief: Array) -> tup
     return np.array(models), ""
 
 
-def _rank_members(observed: IntArray, reason: str) -> IntArray:
+def _rank_members(observed: IndexArray, reason: str) -> IndexArray:
     """Find the m-th hidden state (M, Z) that is observed as z, equally many for every z."""
     counts = np.bincount(observed[observed >= 0])
     if len({*counts.tolist()} - {0}) > 1:

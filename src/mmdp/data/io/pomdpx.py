@@ -21,8 +21,8 @@ import numpy as np
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.distributions import SUM_TOLERANCE
 from mmdp.core.model import MMDP
+from mmdp.core.shapes import Array
 from mmdp.core.text import did_you_mean
-from mmdp.core.transitions import Array
 from mmdp.data.io.hidden_model import (
     Names,
     check_distributions,

@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError, MemoryLimitError, Remedy
 from mmdp.core.kernels.distributions import clip_rounding
 from mmdp.core.model import MMDP
+from mmdp.core.shapes import AnyArray, Array, IndexArray, IntArray
 from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.transitions import (
     MAX_DENSE_BYTES,
-    Array,
     CoordinateEntries,
     ModelShape,
     StorageOption,
@@ -31,11 +30,9 @@ from mmdp.data.schema import (
     AXIS_BY_ROLE,
     AXIS_ROLES,
     PAPER_COLUMNS,
-    AnyArray,
     CodedColumn,
     ColumnLabels,
     Fields,
-    IntArray,
     Table,
     TableSource,
     assign_roles,
@@ -347,7 +344,7 @@ def _check_size(encoded: EncodedTransitions) -> None:
         )
 
 
-def _fail_duplicate(encoded: EncodedTransitions, keys: IntArray) -> None:
+def _fail_duplicate(encoded: EncodedTransitions, keys: IndexArray) -> None:
     """Raise the error of a transition that is given twice."""
     is_duplicate = pd.Series(keys).duplicated().to_numpy()
     row = int(np.argmax(is_duplicate))
@@ -414,7 +411,7 @@ def model_to_columns(model: MMDP) -> TableColumns:
     return columns
 
 
-def _to_int32(ids: AnyArray) -> npt.NDArray[np.int32]:
+def _to_int32(ids: AnyArray) -> IntArray:
     return ids.astype(np.int32, copy=False)
 
 

@@ -11,6 +11,7 @@ from mmdp.core.arguments import PositiveInt, Seed, Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.core.policies import Planner
+from mmdp.core.shapes import IndexArray
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
 from mmdp.data.posterior.dirichlet import (
@@ -21,7 +22,7 @@ from mmdp.data.posterior.dirichlet import (
     sample_models,
 )
 from mmdp.data.sampling import spawn_generators
-from mmdp.data.schema import ColumnLabels, Fields, IntArray, TableSource
+from mmdp.data.schema import ColumnLabels, Fields, TableSource
 
 QUANTILES = (0.05, 0.95)
 
@@ -144,6 +145,6 @@ def _simulate_counts(
     return data._replace(keys=keys[counts > 0], counts=counts[counts > 0])
 
 
-def _compute_keys(model: MMDP) -> IntArray:
+def _compute_keys(model: MMDP) -> IndexArray:
     table = model.problem.storage.to_table()
     return np.asarray(table.get_entry_rows() * model.n_states + table.indices, np.int64)

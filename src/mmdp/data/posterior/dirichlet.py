@@ -34,10 +34,10 @@ from mmdp.core.arguments import (
 from mmdp.core.errors import InputError, MemoryLimitError, Remedy
 from mmdp.core.kernels.problem import Shard
 from mmdp.core.model import MMDP, Evidence
+from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.core.text import format_bytes, format_number, join_first, pluralize
 from mmdp.core.transitions import (
     MAX_DENSE_BYTES,
-    Array,
     SparseTransitions,
     as_float_array,
     check_not_masked,
@@ -48,17 +48,7 @@ from mmdp.data.io.reading import as_frame, read_table
 from mmdp.data.io.writing import PathLike, Writer, check_writable, format_csv
 from mmdp.data.posterior.log import TransitionLog, read_log, split_terminal_states
 from mmdp.data.sampling import sample_dirichlet_rows, spawn_generators
-from mmdp.data.schema import (
-    AnyArray,
-    ColumnLabels,
-    Fields,
-    IntArray,
-    Mask,
-    Table,
-    TableSource,
-    ValuesByLabel,
-    assign_roles,
-)
+from mmdp.data.schema import ColumnLabels, Fields, Table, TableSource, ValuesByLabel, assign_roles
 
 UnseenRule = Literal["prior", "absorb", "forbid"]
 UNSEEN_TEXTS = {
@@ -88,7 +78,7 @@ class Fit:
     _data: TransitionCounts
 
     @cached_property
-    def pair_counts(self) -> IntArray:
+    def pair_counts(self) -> IndexArray:
         """How often each state-action pair (S, A) is in the log."""
         return self._data.pair_counts.reshape(self._data.shape)
 
@@ -374,24 +364,24 @@ def _make_warnings(rows: DirichletRows, prior: Prior) -> list[str]:
 class RewardMoments(NamedTuple):
     """Number, mean and sum of squares about the mean of the rewards of each id, in order."""
 
-    ids: IntArray
+    ids: IndexArray
     n: AnyArray
     mean: AnyArray
     sum_squares: AnyArray
 
-    def group_by(self, group_keys: IntArray) -> RewardMoments:
+    def group_by(self, group_keys: IndexArray) -> RewardMoments:
         """Combine the moments of ids with the same group key."""
         codes, group_ids = pd.factorize(group_keys, sort=True)
         return self.combine(codes, group_ids)
 
-    def combine(self, codes: IntArray, group_ids: IntArray) -> RewardMoments:
+    def combine(self, codes: IndexArray, group_ids: IndexArray) -> RewardMoments:
         """Combine the moments of the ids with each code, the index of a group."""
         n = np.bincount(codes, self.n)
         mean = np.bincount(codes, self.n * self.mean) / n
         sum_squares = self.sum_squares + self.n * (self.mean - mean[codes]) ** 2
         return RewardMoments(group_ids, n, mean, np.bincount(codes, sum_squares))
 
-    def lookup(self, ids: IntArray) -> RewardMoments:
+    def lookup(self, ids: IndexArray) -> RewardMoments:
         """Look up the moments of ids; 0 for ids without rewards."""
         moments = pd.DataFrame(self._asdict()).set_index("ids").reindex(ids, fill_value=0.0)
         return RewardMoments(ids, *moments.to_numpy(np.float64).T)
@@ -421,10 +411,10 @@ class TransitionCounts(NamedTuple):
 
     states: ColumnLabels
     actions: ColumnLabels
-    keys: IntArray
-    counts: IntArray
+    keys: IndexArray
+    counts: IndexArray
     source: TableSource
-    terminal_states: IntArray
+    terminal_states: IndexArray
     rewards: RewardMoments | None = None
 
     @property
@@ -433,16 +423,16 @@ class TransitionCounts(NamedTuple):
         return self.states.size, self.actions.size
 
     @property
-    def pair_counts(self) -> IntArray:
+    def pair_counts(self) -> IndexArray:
         """Number of transitions (S A,) from each pair s A + a; exact below 2^53."""
         n_pairs = self.states.size * self.actions.size
         return np.bincount(self.to_pairs(self.keys), self.counts, n_pairs).astype(np.int64)
 
-    def to_pairs(self, keys: IntArray) -> IntArray:
+    def to_pairs(self, keys: IndexArray) -> IndexArray:
         """Convert keys (s A + a) S + s' to s A + a."""
         return keys // self.states.size
 
-    def to_moves(self, keys: IntArray) -> IntArray:
+    def to_moves(self, keys: IndexArray) -> IndexArray:
         """Convert keys (s A + a) S + s' to s S + s'."""
         n_states, n_actions = self.shape
         return keys // (n_states * n_actions) * n_states + keys % n_states
@@ -495,7 +485,7 @@ class DirichletRows(NamedTuple):
     """
 
     data: TransitionCounts
-    keys: IntArray
+    keys: IndexArray
     alpha: Array
     allowed: Mask
     is_absorbing: Mask
@@ -570,7 +560,7 @@ class Prior:
 
     def _make_pseudo_counts(
         self, data: TransitionCounts, is_sampled: Mask
-    ) -> tuple[IntArray, Array]:
+    ) -> tuple[IndexArray, Array]:
         """Make the keys of the sampled rows, with pseudo-counts before scaling."""
         (n, n_actions), is_named = data.shape, isinstance(self.pseudo_counts, str)
         is_pooled = is_named and self.pseudo_counts == "pooled"
@@ -588,7 +578,7 @@ class Prior:
         return keys[pseudo_counts > 0], pseudo_counts[pseudo_counts > 0]
 
 
-def _make_pooled_counts(data: TransitionCounts, is_sampled: Mask) -> tuple[IntArray, Array]:
+def _make_pooled_counts(data: TransitionCounts, is_sampled: Mask) -> tuple[IndexArray, Array]:
     """Make the keys of the sampled rows with half an observation of each next state of the state.
 
     With fewer than two next states of a state, another half is spread over all states.

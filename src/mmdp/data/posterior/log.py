@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from mmdp.core.errors import InputError, Remedy, describe_missing
+from mmdp.core.shapes import Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, join_first, pluralize
-from mmdp.core.transitions import Array
 from mmdp.core.validate import are_ids, parse_labels
 from mmdp.data.io.reading import as_frame, read_column_names, read_columns, read_csv, read_header
 from mmdp.data.io.writing import as_path
@@ -24,9 +24,7 @@ from mmdp.data.schema import (
     CodedColumn,
     ColumnLabels,
     Fields,
-    IntArray,
     Labels,
-    Mask,
     Table,
     TableSource,
     assign_roles,
@@ -61,8 +59,8 @@ class TransitionLog:
     actions: ColumnLabels
     source: TableSource
     notes: list[str]
-    initial_states: IntArray | None = None
-    terminal_states: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    initial_states: IndexArray | None = None
+    terminal_states: IndexArray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 def read_log(
@@ -160,7 +158,7 @@ def _parse_terminated(table: Table) -> Mask:
     return flags == 1
 
 
-def _parse_counts(table: Table) -> IntArray:
+def _parse_counts(table: Table) -> IndexArray:
     """Parse the number of transitions that each row stands for."""
     counts = table.parse_floats("count")
     is_wrong = ~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**53))
@@ -302,7 +300,7 @@ def _find_id_base(axes: Iterable[Sequence[CodedColumn]]) -> int:
 
 
 # ---------------------------------------------------------------------- episodes
-def _parse_episodes(table: Table) -> IntArray:
+def _parse_episodes(table: Table) -> IndexArray:
     """Parse the episode of every row; 0 if they are not given."""
     if "episode" not in table:
         return np.zeros(len(table), np.int64)
@@ -311,7 +309,7 @@ def _parse_episodes(table: Table) -> IntArray:
     return episode.codes.astype(np.int64)
 
 
-def _find_initial_states(frame: pd.DataFrame, source: TableSource) -> IntArray:
+def _find_initial_states(frame: pd.DataFrame, source: TableSource) -> IndexArray:
     """Find the initial state of each episode: that of its earliest row.
 
     Rows after the end of an episode are refused, except stays in its terminal state.

@@ -14,11 +14,12 @@ from mmdp.core.arguments import Vector, check_arguments
 from mmdp.core.errors import InputError, check_memory
 from mmdp.core.kernels.problem import Shard
 from mmdp.core.model import MMDP
+from mmdp.core.shapes import AnyArray, Array
 from mmdp.core.text import join_or, pluralize
-from mmdp.core.transitions import Array, as_float_array, find_nesting_depth, is_nested_sparse
+from mmdp.core.transitions import as_float_array, find_nesting_depth, is_nested_sparse
 from mmdp.core.validate import align_to_labels, is_labeled
 from mmdp.data.io.reading import as_frame, read_table
-from mmdp.data.schema import AnyArray, Fields
+from mmdp.data.schema import Fields
 
 ParameterSamples = dict[str, Array]
 BuildFunction = Callable[[Fields], Any]

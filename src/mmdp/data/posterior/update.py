@@ -15,11 +15,11 @@ import pandas as pd
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError, MMDPWarning, UnlikelyDataWarning
+from mmdp.core.shapes import Array, IndexArray
 from mmdp.core.text import pluralize
-from mmdp.core.transitions import Array
 from mmdp.core.validate import check_not_sharded
 from mmdp.data.posterior.log import read_log
-from mmdp.data.schema import IntArray, TableSource
+from mmdp.data.schema import TableSource
 
 if TYPE_CHECKING:
     from mmdp.core.model import MMDP
@@ -37,12 +37,12 @@ class FilterResult(NamedTuple):
 class LoggedSteps(NamedTuple):
     """Logged transitions of a known model in the order of time, by ids."""
 
-    state: IntArray
-    action: IntArray
-    next_state: IntArray
-    episode: IntArray
-    time: IntArray  # the number of the decision
-    rows: IntArray  # row of the log
+    state: IndexArray
+    action: IndexArray
+    next_state: IndexArray
+    episode: IndexArray
+    time: IndexArray  # the number of the decision
+    rows: IndexArray  # row of the log
     source: TableSource
 
     @property
@@ -51,7 +51,7 @@ class LoggedSteps(NamedTuple):
         return len(np.unique(self.episode))
 
     @property
-    def weight_times(self) -> IntArray:
+    def weight_times(self) -> IndexArray:
         """Times (n + 1,) of the weights before the first step and after each."""
         return np.append(self.time[:1], self.time + 1)
 

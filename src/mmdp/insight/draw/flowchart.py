@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.kernels.controller import Controller
 from mmdp.core.kernels.problem import at_time
+from mmdp.core.shapes import AnyIntArray, Array
 from mmdp.core.text import format_number, format_percent, pluralize
 from mmdp.insight.draw.axes import format_label, new_axis, to_inline_svg
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from mmdp.core.model import MMDP
 
-Array = npt.NDArray[np.float64]
 
 ARROW_SHARE = 0.9  # share of the ways out of a node that are drawn, the most frequent first
 STATE_SHARE = 0.8  # share of the steps of an arrow whose next states are named
@@ -168,9 +167,7 @@ def _compute_flow(model: MMDP, controller: Controller, b: Array) -> Array:
     return flow
 
 
-def _describe_actions(
-    model: MMDP, actions: npt.NDArray[np.integer], decision_counts: Array
-) -> list[str]:
+def _describe_actions(model: MMDP, actions: AnyIntArray, decision_counts: Array) -> list[str]:
     """List the states in which a node usually takes an action, and takes it at times."""
     counts = np.zeros((model.n_states, model.n_actions))
     t, s = np.nonzero(decision_counts)
@@ -226,7 +223,7 @@ def _find_top(shares: Array, total: float) -> list[int]:
     return [int(i) for i in order[:n_top] if shares[i] > 0]
 
 
-def format_ranges(ids: Sequence[int] | npt.NDArray[np.integer], labels: Sequence[str]) -> str:
+def format_ranges(ids: Sequence[int] | AnyIntArray, labels: Sequence[str]) -> str:
     """Format the labels of sorted ids, with consecutive ids as a range.
 
     >>> format_ranges([0, 1, 2, 5], "0 1 2 3 4 5".split()), format_ranges([0, 1], ["low", "high"])
@@ -240,6 +237,6 @@ def format_ranges(ids: Sequence[int] | npt.NDArray[np.integer], labels: Sequence
     return ", ".join(parts)
 
 
-def split_runs(ids: npt.NDArray[np.integer]) -> list[npt.NDArray[np.integer]]:
+def split_runs(ids: AnyIntArray) -> list[AnyIntArray]:
     """Split sorted ids into runs of consecutive ones."""
     return np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)

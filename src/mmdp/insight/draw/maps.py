@@ -15,8 +15,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mmdp.core.shapes import AnyIntArray
 from mmdp.core.text import TimeLabels, parse_named_axes, parse_named_values
 from mmdp.insight.draw.axes import (
     LEGEND_BESIDE,
@@ -34,7 +34,6 @@ from mmdp.insight.draw.palette import ActionStyles
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-IntArray = npt.NDArray[np.integer]
 MAX_LEGEND_ACTIONS = 30  # actions in a legend
 MAX_PANEL_TIMES, MAX_PANEL_ROWS = 4, 3  # small maps: times across, values of a third axis down
 MAX_TICK_CHARS, CHAR_INCHES = 26, 0.08  # letters side by side below a small map; inches of one
@@ -54,7 +53,7 @@ class PolicyMap:
     ([(0, 0, 0), (1, 1, 1)], [0, 1])
     """
 
-    actions: IntArray
+    actions: AnyIntArray
     row_labels: Sequence[str]
     action_labels: Sequence[str]
     time_labels: TimeLabels = UNLABELED_TIMES
@@ -142,7 +141,7 @@ class PolicyMap:
         self._draw_legend(axes[len(times) - 1], styles)
         return axes[0]
 
-    def _tabulate(self, named_axes: Mapping[str, list[str]]) -> IntArray:
+    def _tabulate(self, named_axes: Mapping[str, list[str]]) -> AnyIntArray:
         """Return the actions (T, ...) by the values of all axes."""
         table = np.full((len(self.actions), *map(len, named_axes.values())), NO_STATE)
         for label, actions in zip(self.row_labels, self.actions.T, strict=True):
@@ -178,7 +177,7 @@ class PolicyMap:
 
 
 def _draw_mesh(
-    axis: Axes, cells: IntArray, styles: ActionStyles, x_range: tuple[float, float] | None = None
+    axis: Axes, cells: AnyIntArray, styles: ActionStyles, x_range: tuple[float, float] | None = None
 ) -> None:
     """Draw cells (rows, columns) in the colors of their actions."""
     from matplotlib.colors import ListedColormap

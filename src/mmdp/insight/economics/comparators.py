@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core.arguments import Label, check_arguments
@@ -15,6 +14,7 @@ from mmdp.core.errors import InputError
 from mmdp.core.methods import Method
 from mmdp.core.model import MMDP
 from mmdp.core.policies import MarkovPolicy, Policy, PolicyClass, require_markov
+from mmdp.core.shapes import Array, IndexArray
 from mmdp.core.solve import evaluate, solve
 from mmdp.core.text import pluralize
 from mmdp.core.timing import propagate_interrupts
@@ -26,8 +26,6 @@ from mmdp.insight.economics.outcomes import (
     read_thresholds,
 )
 from mmdp.insight.measures.tables import model_weights
-
-Array = npt.NDArray[np.float64]
 
 
 @check_arguments
@@ -125,7 +123,7 @@ def make_named_policies(
     return named
 
 
-def _expand_strategy(strategy: Any, model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
+def _expand_strategy(strategy: Any, model: MMDP, horizon: int) -> IndexArray:
     """Expand a fixed strategy to actions (T, S); states with one action take that."""
     is_forced = model.allowed.sum(axis=1) == 1
     table = np.tile(np.where(is_forced, model.allowed.argmax(axis=1), -1), (horizon, 1))

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from mmdp.core.arguments import PositiveInt, Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
+from mmdp.core.shapes import Array
 from mmdp.core.text import did_you_mean, format_number, format_with_unit, join_or
 from mmdp.core.validate import check_horizon
 from mmdp.insight.economics.outcomes import read_thresholds
 
-Array = npt.NDArray[np.float64]
 Amounts = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 WithinCycle = Literal["none", "half-cycle", "simpson"]
 CORRECTIONS = {  # and how they are described

@@ -29,6 +29,7 @@ import pandas as pd
 
 from mmdp.core.arguments import Seed, Unchecked, check_arguments
 from mmdp.core.errors import InputError
+from mmdp.core.shapes import Array
 from mmdp.core.text import did_you_mean, format_number, join_first, pluralize, render_frame
 from mmdp.core.transitions import as_float_array
 from mmdp.core.validate import LabelIndex, check_int, parse_distribution
@@ -40,7 +41,6 @@ from mmdp.insight.measures.information import (
     read_parameter_values,
 )
 
-Array = npt.NDArray[np.float64]
 StudySimulator = Callable[[Mapping[str, Array], np.random.Generator], npt.ArrayLike]
 TIE_TOL = 1e-9
 SEED_STREAM = 2015  # keeps a study's randomness apart from samples made with the same seed

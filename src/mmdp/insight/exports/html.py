@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from markupsafe import Markup
 
 from mmdp.core.model import MMDP
 from mmdp.core.policies import TreePolicy
+from mmdp.core.shapes import Mask
 from mmdp.core.text import (
     format_number,
     format_percent,
@@ -92,7 +92,7 @@ def _find_used_axes(spec: PolicySpec, axes: Mapping[str, list[str]]) -> list[str
     return used_axes
 
 
-def _find_choices(spec: PolicySpec, model: MMDP) -> npt.NDArray[np.bool_]:
+def _find_choices(spec: PolicySpec, model: MMDP) -> Mask:
     """Find the times and states (T, S) in which actions differ in the models."""
     return model.mask_visits(np.ones(spec.table.shape[:2])) > 0
 

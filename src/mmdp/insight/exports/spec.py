@@ -14,6 +14,7 @@ from mmdp.core.errors import InputError
 from mmdp.core.objectives import Mean, Objective
 from mmdp.core.policies import MemoryPolicy, Policy, TreePolicy, require_markov
 from mmdp.core.policies.tree import DecisionNode, Split
+from mmdp.core.shapes import AnyArray, IndexArray
 from mmdp.core.solution import SCOPE_NAMES, Bound, Solution
 from mmdp.core.solve import evaluate
 from mmdp.core.text import format_bound, format_number, format_with_unit, pluralize, shorten
@@ -21,7 +22,6 @@ from mmdp.core.text import format_bound, format_number, format_with_unit, plural
 if TYPE_CHECKING:
     from mmdp.core.model import MMDP
 
-Ints = npt.NDArray[np.int64]
 ActionShares = tuple[tuple[int, float], ...]  # action ids, each with its probability
 
 
@@ -37,7 +37,7 @@ class PolicySpec:
     """
 
     node_row_ids = node_rows = np.zeros((0, 0), np.int64)
-    initial_nodes: Ints = np.zeros(0, np.int64)
+    initial_nodes: IndexArray = np.zeros(0, np.int64)
     tree: DecisionNode | None = None
 
     def __init__(
@@ -63,7 +63,7 @@ class PolicySpec:
         self.is_randomized = not (self.has_nodes or policy.is_deterministic)
         self.choices: list[ActionShares] = [((a, 1.0),) for a in range(policy.n_actions)]
         if self.has_nodes:
-            self.table: Ints = policy.actions.astype(np.int64)
+            self.table: IndexArray = policy.actions.astype(np.int64)
             self.node_rows, self.node_row_ids = find_unique_rows(
                 policy.node_transitions.astype(np.int64)
             )
@@ -104,7 +104,7 @@ def find_used_features(tree: DecisionNode | None) -> set[int]:
     return {tree.feature} | find_used_features(tree.if_true) | find_used_features(tree.if_false)
 
 
-def find_unique_rows(table: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
+def find_unique_rows(table: AnyArray) -> tuple[AnyArray, IndexArray]:
     """Find the different rows of an array along its last axis, and the index of each row."""
     rows, ids = np.unique(table.reshape(-1, table.shape[-1]), axis=0, return_inverse=True)
     return rows, ids.reshape(table.shape[:-1])

@@ -33,6 +33,7 @@ from mmdp.core.errors import InputError
 from mmdp.core.methods import CADP, Method
 from mmdp.core.model import MMDP
 from mmdp.core.policies import require_markov
+from mmdp.core.shapes import Array, IndexArray
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate, solve
 from mmdp.core.text import did_you_mean, join_first
@@ -40,7 +41,6 @@ from mmdp.core.timing import propagate_interrupts
 from mmdp.core.transitions import as_float_array
 from mmdp.core.validate import align_to_labels
 
-Array = npt.NDArray[np.float64]
 Estimator = Literal["auto", "exact", "bins", "regression"]
 # distinct values up to which "auto" conditions on each one; groups of models for policies
 MAX_GROUPS = 12
@@ -277,7 +277,7 @@ class GroupSolver:
             value = sum(self.compute_gain(*group) for group in self.iter_groups(keys))
         return float(np.clip(value, 0.0, self.evpi))
 
-    def iter_groups(self, values: Array) -> Iterator[tuple[npt.NDArray[np.int64], float]]:
+    def iter_groups(self, values: Array) -> Iterator[tuple[IndexArray, float]]:
         """Yield the models with equal values (M, k), and what the best overall returns in them."""
         groups = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
         for group in range(int(groups.max()) + 1):
@@ -286,7 +286,7 @@ class GroupSolver:
             if weights.sum() > 0:
                 yield members, float(self.best_solution.returns[members] @ weights / weights.sum())
 
-    def compute_gain(self, members: npt.NDArray[np.int64], mean: float) -> float:
+    def compute_gain(self, members: IndexArray, mean: float) -> float:
         """Compute the gain from knowing that one of these models holds, times their weight."""
         is_single = len(self.model.problem.reachable_models(members)) == 1
         if is_single and not self.policy_class.is_restricted:  # its own optimum
@@ -296,7 +296,7 @@ class GroupSolver:
         # never worse than the policy that ignores the parameter
         return float(self.model.weights[members].sum()) * max(gain, 0.0)
 
-    def solve(self, members: npt.NDArray[np.int64], method: str | Method) -> Solution:
+    def solve(self, members: IndexArray, method: str | Method) -> Solution:
         """Solve for members at the start, with all models that they may switch to."""
         reachable = self.model.problem.reachable_models(members)
         model = self.model.subset(reachable)

@@ -28,19 +28,18 @@ import pandas as pd
 from mmdp.core import kernels
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError
-from mmdp.core.evaluate import ControllerEvaluator, Evaluator, Mask, StationaryEvaluator
+from mmdp.core.evaluate import ControllerEvaluator, Evaluator, StationaryEvaluator
 from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
 from mmdp.core.policies import MemoryPolicy, Policy, require_markov
 from mmdp.core.policies.markov import TablePolicy
 from mmdp.core.search.context import Candidate
+from mmdp.core.shapes import Array, Mask
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
 from mmdp.core.text import ROUNDING_RTOL, format_number, format_percent, format_with_unit
 from mmdp.insight.measures.stakes import ValueAtStake, value_at_stake
-
-Array = npt.NDArray[np.float64]
 
 EPS = 1e-12  # of the value: a loss below it is rounding, and none
 UNVISITED_WEIGHT = 1e-12  # factor of the prior weights, used where a policy never leads

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core.arguments import Seconds, Seed, check_arguments
@@ -17,6 +16,7 @@ from mmdp.core.kernels import Backend
 from mmdp.core.methods import CADP
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import CVaR, Mean, Objective
+from mmdp.core.shapes import Array, Mask
 from mmdp.core.solution import Evaluation, Solution, Status
 from mmdp.core.solve import evaluate, solve
 from mmdp.core.timing import Callback, Progress, allow_stop, show_progress
@@ -41,12 +41,12 @@ class RiskFrontier:
     test_evaluations: tuple[Evaluation, ...] = ()
 
     @property
-    def means(self) -> npt.NDArray[np.float64]:
+    def means(self) -> Array:
         """Mean return (n,) of each policy."""
         return np.array([solution.evaluation.mean for solution in self.solutions])
 
     @property
-    def cvars(self) -> npt.NDArray[np.float64]:
+    def cvars(self) -> Array:
         """CVaR (n,) of each policy at ``tail``."""
         return np.array([solution.evaluation.cvar(self.tail) for solution in self.solutions])
 
@@ -176,9 +176,9 @@ def risk_frontier(
     return RiskFrontier(tuple(refined), tail, tuple(tests))
 
 
-def _find_efficient(means: npt.NDArray[np.float64], cvars: npt.NDArray[np.float64]) -> list[bool]:
+def _find_efficient(means: Array, cvars: Array) -> list[bool]:
     """Find the points (mean, CVaR) that no other point dominates."""
     lead = np.array([means[:, None] - means, cvars[:, None] - cvars])
     is_dominating = (lead >= 0).all(axis=0) & (lead > 0).any(axis=0)
-    is_dominated: npt.NDArray[np.bool_] = np.any(is_dominating, axis=0)
+    is_dominated: Mask = np.any(is_dominating, axis=0)
     return [not x for x in is_dominated.tolist()]

@@ -7,25 +7,22 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core import kernels
 from mmdp.core.arguments import PositiveInt, Seed, check_arguments
 from mmdp.core.errors import InputError
-from mmdp.core.kernels.problem import IntArray
 from mmdp.core.methods import CADP, Method, SolveContext
 from mmdp.core.methods.registry import check_supported, require_markov_method
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import Mean
 from mmdp.core.policies import MarkovPolicy, require_markov
+from mmdp.core.shapes import Array, IndexArray, IntArray
 from mmdp.core.solution import Solution, Status
 from mmdp.core.solve import as_method, solve
 from mmdp.core.timing import propagate_interrupts
 from mmdp.core.validate import check_int, check_problem_size
 from mmdp.insight.measures.tables import tabulate_decisions
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -220,7 +217,7 @@ def sample_size_curve(
     True
     """
     rng = np.random.default_rng(seed)
-    train_ids: npt.NDArray[np.int64] = np.arange(model.n_models)
+    train_ids: IndexArray = np.arange(model.n_models)
     test_ids = None
     if test_model is None:
         if model.n_models < 2:
@@ -264,7 +261,7 @@ def list_round_sizes(smallest: int, largest: int) -> list[int]:
     return [*(x for x in candidates if smallest <= x < largest), largest]
 
 
-def _subset_weights(weights: Array, ids: npt.NDArray[np.int64]) -> Array:
+def _subset_weights(weights: Array, ids: IndexArray) -> Array:
     """Normalize the weights (M,) of the chosen models to sum to 1; 0 for the others."""
     result = np.zeros_like(weights)
     result[ids] = weights[ids] / weights[ids].sum()
@@ -275,7 +272,7 @@ def _make_tester(
     solver: ReweightedSolver,
     full_policy: ReweightedPolicy,
     test_model: MMDP | None,
-    test_ids: npt.NDArray[np.int64] | None,
+    test_ids: IndexArray | None,
 ) -> Callable[[ReweightedPolicy], float]:
     """Make the function that evaluates a policy on the test models, or on the held-out ones."""
     if test_model is None:

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core.arguments import Unchecked, check_arguments
@@ -18,6 +17,7 @@ from mmdp.core.objectives import Objective, as_objective
 from mmdp.core.policies import Markov, MarkovPolicy, PolicyClass, Tree, TreePolicy
 from mmdp.core.policies.tree import Leaf, require_tree
 from mmdp.core.search.rows import make_row_chooser
+from mmdp.core.shapes import Array, IndexArray
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate, solve
 from mmdp.core.text import format_number, format_with_unit, pluralize
@@ -25,9 +25,6 @@ from mmdp.core.validate import check_int
 from mmdp.insight.measures.memory import sort_counts
 from mmdp.insight.measures.stakes import value_at_stake
 from mmdp.insight.measures.tables import model_weights, policy_gradient
-
-Array = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 MAX_PHASES = 3
 MIN_AGREEMENT = 0.99  # share of the decisions on which a phased policy should agree
@@ -200,7 +197,7 @@ class Phase:
 
     start: int
     stop: int
-    actions: IntArray
+    actions: IndexArray
     expected_visits: Array
 
 
@@ -281,7 +278,7 @@ def fit_stationary(
     return best
 
 
-def _find_phase_bounds(actions: IntArray, visit_probs: Array, max_phases: int) -> list[int]:
+def _find_phase_bounds(actions: IndexArray, visit_probs: Array, max_phases: int) -> list[int]:
     """Find the times at which phases begin, and the horizon: the fewest that agree enough."""
     states = np.argsort(-visit_probs.sum(axis=0), kind="stable")[:MAX_STATES]
     actions, visit_probs = actions[:, states], visit_probs[:, states]
@@ -306,7 +303,7 @@ def _find_phase_bounds(actions: IntArray, visit_probs: Array, max_phases: int) -
 
 
 def _make_allowed_policy(
-    table: IntArray, policy: MarkovPolicy, model: MMDP, policy_class: PolicyClass
+    table: IndexArray, policy: MarkovPolicy, model: MMDP, policy_class: PolicyClass
 ) -> MarkovPolicy:
     """Make a policy of the table (T, S), with the given policy's action if one is not allowed."""
     allowed = policy_class.make_problem(model, policy.horizon).allowed

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core import kernels
@@ -18,10 +16,10 @@ from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.kernels import Backend, PreparedProblem
 from mmdp.core.model import MMDP
 from mmdp.core.policies import MarkovPolicy, require_markov
+from mmdp.core.shapes import AnyArray, Array, IndexArray
 from mmdp.core.solution import Solution
 from mmdp.insight.measures.near_optimal import near_optimal_actions
 
-Array = npt.NDArray[np.float64]
 TIE_TOL = 1e-9  # q of two actions closer than this share of what is at stake are equally good
 
 
@@ -125,7 +123,7 @@ def policy_table(
     return tabulate_decisions(model, columns)
 
 
-def tabulate_decisions(model: MMDP, columns: Mapping[str, npt.NDArray[Any]]) -> pd.DataFrame:
+def tabulate_decisions(model: MMDP, columns: Mapping[str, AnyArray]) -> pd.DataFrame:
     """Tabulate arrays (T, S) with the time and the state of each row."""
     times, states = np.indices(next(iter(columns.values())).shape).reshape(2, -1)
     state_labels = np.array(model.state_labels, dtype=object)
@@ -143,7 +141,7 @@ class PolicyCells:
 
     visit_probs: Array
     margin: Array
-    runner_up: npt.NDArray[np.int64]
+    runner_up: IndexArray
     agreement: Array
 
 
@@ -163,7 +161,7 @@ def compute_policy_cells(policy: MarkovPolicy, model: MMDP) -> PolicyCells:
     return PolicyCells(visit_probs, margin, runner_up, _compute_agreement(prepared, actions))
 
 
-def _compute_agreement(prepared: PreparedProblem, actions: npt.NDArray[np.int64]) -> Array:
+def _compute_agreement(prepared: PreparedProblem, actions: IndexArray) -> Array:
     """Compute the weight (T, S) of the models in which the action is optimal from there on."""
     problem, horizon = prepared.problem, len(actions)
     values = prepared.backward("per_model", keep=("values",)).values

@@ -30,6 +30,7 @@ from mmdp.core.policies import (
     PolicyClass,
     require_markov,
 )
+from mmdp.core.shapes import Array
 from mmdp.core.solution import Evaluation, Solution
 from mmdp.core.solve import as_method, evaluate, solve
 from mmdp.core.text import ROUNDING_RTOL, did_you_mean
@@ -48,7 +49,6 @@ from mmdp.insight.measures.stakes import (
 )
 from mmdp.insight.measures.tables import PolicyCells, compute_policy_cells, model_weights
 
-Array = npt.NDArray[np.float64]
 STAKE_TOLERANCE = 0.01  # share of the value at stake that what is nearly as good may lose
 Callback = Callable[[str], object]
 T = TypeVar("T")

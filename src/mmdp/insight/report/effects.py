@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.model import MMDP
+from mmdp.core.shapes import Array, Mask
 from mmdp.core.text import pluralize
 from mmdp.data.io.reading import read_csv, read_header
 from mmdp.data.io.writing import PathLike
@@ -100,7 +100,7 @@ def _find_axes(table: Table, model: MMDP) -> dict[str, ColumnLabels]:
 
 
 def _check_given(
-    is_given: npt.NDArray[np.bool_],
+    is_given: Mask,
     axes: Mapping[str, ColumnLabels],
     model: MMDP,
     source: TableSource,
@@ -115,7 +115,7 @@ def _check_given(
         source.fail(f"{location} is not given ({n_missing} like it); give every action once")
 
 
-def _check_not_constant(values: npt.NDArray[np.float64], name: str, source: TableSource) -> None:
+def _check_not_constant(values: Array, name: str, source: TableSource) -> None:
     """Refuse a column of effects or costs with one value in all rows."""
     if len(values) > 1 and np.ptp(values) == 0:
         source.fail(

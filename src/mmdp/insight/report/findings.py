@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
@@ -20,6 +19,7 @@ from mmdp.core.policies import (
     Tree,
     TreePolicy,
 )
+from mmdp.core.shapes import Array, Mask
 from mmdp.core.simulate import simulate
 from mmdp.core.solution import (
     OPTIMALITY_GAP,
@@ -54,8 +54,6 @@ from mmdp.insight.report.rule_text import PhaseSentence, describe_rule, find_fre
 if TYPE_CHECKING:
     import pandas as pd
 
-
-Array = npt.NDArray[np.float64]
 
 N_RESAMPLES = 20
 BOUND_TIME_LIMIT = 5  # seconds at most for the bound on policies with memory
@@ -119,7 +117,7 @@ def compare(context: ReportContext, evaluation: Evaluation, other: Evaluation) -
     return PairComparison(gain, int(is_better.sum()), evaluation.weights[is_better].sum())
 
 
-def find_better_models(evaluation: Evaluation, other: Evaluation) -> npt.NDArray[np.bool_]:
+def find_better_models(evaluation: Evaluation, other: Evaluation) -> Mask:
     """Find the models (M,) in which a policy returns clearly more than another."""
     return evaluation.returns > other.returns + ROUNDING_RTOL * np.abs(other.returns)
 

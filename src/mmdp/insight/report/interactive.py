@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from mmdp.core.objectives import CVaR, Mean
 from mmdp.core.policies import MarkovPolicy, require_markov
+from mmdp.core.shapes import AnyIntArray, Array
 from mmdp.core.text import ROUNDING_RTOL, format_distinct, parse_named_axes
 from mmdp.insight.draw.maps import PolicyMap
 from mmdp.insight.draw.palette import ActionStyles
@@ -18,7 +19,6 @@ from mmdp.insight.measures import RiskFrontier, Stability
 from mmdp.insight.report.context import ReportContext, compute_difference
 from mmdp.insight.report.findings import PolicyRow, SectionResults, find_better_models
 
-Array = npt.NDArray[np.float64]
 MAX_CELLS = 400_000  # of the heat map; beyond that the least visited states are left out
 MAX_TABLE_ROWS = 60  # of the table in words
 MAX_INITIAL_STATES = 40  # the heat map begins with the most visited ones
@@ -43,7 +43,7 @@ class HeatMap:
     def __init__(
         self,
         context: ReportContext,
-        used_actions: npt.NDArray[np.integer],
+        used_actions: AnyIntArray,
         stability: Stability | None,
     ) -> None:
         model, self.context, self.used_actions = context.model, context, used_actions

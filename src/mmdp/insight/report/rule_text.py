@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.policies import MarkovPolicy
+from mmdp.core.shapes import Mask
 from mmdp.core.text import join_or, pluralize, shorten
 from mmdp.insight.draw.flowchart import split_runs
 from mmdp.insight.measures.simplicity import Phase
@@ -15,7 +15,6 @@ MIN_VISIT_SHARE = 1e-3  # share of the visits of a phase; states that come up le
 MAX_RANGES = 3  # states or ranges of states named for an action
 MAX_CLAUSES = 8  # pairs of an action and where it is taken, in all phases together
 
-Mask = npt.NDArray[np.bool_]
 Clause = tuple[str, str, float]  # an action, where it is taken, and its share if it is drawn
 PhaseSentence = tuple[str, list[Clause]]  # times and clauses of a phase
 

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.kernels.ascent import ascend
 from mmdp.core.kernels.cpu import induction, scheduler
@@ -34,11 +33,9 @@ from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
 from mmdp.core.kernels.problem import (
     ActionChoice,
-    Array,
     AscentOptions,
     AscentResult,
     BackwardResult,
-    IndexArray,
     PolicyTable,
     Problem,
     TableStorage,
@@ -48,6 +45,7 @@ from mmdp.core.kernels.problem import (
     empty_aligned,
 )
 from mmdp.core.kernels.rewards import EventRewards
+from mmdp.core.shapes import AnyArray, Array, IndexArray
 
 CACHE_BYTES = 2**21  # bytes of p that a core keeps at hand
 MIN_BLOCK_MODELS = 16  # models at a time: two vectors or more
@@ -152,9 +150,7 @@ class CpuProblem(PreparedProblem):
         mode = {"weighted": WEIGHTED, "per_model": PER_MODEL}.get(
             choice, PROBABILITIES if is_randomized else ACTIONS
         )
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "v": empty_aligned(T + 1 if "values" in keep else 2, S, M)
-        }
+        arrays: dict[str, AnyArray] = {"v": empty_aligned(T + 1 if "values" in keep else 2, S, M)}
         if mode in (WEIGHTED, ACTIONS):
             arrays["actions"] = np.empty((T, S), np.int32)
             if policy is not None:

@@ -11,7 +11,8 @@ from mmdp.core.kernels.cpu.jit import REASSOC_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at
 from mmdp.core.kernels.cpu.threads import split_ranges
 from mmdp.core.kernels.operator import Operator
-from mmdp.core.kernels.problem import Array, IntArray, VisitBounds
+from mmdp.core.kernels.problem import VisitBounds
+from mmdp.core.shapes import Array, IntArray
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
 _U = np.uint64

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mmdp.core.kernels.controller import Controller, NodeArray, NodeValues
+from mmdp.core.kernels.controller import Controller, NodeValues
 from mmdp.core.kernels.cpu import scheduler
 from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at, choose_action, dot, sum_range
@@ -20,7 +20,8 @@ from mmdp.core.kernels.cpu.scheduler import finish_piece, take_piece
 from mmdp.core.kernels.cpu.threads import split_edges, split_ranges
 from mmdp.core.kernels.numpy.passes import choose_actions
 from mmdp.core.kernels.operator import Operator
-from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, Problem, empty_aligned
+from mmdp.core.kernels.problem import TIE_RTOL, Problem, empty_aligned
+from mmdp.core.shapes import Array, IntArray, NodeArray
 
 _U = np.uint64
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, REASSOC_OPTIONS, jit
 from mmdp.core.kernels.cpu.scheduler import finish_piece, take_piece
-from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray
+from mmdp.core.kernels.problem import TIE_RTOL
+from mmdp.core.shapes import Array, IntArray
 
 STEP_RTOL = 2.0**-50  # rounding error of a step, relative to the values
 

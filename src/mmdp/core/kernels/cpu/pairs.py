@@ -22,7 +22,8 @@ from mmdp.core.kernels.cpu.passes import KernelArrays, at
 from mmdp.core.kernels.cpu.threads import split_ranges
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.operator import Operator
-from mmdp.core.kernels.problem import Array, ModelPairs, Problem
+from mmdp.core.kernels.problem import ModelPairs, Problem
+from mmdp.core.shapes import Array, IndexArray
 
 TASKS_PER_THREAD = 4  # pieces per thread: pairs of very different models cost more than others
 
@@ -35,7 +36,7 @@ class _PairBuffers(NamedTuple):
 
     c: Array  # (3 G,) the ratios of all of w
     weights: Array  # (2,) lambda_i, lambda_j
-    shift: npt.NDArray[np.int64]  # (nnz,) whole steps of the grid; G or -G - 1: out of it
+    shift: IndexArray  # (nnz,) whole steps of the grid; G or -G - 1: out of it
     bayes: Array  # (nnz, 3) p_i, p_j and the weight of the next point
     w: Array  # (2, S, 3 G)
     endpoints: Array  # (2, S, 2) the models alone

@@ -19,8 +19,9 @@ from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, REASSOC_OPTIONS, jit
 from mmdp.core.kernels.cpu.rows import sum_row_entries
 from mmdp.core.kernels.cpu.scheduler import finish_piece, take_piece
 from mmdp.core.kernels.events import ExogenousEvents
-from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, Problem, as_readonly, empty_aligned
+from mmdp.core.kernels.problem import TIE_RTOL, Problem, as_readonly, empty_aligned
 from mmdp.core.kernels.rewards import EventRewards
+from mmdp.core.shapes import AnyArray, Array, IndexArray, IntArray, Mask
 
 # Indices are unsigned: numba then drops its test for negative ones, which halves the code.
 _U = np.uint64
@@ -37,13 +38,13 @@ class KernelArrays(NamedTuple):
     The reward is r, one row for all if entries have rewards entry_rewards[i].
     """
 
-    indptr: npt.NDArray[np.int64]  # (S * A + 1,)
+    indptr: IndexArray  # (S * A + 1,)
     indices: IntArray  # (entries,)
     p: Array  # (T or 1, any, M)
     r: Array  # (T or 1, S or 1, A or 1, M)
-    allowed: npt.NDArray[np.bool_]
+    allowed: Mask
     gamma: float
-    p_start: npt.NDArray[np.int64]  # (T or 1, S * A), or one for all rows
+    p_start: IndexArray  # (T or 1, S * A), or one for all rows
     entry_weights: Array | None = None  # (entries,); None: 1
     time_stride: int = 0  # 0 if entries do not vary with time
     entry_rewards: Array | None = None  # (entries,); None: 0
@@ -83,7 +84,7 @@ class KernelArrays(NamedTuple):
         rewards = x.r.reward[..., None] if isinstance(x.r, EventRewards) else None
         n_times = max(len(y) for y in (e.next_states, e.corner_weights, rewards) if y is not None)
 
-        def flatten(array: npt.NDArray[Any] | None) -> Any:
+        def flatten(array: AnyArray | None) -> Any:
             shape = (n_times, *e.next_states.shape[1:])
             return None if array is None else as_readonly(np.broadcast_to(array, shape)).reshape(-1)
 

@@ -9,10 +9,9 @@ local maximum, and no backward pass is needed to confirm it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.core.errors import memory_here
 from mmdp.core.kernels.cpu.passes import (
@@ -23,7 +22,8 @@ from mmdp.core.kernels.cpu.passes import (
     PassBuffers,
     PassOptions,
 )
-from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, empty_aligned, split_windows
+from mmdp.core.kernels.problem import PolicyTable, empty_aligned, split_windows
+from mmdp.core.shapes import AnyArray, Array, IntArray
 
 if TYPE_CHECKING:
     from mmdp.core.kernels.cpu.backend import CpuProblem
@@ -127,7 +127,7 @@ class CpuSweeper:
         self.prepared.fill_weights(self.buffers.b[: len(policy)], policy, arrays)
         return arrays
 
-    def _run_backward(self, options: PassOptions, **arrays: npt.NDArray[Any]) -> None:
+    def _run_backward(self, options: PassOptions, **arrays: AnyArray) -> None:
         """Run the compiled backward pass, with some of the buffers replaced."""
         buffers = self.buffers._replace(**arrays)
         if options.last_time == self.prepared.horizon - 1:  # v may have two times only

@@ -18,7 +18,8 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
+
+from mmdp.core.shapes import IndexArray
 
 MAX_HELPERS = 1024
 
@@ -73,7 +74,7 @@ def default_n_threads() -> int:
     return os.cpu_count() or 1
 
 
-def split_edges(size: int, n_ranges: int) -> npt.NDArray[np.int64]:
+def split_edges(size: int, n_ranges: int) -> IndexArray:
     """Return the edges of ``n_ranges`` nearly equal ranges that cover 0..size."""
     return np.arange(n_ranges + 1) * size // n_ranges
 

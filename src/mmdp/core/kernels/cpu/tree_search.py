@@ -18,9 +18,10 @@ from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at, get_entry_weight
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.planner import PlannerTables
-from mmdp.core.kernels.problem import TIE_RTOL, Array, IntArray, Problem, as_readonly
-from mmdp.core.kernels.random import PLANNER_STREAM, Ints, Keys
+from mmdp.core.kernels.problem import TIE_RTOL, Problem, as_readonly
+from mmdp.core.kernels.random import PLANNER_STREAM, Keys
 from mmdp.core.kernels.sampling import cumsum_rows
+from mmdp.core.shapes import Array, IndexArray, IntArray
 
 # Indices are unsigned: numba then drops its test for negative ones.
 _U = np.uint64
@@ -319,8 +320,14 @@ class TreeSearch:
         self.tree = SearchTree.allocate(planner, horizon)
 
     def choose_actions(
-        self, t: int, lanes: Ints, states: Ints, beliefs: Array, keys: Keys, counters: Keys
-    ) -> Ints:
+        self,
+        t: int,
+        lanes: IndexArray,
+        states: IndexArray,
+        beliefs: Array,
+        keys: Keys,
+        counters: Keys,
+    ) -> IndexArray:
         """Return (n,) the best actions found in these states; advance the counters.
 
         ``lanes`` (n,) are the rows of beliefs (any, M'), keys and counters.

@@ -20,8 +20,9 @@ from mmdp.core.errors import MemoryLimitError, Remedy
 from mmdp.core.kernels.array_cache import ArrayCache
 from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.events import ExogenousEvents
-from mmdp.core.kernels.problem import IntArray, PolicyTable, Problem
+from mmdp.core.kernels.problem import PolicyTable, Problem
 from mmdp.core.kernels.rewards import EventRewards
+from mmdp.core.shapes import Array, IndexArray, IntArray
 from mmdp.core.text import format_bytes, pluralize
 
 MODEL_AXIS = "models"  # the axis of devices that models are spread over
@@ -142,7 +143,7 @@ class DevicePlacement(NamedTuple):
                 [Remedy("backend", "numba", verb="use"), "spread the models over more devices"],
             )
 
-    def get_event_rewards(self, problem: Problem) -> npt.NDArray[np.float64] | None:
+    def get_event_rewards(self, problem: Problem) -> Array | None:
         """Return the event rewards (T or 1, S, A, W) if the device holds these, else None."""
         r = problem.r
         return r.reward if isinstance(r, EventRewards) and self.mesh is None else None
@@ -220,7 +221,7 @@ class DeviceArrays:
         """Return a problem on the device with the transitions that are there."""
         x, put, get_or_put = problem, self.placement.put, self.get_or_put
 
-        def put_rewards(event_rewards: npt.NDArray[np.float64] | None) -> Traced:
+        def put_rewards(event_rewards: Array | None) -> Traced:
             if event_rewards is None:
                 return put(np.asarray(x.r), model_axis=3)
             return put(event_rewards.reshape(len(event_rewards), -1, event_rewards.shape[3]))
@@ -321,7 +322,7 @@ PROBLEM_SPECS = ProblemArrays(  # how the arrays of a problem lie on several dev
 class _PaddedPattern(NamedTuple):
     """Rows of one length: entry (R, L) of the tables, nnz for padding; see ProblemArrays."""
 
-    entry: npt.NDArray[np.int64] | None  # None: entries are in this order already
+    entry: IndexArray | None  # None: entries are in this order already
     next_states: IntArray | None
     part_rows: IntArray | None
 

@@ -22,7 +22,8 @@ from mmdp.core.kernels.jax.arrays import (
 )
 from mmdp.core.kernels.jax.passes import backward, forward, run_backward
 from mmdp.core.kernels.jax.step_ops import Tuning, is_deterministic, make_step_ops
-from mmdp.core.kernels.problem import Array, IntArray, PolicyTable
+from mmdp.core.kernels.problem import PolicyTable
+from mmdp.core.shapes import Array, IntArray
 
 if TYPE_CHECKING:
     from mmdp.core.kernels.jax.backend import JaxProblem

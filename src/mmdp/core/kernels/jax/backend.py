@@ -29,14 +29,13 @@ from mmdp.core.kernels.jax.windowed import WindowedSweeper, needs_windows
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
 from mmdp.core.kernels.problem import (
     ActionChoice,
-    Array,
     AscentOptions,
     AscentResult,
     BackwardResult,
-    IntArray,
     PolicyTable,
     Problem,
 )
+from mmdp.core.shapes import Array, IntArray
 
 
 class JaxBackend(BaseBackend):

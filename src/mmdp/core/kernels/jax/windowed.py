@@ -18,7 +18,8 @@ from jax import lax
 from mmdp.core.kernels.jax.arrays import ProblemArrays, Traced, enable_float64, get_device_memory
 from mmdp.core.kernels.jax.passes import choose_actions
 from mmdp.core.kernels.jax.step_ops import Tuning, at_time, make_step_ops
-from mmdp.core.kernels.problem import Array, IntArray, PolicyTable, Problem, split_windows
+from mmdp.core.kernels.problem import PolicyTable, Problem, split_windows
+from mmdp.core.shapes import Array, IntArray
 
 MAX_WEIGHT_BYTES = 2**33  # bytes of b over which the sweeps of an ascent are made here
 MAX_MEMORY_SHARE = 0.4  # of the device's memory for b

@@ -6,14 +6,8 @@ import numpy as np
 
 from mmdp.core.kernels.costs import MIN_DENSE_FILL
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
-from mmdp.core.kernels.problem import (
-    NUMPY_PREPARERS,
-    Array,
-    PolicyTable,
-    Problem,
-    TableStorage,
-    at_time,
-)
+from mmdp.core.kernels.problem import NUMPY_PREPARERS, PolicyTable, Problem, TableStorage, at_time
+from mmdp.core.shapes import Array
 
 
 class NumpyBackend(BaseBackend):

@@ -12,17 +12,16 @@ from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.problem import (
     TIE_RTOL,
     ActionChoice,
-    Array,
     AscentOptions,
     AscentResult,
     BackwardResult,
     Callback,
-    IntArray,
     PolicyTable,
     RowChooser,
     SweepType,
     at_time,
 )
+from mmdp.core.shapes import Array, IntArray, Mask
 
 
 class Passes(Operator):
@@ -203,7 +202,7 @@ class TableSweeper:
         return new_policy, b
 
 
-def compute_gradient(b: Array, q: Array, allowed: npt.NDArray[np.bool_]) -> Array:
+def compute_gradient(b: Array, q: Array, allowed: Mask) -> Array:
     """Compute (S, A) G = sum_m b q, -inf if not allowed."""
     masked_q = q if allowed.all() else np.where(allowed[:, :, None], q, 0.0)
     G: Array = np.matmul(masked_q, b[:, :, None])[:, :, 0]
