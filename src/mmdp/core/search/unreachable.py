@@ -68,6 +68,9 @@ def find_reachable_states(problem: Problem, policy: PolicyTable) -> Mask:
             has_event = is_possible_now[events.distribution_id[s, a]]
             is_corner = has_event[:, :, None] & (events.corner_weights[s, a] > 0)
             next_states = events.next_states[s, a][is_corner]
+        elif x.is_dense:
+            S, A = x.n_states, x.n_actions
+            return np.logical_or.reduce(is_possible_now.reshape(S, A, S)[s, a])
         else:
             k, _ = find_row_entries(x.indptr, s * x.n_actions + a)
             next_states = x.indices[k[is_possible_now[k]]]

@@ -35,6 +35,7 @@ class DeviceSweeper:
     def __init__(self, prepared: JaxProblem, two_way: bool) -> None:
         self.prepared, self.problem, self.two_way = prepared, prepared.problem, two_way
         self.q: Traced | None = None
+        self.last: tuple[PolicyTable | None, Traced] = (None, None)  # policy, here and there
 
     def initialize(self, init: PolicyTable | None) -> tuple[PolicyTable, Array]:
         """Return the first policy (of WSU if ``init`` is None) and its returns."""
@@ -51,22 +52,32 @@ class DeviceSweeper:
                 tuning=prepared.tuning,
             )
             self.q = outputs.get("q")
-            returns = prepared.compute_returns(prepared.fetch_models(first_values))
-            return np.array(outputs["actions"]) if init is None else init, returns
+            if init is None:
+                init = self._fetch_actions(outputs["actions"])
+            return init, prepared.compute_returns(prepared.fetch_models(first_values))
 
     def sweep(self, policy: PolicyTable) -> tuple[IntArray, Array]:
         """Return the policy after a forward and a backward pass, and its returns."""
-        prepared = self.prepared
+        prepared, (last_policy, table) = self.prepared, self.last
         with enable_float64(), detect_lost_process():
-            x, table = (
-                prepared.get_device_arrays(),
-                prepared.placement.put(to_policy_table(policy)),
-            )
+            if policy is not last_policy:
+                table = prepared.placement.put(to_policy_table(policy))
             actions, returns, self.q = _sweep(
-                x, table, self.q, self.is_first_sweep, tuning=prepared.tuning
+                prepared.get_device_arrays(),
+                table,
+                self.q,
+                self.is_first_sweep,
+                tuning=prepared.tuning,
             )
             self.is_first_sweep = False
-            return np.array(actions), self.problem.gather_models(prepared.fetch_models(returns))
+            returns.copy_to_host_async()
+            policy = self._fetch_actions(actions)
+            return policy, self.problem.gather_models(prepared.fetch_models(returns))
+
+    def _fetch_actions(self, actions: Traced) -> IntArray:
+        policy = np.array(actions)
+        self.last = policy, actions
+        return policy
 
 
 @functools.partial(jax.jit, static_argnames=("tuning",), donate_argnames=("q",))
