@@ -13,6 +13,7 @@ from jax import lax
 from mmdp.core.kernels.jax.arrays import MODEL_AXIS, DevicePlacement, ProblemArrays, Traced
 
 MAX_UNROLLED_TERMS = 64  # terms up to which a sum is written out, to have many loads under way
+MAX_UNROLLED_NUMBERS = 2**16  # of all models in such a sum; with more, a reduction is faster
 MAX_UNROLLED_ACTIONS = (
     16  # actions up to which a reduction is written out, so that it fuses with what reads it
 )
@@ -49,6 +50,11 @@ def reduce_actions(combine: Any, x: Traced) -> Traced:
         return combine.reduce(x, axis=1)
     slices = (lax.index_in_dim(x, a, 1, keepdims=False) for a in range(x.shape[1]))
     return functools.reduce(combine, slices)
+
+
+def is_unrolled(n_terms: int, n_models: int) -> bool:
+    """Return whether a sum over terms that are arrays (R, M) is written out."""
+    return n_terms <= MAX_UNROLLED_TERMS and n_terms * n_models <= MAX_UNROLLED_NUMBERS
 
 
 def is_deterministic(policy: Traced | None) -> bool:
@@ -161,7 +167,7 @@ class StepOps:
             p_e = p[:, e] if rows is None else gather(p, rows, e)
             return p_e * (v[e] if next_states is None else gather(v, next_states[:, e]))
 
-        if p.shape[1] <= MAX_UNROLLED_TERMS:
+        if is_unrolled(*p.shape[1:]):
             return self._merge_parts(functools.reduce(operator.add, map(term, range(p.shape[1]))))
         p = p if rows is None else gather(p, rows)
         return self._merge_parts(
@@ -189,7 +195,7 @@ class StepOps:
         return b.at[next_states].add(p * mass[:, None], mode="promise_in_bounds")
 
     def _push_dense(self, p: Traced, mass: Traced, rows: Traced | None) -> Traced:
-        if len(mass) > MAX_UNROLLED_TERMS:
+        if not is_unrolled(*mass.shape):
             p = p if rows is None else gather(p, rows)
             return (p * mass[:, None]).sum(axis=0)
 
