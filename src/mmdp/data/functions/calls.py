@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mmdp.core.errors import InputError
 from mmdp.core.shapes import AnyArray, IndexArray, Mask
 from mmdp.core.text import did_you_mean, join_or, pluralize
+from mmdp.data.functions.axes import Axes, AxisValues
 
 SAME_RTOL = 1e-9  # relative difference of two calls that counts as rounding
 REWARD_KEY = "the reward"  # name of the reward among the outputs of step
@@ -120,26 +121,44 @@ def _explain_error(error: Exception) -> str:
     return f"it raised {type(error).__name__}: {text}"
 
 
-def check_elementwise(
-    name: str,
-    call_rows: Callable[[IndexArray], RowOutputs],
-    rows: IndexArray,
-    outputs: RowOutputs,
-    describe_row: RowLabel,
-) -> None:
-    """Refuse a function whose outputs for some rows change if these rows are called alone.
+class RowBatch(NamedTuple):
+    """Rows that a function is called with, for sample ``m`` and time ``t``."""
 
-    ``call_rows`` calls it with rows given by id; ``outputs`` are its results for all ``rows``.
+    values: AxisValues
+    size: int
+    m: int
+    t: int
+    label: RowLabel
+
+    @classmethod
+    def from_ids(cls, axes: Axes, ids: IndexArray, m: int, t: int) -> RowBatch:
+        """Make the rows of combinations of the axes, given by id."""
+        return cls(axes.values_at(ids), len(ids), m, t, lambda i: axes.format_label(ids[i]))
+
+    def take(self, rows: IndexArray) -> RowBatch:
+        """Select some of the rows."""
+        values = {name: x[rows] for name, x in self.values.items()}
+        return RowBatch(values, len(rows), self.m, self.t, lambda i: self.label(rows[i]))
+
+
+def call_elementwise(
+    name: str, call: Callable[[RowBatch], RowOutputs], batch: RowBatch
+) -> RowOutputs:
+    """Call a function; refuse one whose outputs for some rows change if these are called alone.
+
+    The outputs of sample 0 are checked.
     """
-    n_rows = len(rows)
+    outputs, n_rows = call(batch), batch.size
+    if batch.m > 0:
+        return outputs
     all_probes = np.unique(np.random.default_rng(0).integers(n_rows, size=N_PROBE_ROWS))
     for probes in (all_probes[: (n_rows + 1) // 2], all_probes[-1:]):
-        for key, values in call_rows(rows[probes]).items():
+        for key, values in call(batch.take(probes)).items():
             expected = outputs[key][probes]
             differs = ~_is_close(values, expected).reshape(len(probes), -1).all(axis=1)
             if not differs.any():
                 continue
-            repeated_outputs = call_rows(rows)
+            repeated_outputs = call(batch)
             if not all(_is_close(repeated_outputs[k], outputs[k]).all() for k in repeated_outputs):
                 raise InputError(
                     f"{name} returns other numbers when it is called again; it must not draw "
@@ -147,11 +166,12 @@ def check_elementwise(
                 )
             i = int(np.argmax(differs))
             raise InputError(
-                f"{name} is not elementwise: at {describe_row(rows[probes[i]])} {key} is "
+                f"{name} is not elementwise: at {batch.label(probes[i])} {key} is "
                 f"{expected[i]} if {pluralize(n_rows, 'row')} are called together and "
                 f"{values[i]} if {len(probes)} of them are; each row may use its own entries only "
                 "(no sums, sorting or positions over rows)"
             )
+    return outputs
 
 
 def _is_close(a: AnyArray, b: AnyArray) -> Mask:

@@ -10,7 +10,7 @@ from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.data.functions.axes import AxisValues
-from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY
+from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, RowBatch
 
 if TYPE_CHECKING:
     from mmdp.data.functions.step import StepSpec
@@ -102,18 +102,17 @@ class OffGridSimulator:
         values = {**state, **spec.actions.values_at(actions)}
         events = np.zeros(n, np.int64)
         if "event_probs" in spec.functions:
-            outputs = spec.call_event_probs(
-                values, n, m, t, lambda i: f"{_format_state(state, i)}, off the grid"
-            )
-            cumulative = outputs[PROBS_KEY].cumsum(axis=1)
+            batch = RowBatch(values, n, m, t, lambda i: f"{_format_state(state, i)}, off the grid")
+            cumulative = spec.call_event_probs(batch)[PROBS_KEY].cumsum(axis=1)
             events = (u[:, None] * cumulative[:, -1:] >= cumulative).sum(axis=1)
 
         def label_row(i: int) -> str:
             labels = spec.actions.format_label(actions[i]), spec.events.format_label(events[i])
             return ", ".join(filter(None, [_format_state(state, i), *labels]))
 
-        outputs = spec.call_step({**values, **spec.events.values_at(events)}, n, m, t, label_row)
-        _, is_ended = spec.locate_next(outputs, m, t, label_row)  # refuses states off their axes
+        batch = RowBatch({**values, **spec.events.values_at(events)}, n, m, t, label_row)
+        outputs = spec.call_step(batch)
+        _, is_ended = spec.locate_next(outputs, batch)  # refuses states off their axes
         reward = outputs.pop(REWARD_KEY)
         return outputs, reward, is_ended
 

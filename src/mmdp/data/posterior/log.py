@@ -28,8 +28,9 @@ from mmdp.data.schema import (
     Table,
     TableSource,
     assign_roles,
-    encode_axis,
+    check_ids,
     encode_column,
+    encode_labels,
 )
 
 REQUIRED_ROLES = ("state", "action", "next_state")
@@ -85,14 +86,17 @@ def read_log(
         for axis, x in (("state", states), ("action", actions))
     }
     coded = {axis: _encode_ids(table, axis, labels) for axis, labels in expected.items()}
-    base = 0 if is_of_model else _find_id_base(coded.values())
+    base = 0 if is_of_model else _find_id_base(ids for _, ids in coded.values())
     notes += ["the ids of this log count from 1"] * base
     axes: dict[str, ColumnLabels] = {}
     values: Fields = {}
     for axis, labels in expected.items():
-        roles = AXIS_ROLES[axis]
-        axes[axis], ids = encode_axis(axis, roles, coded.pop(axis), source, labels, base=base)
-        values |= dict(zip(roles, ids, strict=True))
+        coded_columns, raw_ids = coded.pop(axis)
+        if raw_ids:
+            axes[axis], ids = check_ids(axis, raw_ids, source, labels, base=base)
+        else:
+            axes[axis], ids = encode_labels(axis, coded_columns, source, labels)
+        values |= dict(zip(AXIS_ROLES[axis], ids, strict=True))
     if "reward" in table:
         values["reward"] = reward = table.parse_floats("reward")
         source.fail_where(~np.isfinite(reward), "reward is missing; fill it in or drop the row")
@@ -149,7 +153,7 @@ def split_terminal_states(log: TransitionLog) -> TransitionLog:
 def _parse_terminated(table: Table) -> Mask:
     """Parse the column of true or false (1 or 0)."""
     column = encode_column(table["terminated"])
-    category_flags = [BOOL_TEXTS.get(x.strip().lower(), np.nan) for x in column.texts]
+    category_flags = [BOOL_TEXTS.get(x.strip().lower(), np.nan) for x in column.categories]
     flags = np.array([*category_flags, np.nan])[column.codes]
     table.source.fail_where(
         np.isnan(flags),
@@ -257,15 +261,18 @@ def _assign_log_roles(
 
 
 # ---------------------------------------------------------------------- ids
-def _encode_ids(table: Table, axis: str, labels: int | Labels | None) -> list[CodedColumn]:
+def _encode_ids(
+    table: Table, axis: str, labels: int | Labels | None
+) -> tuple[list[CodedColumn], list[IndexArray]]:
     """Encode the columns of an axis as labels or, if all are numbers and no labels are, as ids."""
     columns = [_encode_role(table, role, labels) for role in AXIS_ROLES[axis]]
-    if not all(are_ids(x.texts) for x in columns):
-        return columns
-    ids = [np.array([int(float(y)) for y in x.texts], np.int64) for x in columns]
+    if not all(are_ids(x.categories) for x in columns):
+        return columns, []
+    ids = [np.array([int(float(y)) for y in x.categories], np.int64) for x in columns]
     if isinstance(labels, tuple) and are_ids(labels):
-        return [CodedColumn(x.codes, [*map(str, y)]) for x, y in zip(columns, ids, strict=True)]
-    return [CodedColumn(y[x.codes], None) for x, y in zip(columns, ids, strict=True)]
+        numbered = [CodedColumn(x.codes, [*map(str, y)]) for x, y in zip(columns, ids, strict=True)]
+        return numbered, []
+    return [], [y[x.codes] for x, y in zip(columns, ids, strict=True)]
 
 
 def _encode_role(table: Table, role: str, labels: int | Labels | None) -> CodedColumn:
@@ -278,7 +285,7 @@ def _encode_role(table: Table, role: str, labels: int | Labels | None) -> CodedC
     _check_not_missing(column.is_blank(blank_texts), role, table.source)
     if Path(table.source.location).suffix.lower() != ".csv":
         return column
-    return CodedColumn(column.codes, [x.strip() for x in column.texts])
+    return CodedColumn(column.codes, [x.strip() for x in column.categories])
 
 
 def _check_not_missing(is_missing: Mask, role: str, source: TableSource) -> None:
@@ -289,14 +296,9 @@ def _check_not_missing(is_missing: Mask, role: str, source: TableSource) -> None
     )
 
 
-def _find_id_base(axes: Iterable[Sequence[CodedColumn]]) -> int:
+def _find_id_base(axes: Iterable[Sequence[IndexArray]]) -> int:
     """Find the lowest id: 1 if every axis of ids begins with 1, else 0."""
-    min_ids = {
-        min(int(column.codes.min()) for column in columns)
-        for columns in axes
-        if all(column.categories is None for column in columns)
-    }
-    return int(min_ids == {1})
+    return int({min(int(ids.min()) for ids in columns) for columns in axes if columns} == {1})
 
 
 # ---------------------------------------------------------------------- episodes
@@ -345,7 +347,7 @@ def _parse_times(table: Table) -> Array:
         times = column.to_numpy(np.float64)
     else:
         coded_column = encode_column(column)
-        texts = pd.Series(coded_column.texts)
+        texts = pd.Series(coded_column.categories)
         numbers = pd.to_numeric(texts, errors="coerce")
         if numbers.isna().any():
             dates = pd.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
