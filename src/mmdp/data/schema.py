@@ -380,18 +380,15 @@ class Table:
             self.source.fail(f"no {value} for {axis} {missing_ids[0]}; give one for each")
         return np.argsort(ids)
 
-    def find_cells(
-        self, axes: Mapping[str, ColumnLabels], subject: str
-    ) -> tuple[tuple[IndexArray, ...], list[int]]:
-        """Find the ids of every row by role, and the sizes; refuse cells that are given twice."""
-        ids = tuple(labels.parse_ids(self[role], self.source) for role, labels in axes.items())
-        sizes = [labels.size for labels in axes.values()]
-        self.source.check_unique(np.ravel_multi_index(ids, sizes), subject)
-        return ids, sizes
+    def find_cells(self, axes: Mapping[str, ColumnLabels], subject: str) -> IndexArray:
+        """Find the cell of every row in a flat array with these axes; refuse a cell given twice."""
+        ids = [labels.parse_ids(self[role], self.source) for role, labels in axes.items()]
+        cells = np.ravel_multi_index(ids, [labels.size for labels in axes.values()])
+        self.source.check_unique(cells, subject)
+        return cells
 
     def read_values(self, value: str, axes: Mapping[str, ColumnLabels]) -> Array:
         """Read a column of values into an array with these axes; 0 where no row is."""
-        index, sizes = self.find_cells(axes, f"this {value}")
-        array = np.zeros(sizes)
-        array[index] = self.parse_floats(value)
+        array = np.zeros([labels.size for labels in axes.values()])
+        array.reshape(-1)[self.find_cells(axes, f"this {value}")] = self.parse_floats(value)
         return array

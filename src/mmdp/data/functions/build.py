@@ -17,7 +17,7 @@ from mmdp.core.shapes import AnyArray, Array, IndexArray, IntArray, Mask
 from mmdp.core.timing import progress_line
 from mmdp.core.transitions import CoordinateEntries, SparseTransitions, entries_to_transitions
 from mmdp.data.functions.axes import Axes
-from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, RowBatch, call_elementwise
+from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, call_elementwise
 from mmdp.data.posterior.samples import flatten_parameters
 
 if TYPE_CHECKING:
@@ -120,8 +120,11 @@ def _assign_distributions(
 
 def _call_event_probs(spec: StepSpec, t: int, axes: Axes, rows: IndexArray) -> Array:
     """Compute the event probabilities (n, W, M) at time t for ids of combinations of the axes."""
-    batches = [RowBatch.from_ids(axes, rows, m, t) for m in range(spec.n_models)]
-    outputs = [call_elementwise("event_probs", spec.call_event_probs, x) for x in batches]
+    values, n = axes.values_at(rows), len(rows)
+    outputs = [
+        call_elementwise("event_probs", spec.call_event_probs, values, n, m, t)
+        for m in range(spec.n_models)
+    ]
     return np.stack([x[PROBS_KEY] for x in outputs], axis=-1)
 
 
@@ -185,10 +188,10 @@ def _evaluate_sample(
         rows = rows[mask.reshape(-1)[pairs] & event_probs.is_possible(times, pairs, rows % W)]
         if not len(rows):
             continue
-        batch = RowBatch.from_ids(row_axes, rows, m, t)
-        outputs = call_elementwise("step", spec.call_step, batch)
+        values = row_axes.values_at(rows)
+        outputs = call_elementwise("step", spec.call_step, values, len(rows), m, t)
         rewards[t].reshape(-1)[rows] = outputs[REWARD_KEY]
-        positions, is_ended = spec.locate_next(outputs, batch)
+        positions, is_ended = spec.locate_next(values, outputs, m, t)
         ids, row_weights = spec.states.find_corners(positions)
         ids[is_ended] = S - 1
         next_ids[t].reshape(-1, C)[rows] = ids

@@ -17,9 +17,9 @@ from mmdp.core.policies.tree import ENDED_LABEL
 from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, pluralize, shorten
 from mmdp.core.validate import check_field_names, check_int, is_list, parse_time_labels
-from mmdp.data.functions.axes import Axes, AxisValues, Grid
+from mmdp.data.functions.axes import Axes, AxisValues, Grid, format_row
 from mmdp.data.functions.build import build_model
-from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, RowBatch, RowOutputs, UserFunction
+from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, RowOutputs, UserFunction
 from mmdp.data.functions.off_grid import OffGridSimulator
 from mmdp.data.posterior.samples import ParameterSamples, read_samples
 
@@ -259,22 +259,14 @@ class StepSpec:
         arguments["time"] = None if self.time_labels is None else self.time_labels[t]
         return self.functions[name](**arguments)
 
-    def describe_call(self, name: str, batch: RowBatch, i: int) -> str:
+    def describe_call(self, name: str, values: AxisValues, i: int, m: int, t: int) -> str:
         """Format a call as ``step at stock=3, sample 1, time 2``, by what its result depends on."""
-        parts = [batch.label(i)]
+        parts = [format_row(values, i)] if values else []
         if self.depends_on_sample(name):
-            parts.append(f"sample {batch.m}")
+            parts.append(f"sample {m}")
         if self.time_labels is not None and self.count_times(name) > 1:
-            parts.append(f"time {self.time_labels[batch.t]}")
-        return " at ".join(filter(None, [name, ", ".join(filter(None, parts))]))
-
-    def refuse_rows(
-        self, name: str, batch: RowBatch, is_bad: Mask, describe: Callable[[int], str]
-    ) -> None:
-        """Raise an InputError at the first row of a mask (n,), if there is one."""
-        if is_bad.any():
-            i = int(np.argmax(is_bad))
-            raise InputError(f"{self.describe_call(name, batch, i)}: {describe(i)}")
+            parts.append(f"time {self.time_labels[t]}")
+        return f"{name} at {', '.join(parts)}" if parts else name
 
     # ------------------------------------------------------------ allowed, event_probs and step
     @cached_property
@@ -297,20 +289,16 @@ class StepSpec:
         mask = mask.reshape(shape)
         has_no_action = ~mask.any(axis=1) & ~self.terminal_mask
         if has_no_action.any():
-            state_text = self.states.format_label(int(np.argmax(has_no_action)))
+            state_text = format_row(self.states.all_values, int(np.argmax(has_no_action)))
             raise InputError(
                 f"no action is allowed in {state_text}; allow one, or return True by is_terminal="
             )
         return mask
 
-    def call_event_probs(self, batch: RowBatch) -> RowOutputs:
-        """Call event_probs for n rows, and check the probabilities (n, W)."""
-        name, n, columns = (
-            "event_probs",
-            batch.size,
-            {k: v[:, None] for k, v in batch.values.items()},
-        )
-        result = self.call(name, columns, batch.m, batch.t)
+    def call_event_probs(self, values: AxisValues, n: int, m: int, t: int) -> RowOutputs:
+        """Call event_probs for n rows of values, and check the probabilities (n, W)."""
+        columns = {k: v[:, None] for k, v in values.items()}
+        result = self.call("event_probs", columns, m, t)
         if isinstance(result, Mapping):  # independent events
             if set(result) != set(self.events):
                 raise InputError(
@@ -318,31 +306,32 @@ class StepSpec:
                     f"{', '.join(self.events)}"
                 )
             p = np.ones((n, 1))
-            for event, axis in self.events.items():
-                subject = f"event_probs of {event}"
-                axis_probs = _broadcast_probs(result[event], n, (len(axis.values),), subject)
+            for name, axis in self.events.items():
+                shape, subject = (len(axis.values),), f"event_probs of {name}"
+                axis_probs = _broadcast_probs(result[name], n, shape, subject)
                 p = (p[:, :, None] * axis_probs[:, None, :]).reshape(n, -1)
         else:
-            p = _broadcast_probs(result, n, self.events.shape, name)
+            p = _broadcast_probs(result, n, self.events.shape, "event_probs")
         sums = p.sum(axis=1)
-
-        def describe(i: int) -> str:
-            if not np.isfinite(sums[i]):
-                return "a probability is not a number; check the parameters"
-            if (p[i] < 0).any():
-                return f"a probability is {p[i].min():.6g}; give none below 0"
-            return (
-                f"the probabilities of {', '.join(self.events)} sum to {sums[i]:.6g}, not 1; "
-                "divide them by their sum, or add the event that is missing"
-            )
-
         is_bad = ~(np.abs(sums - 1) <= SUM_TOLERANCE) | ~(p >= 0).all(axis=1)
-        self.refuse_rows(name, batch, is_bad, describe)
+        if is_bad.any():
+            i = int(np.argmax(is_bad))
+            location = self.describe_call("event_probs", values, i, m, t)
+            if not np.isfinite(sums[i]):
+                raise InputError(f"{location}: a probability is not a number; check the parameters")
+            if (p[i] < 0).any():
+                raise InputError(
+                    f"{location}: a probability is {p[i].min():.6g}; give none below 0"
+                )
+            raise InputError(
+                f"{location}: the probabilities of {', '.join(self.events)} sum to {sums[i]:.6g}, "
+                "not 1; divide them by their sum, or add the event that is missing"
+            )
         return {PROBS_KEY: p}
 
-    def call_step(self, batch: RowBatch) -> RowOutputs:
-        """Call step for n rows, and check the next values by axis and the reward."""
-        result, n = self.call("step", batch.values, batch.m, batch.t), batch.size
+    def call_step(self, values: AxisValues, n: int, m: int, t: int) -> RowOutputs:
+        """Call step for n rows of values and check the next values by axis and the reward."""
+        result = self.call("step", values, m, t)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Mapping)):
             raise InputError(
                 "step must return a dict of next values by axis and the reward, like "
@@ -363,23 +352,26 @@ class StepSpec:
             name: _broadcast_rows(next_values[name], n, f"next {name}") for name in self.states
         }
         rewards = _broadcast_floats(reward, n, f"{REWARD_KEY} that step returns")
-        self.refuse_rows(
-            "step",
-            batch,
-            ~np.isfinite(rewards),
-            lambda i: f"the reward is {rewards[i]}; give a finite number",
-        )
+        is_bad = ~np.isfinite(rewards)
+        if is_bad.any():
+            i = int(np.argmax(is_bad))
+            raise InputError(
+                f"{self.describe_call('step', values, i, m, t)}: the reward is {rewards[i]}; "
+                "give a finite number"
+            )
         return outputs | {REWARD_KEY: rewards}
 
-    def locate_next(self, outputs: RowOutputs, batch: RowBatch) -> tuple[AxisValues, Mask]:
-        """Find the positions of next values on their axes, and the rows that have ended.
+    def locate_next(
+        self, values: AxisValues, outputs: RowOutputs, m: int, t: int
+    ) -> tuple[AxisValues, Mask]:
+        """Find the positions of next values of rows on their axes, and the rows that have ended.
 
         Values that are not on their axis are refused before the end.
         """
-        is_ended = self.find_terminal(outputs, batch.size)
+        is_ended = self.find_terminal(outputs, len(outputs[REWARD_KEY]))
 
         def describe(name: str, i: int) -> str:
-            return f"{self.describe_call('step', batch, i)}: next {name}"
+            return f"{self.describe_call('step', values, i, m, t)}: next {name}"
 
         return self.states.locate(outputs, describe, is_ended), is_ended
 

@@ -118,12 +118,8 @@ def _check_unpacked_size(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             with archive.open(member) as file:
-                npy = np.lib.format
-                is_first_version = npy.read_magic(file) == (1, 0)
-                read_header = (
-                    npy.read_array_header_1_0 if is_first_version else npy.read_array_header_2_0
-                )
-                shape, _, dtype = read_header(file)
+                np.lib.format.read_magic(file)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
             size = math.prod(shape) * dtype.itemsize
             if size > member.file_size:
                 raise ValueError(f"{member.filename} is shorter than its header says")

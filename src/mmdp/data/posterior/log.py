@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ BOOL_TEXTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, 
 # an added state, entered when a state that ends only some episodes ends one
 TERMINATED_LABEL = "terminated"
 MISSING_TEXTS = ("", "NA", "NaN", "nan", "<NA>")  # texts of missing values
-ReadColumns = Callable[[Mapping[str, str]], Any]  # roles by name -> columns by name
 ExpectedAxis = int | Iterable[object] | None  # number of states or actions, or their labels
 
 
@@ -177,55 +175,39 @@ def _parse_counts(table: Table) -> IndexArray:
 # ---------------------------------------------------------------------- columns by role
 def _read_table(log: Any, column_names: Mapping[str, str]) -> tuple[Table, list[str]]:
     """Read the columns of a log by role, and make notes about unused columns."""
-    is_file = isinstance(log, (str, os.PathLike))
-    source = TableSource(as_path(log) if is_file else "log")
-    names, read = _open_file(Path(source.location)) if is_file else _open_frame(log, source)
-    roles, notes = _assign_log_roles(names, column_names, source)
-    columns = read(roles)
+    if isinstance(log, (str, os.PathLike)):
+        path = as_path(log)
+        source, names = TableSource(path), _read_names(path)
+        roles, notes = _assign_log_roles(names, column_names, source)
+        if path.suffix.lower() == ".parquet":
+            columns = read_columns(path, roles)
+        else:  # text as categories, which takes a few bytes per row
+            is_number = {name: roles.get(name) in ("reward", "time") for name in names}
+            dtypes = {name: np.float64 if is_number[name] else "category" for name in names}
+            columns = read_csv(path, names, dtypes, "category")  # a time may be a date
+    else:
+        source, columns = TableSource("log"), as_frame(log)
+        if not isinstance(columns, (pd.DataFrame, Mapping)):
+            raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
+        roles, notes = _assign_log_roles([str(x) for x in columns], column_names, source)
+        if isinstance(columns, Mapping):
+            try:
+                columns = pd.DataFrame({name: columns[name] for name in roles})
+            except (TypeError, ValueError):  # two axes, or unequal lengths
+                source.fail(
+                    "columns of different sizes, or with several axes; give each transition one "
+                    "state, one action and one next state"
+                )
     return Table({role: columns[name] for name, role in roles.items()}, source), notes
 
 
-def _open_frame(log: Any, source: TableSource) -> tuple[list[str], ReadColumns]:
-    """Find the names of the columns of a DataFrame or a mapping, and how to read them by role."""
-    frame = as_frame(log)
-    if not isinstance(frame, (pd.DataFrame, Mapping)):
-        raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
-
-    def read_frame(roles: Mapping[str, str]) -> Any:
-        try:
-            return (
-                frame
-                if isinstance(frame, pd.DataFrame)
-                else pd.DataFrame({name: frame[name] for name in roles})
-            )
-        except (TypeError, ValueError):  # two axes, or unequal lengths
-            source.fail(
-                "columns of different sizes, or with several axes; give each transition one state, "
-                "one action and one next state"
-            )
-
-    return [str(x) for x in frame], read_frame
-
-
-def _open_file(path: Path) -> tuple[list[str], ReadColumns]:
-    """Find the names of the columns of a file, and how to read them by role.
-
-    Text is read as categories, which takes a few bytes per row.
-    """
+def _read_names(path: Path) -> list[str]:
+    """Read the names of the columns of a log."""
     if not path.is_file():
         raise InputError(describe_missing(path))
-    if path.suffix.lower() == ".parquet":
-        return read_column_names(path), partial(read_columns, path)
-    if path.suffix.lower() != ".csv":
+    if path.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
-    names = read_header(path)
-
-    def read_rows(roles: Mapping[str, str]) -> pd.DataFrame:
-        is_number = {name: roles.get(name) in ("reward", "time") for name in names}
-        dtypes = {name: np.float64 if is_number[name] else "category" for name in names}
-        return read_csv(path, names, dtypes, "category")  # a time may be a date
-
-    return names, read_rows
+    return read_header(path) if path.suffix.lower() == ".csv" else read_column_names(path)
 
 
 def _assign_log_roles(
