@@ -343,11 +343,9 @@ def _make_value_frame(name: str, array: Array | None) -> pd.DataFrame:
     values = np.zeros(0) if array is None else array
     if values.ndim == 2 and (values == values[0]).all():
         values = values[0]
-    id_columns = [*(["idoutcome"] if values.ndim == 2 else []), ID_COLUMNS[axis]]
+    columns = ["idoutcome", ID_COLUMNS[axis], value_column][-1 - values.ndim :]
     ids = np.indices(values.shape).reshape(values.ndim, -1)
-    return pd.DataFrame(
-        {**dict(zip(id_columns, ids, strict=True)), value_column: values.reshape(-1)}
-    )
+    return pd.DataFrame(dict(zip(columns, [*ids, values.reshape(-1)], strict=True)))
 
 
 def _choose_model_column(parameters: Mapping[str, Array]) -> str:

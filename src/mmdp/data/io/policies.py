@@ -461,19 +461,18 @@ def _parse_axis(
                 i,
             )
     if labels:
-        label_ids, own_ids = (
-            ColumnLabels(axis, len(labels), x).find_ids(text) for x in (labels, None)
+        label_ids = ColumnLabels(axis, len(labels), labels).find_ids(text)
+        own_ids = ColumnLabels(axis, len(labels)).find_ids(text)
+        if own_ids.min() >= 0 > label_ids.min():
+            return own_ids, labels
+        source.fail_where(
+            label_ids < 0,
+            lambda i: (
+                f"the model has no {axis} {text[i]!r}; correct it, or give the model that the "
+                "policy is for"
+            ),
         )
-        if label_ids.min() >= 0 or own_ids.min() < 0:
-            source.fail_where(
-                label_ids < 0,
-                lambda i: (
-                    f"the model has no {axis} {text[i]!r}; correct it, or give the model that the "
-                    "policy is for"
-                ),
-            )
-            own_ids = label_ids
-        return own_ids, labels
+        return label_ids, labels
     if ids is None:
         remedy = (
             f"load it with the model that has these {axis}s"
