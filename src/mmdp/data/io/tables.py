@@ -357,13 +357,14 @@ def _fail_duplicate(encoded: EncodedTransitions, keys: IndexArray) -> None:
 
 def _absorb_dead_ends(encoded: EncodedTransitions) -> TableColumns:
     """Add to every state without actions an action 0 that stays there and earns 0."""
-    frame, sizes = pd.DataFrame(encoded.columns), {x: y.size for x, y in encoded.axes.items()}
-    dead_states = np.setdiff1d(np.arange(sizes["state"]), frame["state"])
-    ids = [range(sizes["time"]), range(sizes["model"]), dead_states]
-    stays = pd.MultiIndex.from_product(ids, names=["time", "model", "state"]).to_frame(index=False)
-    stays = stays.assign(action=0, next_state=stays["state"], probability=1.0, reward=0.0)
-    frame = pd.concat([frame, stays[frame.columns]])
-    return {str(name): frame[name].to_numpy() for name in frame}
+    columns, (n_models, n_states, _) = encoded.columns, encoded.shape
+    dead_states = np.setdiff1d(np.arange(n_states), columns["state"])
+    sizes = (encoded.n_times, n_models, len(dead_states))
+    time, model, i = np.indices(sizes).reshape(3, -1)
+    state, zeros = dead_states[i], np.zeros_like(i)
+    cells = (time, model, state, zeros, state, zeros + 1.0, zeros + 0.0)
+    new_rows = dict(zip(COLUMN_ORDER, cells, strict=True))
+    return {name: np.append(values, new_rows[name]) for name, values in columns.items()}
 
 
 # ---------------------------------------------------------------------- a model to ids

@@ -14,6 +14,7 @@ from mmdp.core.policies import Planner
 from mmdp.core.shapes import IndexArray
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
+from mmdp.core.transitions import SparseTransitions
 from mmdp.data.posterior.dirichlet import (
     DirichletRows,
     Prior,
@@ -144,5 +145,5 @@ def _simulate_counts(
 
 
 def _compute_keys(model: MMDP) -> IndexArray:
-    table = model.problem.storage.to_table()
-    return np.asarray(table.get_entry_rows() * model.n_states + table.indices, np.int64)
+    """Compute the key (s A + a) S + s' of every stored transition."""
+    return SparseTransitions.from_storage(model.problem.storage, model.n_states).flat_indices
