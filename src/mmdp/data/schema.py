@@ -157,19 +157,6 @@ def is_finite_number(texts: pd.Series) -> Mask:
     return np.isfinite(numbers)
 
 
-def parse_floats(
-    column: pd.Series, name: str, source: TableSource, remedy: str = "give a finite number"
-) -> Array:
-    """Parse a column of text or numbers as floats; refuse cells that are not numbers."""
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
-        return column.to_numpy(np.float64)
-    text = column.astype(str).str.strip()
-    source.fail_where(
-        ~is_finite_number(text), lambda i: f"{name} is {text.iloc[i]!r}, not a number; {remedy}"
-    )
-    return text.to_numpy(dtype=object).astype(np.float64)  # Python's float: every bit is kept
-
-
 def parse_ids(values: pd.Series | AnyArray, role: str, source: TableSource) -> IndexArray:
     """Parse a numeric column as ids, whole numbers from 0."""
     if pd.api.types.is_extension_array_dtype(values):
@@ -192,10 +179,9 @@ def parse_ids(values: pd.Series | AnyArray, role: str, source: TableSource) -> I
 # ---------------------------------------------------------------------- labels
 @dataclass(frozen=True)
 class CodedColumn:
-    """A column as codes (-1: missing) and the category of each code.
+    """A column of labels as codes (-1: missing) and the category of each code.
 
-    Without ``categories`` the codes are ids themselves. If ``is_ordered``, the categories come in
-    an order of their own.
+    If ``is_ordered``, the categories come in an order of their own.
 
     >>> column = encode_column(["up", "down", None, "up"])
     >>> column.codes.tolist(), column.categories
@@ -203,24 +189,19 @@ class CodedColumn:
     """
 
     codes: AnyIntArray
-    categories: list[str] | None
+    categories: list[str]
     is_ordered: bool = False
 
     def is_blank(self, blank_texts: Collection[str] = ("",)) -> Mask:
         """Find the cells (rows,) that are missing or one of ``blank_texts``."""
-        return np.array([*(x.strip() in blank_texts for x in self.texts), True])[self.codes]
+        return np.array([*(x.strip() in blank_texts for x in self.categories), True])[self.codes]
 
     def find_used_categories(self) -> list[str]:
         """List the categories that occur: in their own order, or in order of appearance."""
-        texts, codes = self.texts, pd.unique(self.codes)
-        return [texts[i] for i in (np.sort(codes) if self.is_ordered else codes) if i >= 0]
-
-    @property
-    def texts(self) -> list[str]:
-        """Text of each code."""
-        if self.categories is not None:
-            return self.categories
-        return [str(i) for i in range(int(self.codes.max(initial=-1)) + 1)]
+        codes = pd.unique(self.codes)
+        return [
+            self.categories[i] for i in (np.sort(codes) if self.is_ordered else codes) if i >= 0
+        ]
 
 
 def encode_column(column: pd.Series | Iterable[object]) -> CodedColumn:
@@ -249,7 +230,7 @@ class ColumnLabels(validate.LabelIndex):
 
     def find_codes(self, column: CodedColumn) -> IndexArray:
         """Find the ids (rows,) of an encoded column; -1 if unknown."""
-        return np.append(super().find_ids(column.texts), -1)[column.codes]
+        return np.append(super().find_ids(column.categories), -1)[column.codes]
 
     def parse_ids(self, column: pd.Series, source: TableSource) -> IndexArray:
         """Find the ids (rows,) of a column, and refuse unknown labels and ids."""
@@ -264,46 +245,52 @@ class ColumnLabels(validate.LabelIndex):
         return ids
 
 
-def encode_axis(
+def encode_labels(
+    axis: str, columns: Sequence[CodedColumn], source: TableSource, expected: int | Labels | None
+) -> tuple[ColumnLabels, list[IndexArray]]:
+    """Convert the columns of an axis that hold labels to ids, and make its labels.
+
+    ``expected``: the labels in order; None: in the order of their appearance.
+    """
+    used_labels = tuple(dict.fromkeys(x for y in columns for x in y.find_used_categories()))
+    if isinstance(expected, int):
+        source.fail(
+            f"{axis}s have labels, so their number is not enough",
+            remedies=[Remedy(f"{axis}s", [*used_labels[:3], "..."], verb="name them all with")],
+        )
+    names = used_labels if expected is None else expected
+    label_index = ColumnLabels(axis, len(names), names)
+    ids = [label_index.find_codes(column) for column in columns]
+    for column, role, array in zip(columns, AXIS_ROLES[axis], ids, strict=True):
+        if array.min() < 0:
+            row = int(np.argmax(array < 0))
+            text = column.categories[column.codes[row]]
+            source.fail(
+                f"{role} {did_you_mean(text, names)} is not among the "
+                f"{pluralize(len(names), axis)} given",
+                row,
+                ["correct it", Remedy(f"{axis}s", [*names, text], verb="add it:")],
+            )
+    return label_index, ids
+
+
+def check_ids(
     axis: str,
-    roles: Sequence[str],
-    columns: Sequence[CodedColumn],
+    columns: Sequence[IndexArray],
     source: TableSource,
-    expected: int | Labels | None = None,
+    expected: int | Labels | None,
     *,
     base: int = 0,
     allow_gaps: bool = True,
 ) -> tuple[ColumnLabels, list[IndexArray]]:
-    """Convert the columns of an axis to ids from 0, and make the labels of the axis.
+    """Check the columns of an axis that hold ids, which count from ``base``; returns them from 0.
 
-    Columns hold ids that count from ``base``, or labels in their order of appearance.
-    ``expected``: the number of ids, or labels in order (the names of ids if columns hold ids).
-    Gaps in ids of unknown number are refused unless ``allow_gaps``.
+    ``expected``: the number of ids, or their names in order. Gaps in ids of unknown number are
+    refused unless ``allow_gaps``.
     """
     labels = expected if isinstance(expected, tuple) else None
-    if any(column.categories is not None for column in columns):
-        used_labels = tuple(dict.fromkeys(x for y in columns for x in y.find_used_categories()))
-        if isinstance(expected, int):
-            source.fail(
-                f"{axis}s have labels, so their number is not enough",
-                remedies=[Remedy(f"{axis}s", [*used_labels[:3], "..."], verb="name them all with")],
-            )
-        names = used_labels if labels is None else labels
-        label_index = ColumnLabels(axis, len(names), names)
-        ids = [label_index.find_codes(column) for column in columns]
-        for column, role, array in zip(columns, roles, ids, strict=True):
-            if array.min() < 0:
-                row = int(np.argmax(array < 0))
-                text = column.texts[column.codes[row]]
-                source.fail(
-                    f"{role} {did_you_mean(text, names)} is not among the "
-                    f"{pluralize(len(names), axis)} given",
-                    row,
-                    ["correct it", Remedy(f"{axis}s", [*names, text], verb="add it:")],
-                )
-        return label_index, ids
-    ids = [column.codes.astype(np.int64, copy=False) for column in columns]
-    ids = [array - base for array in ids] if base else ids  # no copies of columns otherwise
+    roles = AXIS_ROLES.get(axis, (axis,))
+    ids = [column - base for column in columns] if base else [*columns]  # no needless copies
     n_ids = max(int(array.max()) for array in ids) + 1
     size = len(expected) if isinstance(expected, tuple) else expected
     if not allow_gaps and (size is None or n_ids > size):
@@ -328,13 +315,9 @@ def _check_gaps(
     axis: str, roles: Sequence[str], arrays: Sequence[IndexArray], n_ids: int, source: TableSource
 ) -> None:
     """Refuse ids with gaps."""
-    if n_ids <= sum(map(len, arrays)):  # otherwise there are gaps: do not allocate by the largest
-        is_used = np.zeros(n_ids, dtype=bool)
-        for array in arrays:
-            is_used[array] = True
-        if is_used.all():
-            return
-    used_ids = np.unique(np.concatenate(arrays))
+    used_ids = np.unique(np.concatenate([*map(pd.unique, arrays)]))
+    if len(used_ids) == n_ids:
+        return
     gap = int(np.argmax(used_ids != np.arange(len(used_ids))))
     next_id = used_ids[gap]
     noun = "time" if axis == "time" else f"{axis} id"
@@ -374,9 +357,16 @@ class Table:
     def __len__(self) -> int:
         return len(self.columns[next(iter(self.columns))])
 
-    def parse_floats(self, role: str) -> Array:
-        """Parse a column as floats."""
-        return parse_floats(self[role], role, self.source)
+    def parse_floats(self, role: str, remedy: str = "give a finite number") -> Array:
+        """Parse a column of text or numbers as floats; refuse cells that are not numbers."""
+        column = self[role]
+        if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+            return column.to_numpy(np.float64)
+        text = column.astype(str).str.strip()
+        self.source.fail_where(
+            ~is_finite_number(text), lambda i: f"{role} is {text.iloc[i]!r}, not a number; {remedy}"
+        )
+        return text.to_numpy(dtype=object).astype(np.float64)  # Python's float: every bit is kept
 
     def parse_ids(self, role: str) -> IndexArray:
         """Parse a column as ids, whole numbers from 0."""
@@ -390,18 +380,15 @@ class Table:
             self.source.fail(f"no {value} for {axis} {missing_ids[0]}; give one for each")
         return np.argsort(ids)
 
-    def find_cells(
-        self, axes: Mapping[str, ColumnLabels], subject: str
-    ) -> tuple[tuple[IndexArray, ...], list[int]]:
-        """Find the ids of every row by role, and the sizes; refuse cells that are given twice."""
-        ids = tuple(labels.parse_ids(self[role], self.source) for role, labels in axes.items())
-        sizes = [labels.size for labels in axes.values()]
-        self.source.check_unique(np.ravel_multi_index(ids, sizes), subject)
-        return ids, sizes
+    def find_cells(self, axes: Mapping[str, ColumnLabels], subject: str) -> IndexArray:
+        """Find the cell of every row in a flat array with these axes; refuse a cell given twice."""
+        ids = [labels.parse_ids(self[role], self.source) for role, labels in axes.items()]
+        cells = np.ravel_multi_index(ids, [labels.size for labels in axes.values()])
+        self.source.check_unique(cells, subject)
+        return cells
 
     def read_values(self, value: str, axes: Mapping[str, ColumnLabels]) -> Array:
         """Read a column of values into an array with these axes; 0 where no row is."""
-        index, sizes = self.find_cells(axes, f"this {value}")
-        array = np.zeros(sizes)
-        array[index] = self.parse_floats(value)
+        array = np.zeros([labels.size for labels in axes.values()])
+        array.reshape(-1)[self.find_cells(axes, f"this {value}")] = self.parse_floats(value)
         return array

@@ -11,7 +11,7 @@ import pytest
 import mmdp
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.timing import progress_line
-from mmdp.data.functions.axes import Axes
+from mmdp.data.functions.axes import Axes, format_row
 from tests.data.functions.inputs import Inputs
 
 MODES = ["low", "high"]
@@ -335,7 +335,8 @@ def test_interpolation_weights_sum_to_one_and_keep_multilinear_functions() -> No
 def test_labels_name_every_axis() -> None:
     axes = Axes.parse({"stock": range(2), "level": mmdp.Grid(0, 1, 3), "mode": MODES}, "states")
     assert axes.make_labels()[3] == "stock=0, level=0.5, mode=high"
-    assert [axes.format_label(i) for i in range(axes.size)] == axes.make_labels()
+    values = axes.all_values
+    assert [format_row(values, i) for i in range(axes.size)] == axes.make_labels()
 
 
 def test_numbers_that_are_close_keep_their_digits_in_labels() -> None:

@@ -463,22 +463,6 @@ def test_fit_folder_is_read_back_and_never_overwrites(tmp_path: Path) -> None:
     assert not (tmp_path / "new" / "models" / "test.csv").exists()
 
 
-def test_models_are_written_as_pandas_would(tmp_path: Path) -> None:
-    from mmdp.data.io import folders
-
-    rng = np.random.default_rng(0)
-    count = folders.ROWS_PER_WRITE + 3
-    columns = {
-        "idstatefrom": rng.integers(5, size=count).astype(np.int32),
-        "idoutcome": rng.integers(2000, size=count).astype(np.int32),
-        "probability": rng.random(count) ** 30,  # down to 1e-100
-        "reward": np.where(rng.random(count) < 0.5, -1.0, rng.normal(size=count) * 1e20),
-    }
-    folders._write_rows(columns, tmp_path / "a.csv")
-    pd.DataFrame(columns).to_csv(tmp_path / "b.csv", index=False, lineterminator="\n")
-    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
-
-
 # ---------------------------------------------------------------------- bad logs
 def check_refused(log: Any, match: str, **options: Any) -> None:
     with pytest.raises(mmdp.InputError, match=match) as error_info:

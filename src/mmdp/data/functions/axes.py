@@ -196,11 +196,6 @@ class Axes(dict[str, Axis]):
         """Values, by axis, of all combinations."""
         return self.values_at(np.arange(self.size))
 
-    def format_label(self, i: int) -> str:
-        """Format a combination as text: ``stock=3, ordered=5``."""
-        positions = np.unravel_index(i, self.shape) if self else ()
-        return ", ".join(f"{k}={self[k].labels[j]}" for k, j in zip(self, positions, strict=True))
-
     def make_labels(self) -> list[str]:
         """Make the labels of all combinations, in the order of their ids."""
         axis_labels = [[f"{name}={x}" for x in axis.labels] for name, axis in self.items()]
@@ -245,6 +240,13 @@ class Axes(dict[str, Axis]):
                 weights = (weights[:, :, None] * shares[:, None, :]).reshape(n, -1)
             ids = (ids[:, :, None] * n_points + corners[:, None, :]).reshape(n, -1)
         return ids.astype(np.int32), weights
+
+
+def format_row(values: AxisValues, i: int) -> str:
+    """Format the i-th row of values by axis: ``stock=3, ordered=5``."""
+    return ", ".join(
+        f"{k}={v[i]:.6g}" if v.dtype.kind == "f" else f"{k}={v[i]}" for k, v in values.items()
+    )
 
 
 def _check_axis_name(name: object, argument: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,8 +16,8 @@ from mmdp.core.model import MMDP
 from mmdp.core.shapes import AnyArray, Array, IndexArray, IntArray, Mask
 from mmdp.core.timing import progress_line
 from mmdp.core.transitions import CoordinateEntries, SparseTransitions, entries_to_transitions
-from mmdp.data.functions.axes import Axes, AxisValues
-from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, RowLabel, RowOutputs, check_elementwise
+from mmdp.data.functions.axes import Axes
+from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, call_elementwise
 from mmdp.data.posterior.samples import flatten_parameters
 
 if TYPE_CHECKING:
@@ -120,31 +120,12 @@ def _assign_distributions(
 
 def _call_event_probs(spec: StepSpec, t: int, axes: Axes, rows: IndexArray) -> Array:
     """Compute the event probabilities (n, W, M) at time t for ids of combinations of the axes."""
-
+    values, n = axes.values_at(rows), len(rows)
     outputs = [
-        _call_rows("event_probs", spec.call_event_probs, axes, rows, m, t)
+        call_elementwise("event_probs", spec.call_event_probs, values, n, m, t)
         for m in range(spec.n_models)
     ]
     return np.stack([x[PROBS_KEY] for x in outputs], axis=-1)
-
-
-def _call_rows(
-    name: str,
-    call: Callable[[AxisValues, int, int, int, RowLabel], RowOutputs],
-    axes: Axes,
-    rows: IndexArray,
-    m: int,
-    t: int,
-) -> RowOutputs:
-    """Call a function for ids of combinations of the axes; refuse one that mixes rows."""
-
-    def call_rows(ids: IndexArray) -> RowOutputs:
-        return call(axes.values_at(ids), len(ids), m, t, lambda i: axes.format_label(ids[i]))
-
-    outputs = call_rows(rows)
-    if m == 0:
-        check_elementwise(name, call_rows, rows, outputs, axes.format_label)
-    return outputs
 
 
 # ---------------------------------------------------------------------- steps
@@ -207,13 +188,10 @@ def _evaluate_sample(
         rows = rows[mask.reshape(-1)[pairs] & event_probs.is_possible(times, pairs, rows % W)]
         if not len(rows):
             continue
-
-        def label_row(i: int, rows: IndexArray = rows) -> str:
-            return row_axes.format_label(rows[i])
-
-        outputs = _call_rows("step", spec.call_step, row_axes, rows, m, t)
+        values = row_axes.values_at(rows)
+        outputs = call_elementwise("step", spec.call_step, values, len(rows), m, t)
         rewards[t].reshape(-1)[rows] = outputs[REWARD_KEY]
-        positions, is_ended = spec.locate_next(outputs, m, t, label_row)
+        positions, is_ended = spec.locate_next(values, outputs, m, t)
         ids, row_weights = spec.states.find_corners(positions)
         ids[is_ended] = S - 1
         next_ids[t].reshape(-1, C)[rows] = ids

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from mmdp.core.errors import InputError
-from mmdp.core.shapes import AnyArray, IndexArray, Mask
+from mmdp.core.shapes import AnyArray, Mask
 from mmdp.core.text import did_you_mean, join_or, pluralize
+from mmdp.data.functions.axes import AxisValues, format_row
 
 SAME_RTOL = 1e-9  # relative difference of two calls that counts as rounding
 REWARD_KEY = "the reward"  # name of the reward among the outputs of step
 PROBS_KEY = "the probability"  # name of the output of event_probs
 RowOutputs = dict[str, AnyArray]  # returned arrays by name, one entry per row
-RowLabel = Callable[[int], str]  # formats the i-th row, for messages
 N_PROBE_ROWS = 20  # rows of the second call, which checks that each row is computed alone
 
 
@@ -120,26 +120,25 @@ def _explain_error(error: Exception) -> str:
     return f"it raised {type(error).__name__}: {text}"
 
 
-def check_elementwise(
-    name: str,
-    call_rows: Callable[[IndexArray], RowOutputs],
-    rows: IndexArray,
-    outputs: RowOutputs,
-    describe_row: RowLabel,
-) -> None:
-    """Refuse a function whose outputs for some rows change if these rows are called alone.
+def call_elementwise(
+    name: str, call: Callable[..., RowOutputs], values: AxisValues, n_rows: int, m: int, t: int
+) -> RowOutputs:
+    """Call a function for rows; refuse it if outputs change when some rows are called alone.
 
-    ``call_rows`` calls it with rows given by id; ``outputs`` are its results for all ``rows``.
+    ``call(values, n_rows, m, t)`` calls it; only sample 0 is called again.
     """
-    n_rows = len(rows)
+    outputs = call(values, n_rows, m, t)
+    if m > 0:
+        return outputs
     all_probes = np.unique(np.random.default_rng(0).integers(n_rows, size=N_PROBE_ROWS))
     for probes in (all_probes[: (n_rows + 1) // 2], all_probes[-1:]):
-        for key, values in call_rows(rows[probes]).items():
+        probe_values = {k: v[probes] for k, v in values.items()}
+        for key, probe_outputs in call(probe_values, len(probes), m, t).items():
             expected = outputs[key][probes]
-            differs = ~_is_close(values, expected).reshape(len(probes), -1).all(axis=1)
+            differs = ~_is_close(probe_outputs, expected).reshape(len(probes), -1).all(axis=1)
             if not differs.any():
                 continue
-            repeated_outputs = call_rows(rows)
+            repeated_outputs = call(values, n_rows, m, t)
             if not all(_is_close(repeated_outputs[k], outputs[k]).all() for k in repeated_outputs):
                 raise InputError(
                     f"{name} returns other numbers when it is called again; it must not draw "
@@ -147,11 +146,12 @@ def check_elementwise(
                 )
             i = int(np.argmax(differs))
             raise InputError(
-                f"{name} is not elementwise: at {describe_row(rows[probes[i]])} {key} is "
+                f"{name} is not elementwise: at {format_row(probe_values, i)} {key} is "
                 f"{expected[i]} if {pluralize(n_rows, 'row')} are called together and "
-                f"{values[i]} if {len(probes)} of them are; each row may use its own entries only "
-                "(no sums, sorting or positions over rows)"
+                f"{probe_outputs[i]} if {len(probes)} of them are; each row may use its own "
+                "entries only (no sums, sorting or positions over rows)"
             )
+    return outputs
 
 
 def _is_close(a: AnyArray, b: AnyArray) -> Mask:

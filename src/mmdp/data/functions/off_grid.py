@@ -9,7 +9,7 @@ import numpy as np
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
-from mmdp.data.functions.axes import AxisValues
+from mmdp.data.functions.axes import AxisValues, format_row
 from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class OffGridSimulator:
         is_stuck = ~np.take_along_axis(is_usable, best, axis=1)
         if is_stuck.any():
             raise InputError(
-                f"no grid point around {_format_state(state, int(np.argmax(is_stuck)))} has an "
+                f"no grid point around {format_row(state, int(np.argmax(is_stuck)))} has an "
                 "action that is allowed in this state; let allowed() be the same within a cell, or "
                 "make the grid finer"
             )
@@ -102,24 +102,10 @@ class OffGridSimulator:
         values = {**state, **spec.actions.values_at(actions)}
         events = np.zeros(n, np.int64)
         if "event_probs" in spec.functions:
-            outputs = spec.call_event_probs(
-                values, n, m, t, lambda i: f"{_format_state(state, i)}, off the grid"
-            )
-            cumulative = outputs[PROBS_KEY].cumsum(axis=1)
+            cumulative = spec.call_event_probs(values, n, m, t)[PROBS_KEY].cumsum(axis=1)
             events = (u[:, None] * cumulative[:, -1:] >= cumulative).sum(axis=1)
-
-        def label_row(i: int) -> str:
-            labels = spec.actions.format_label(actions[i]), spec.events.format_label(events[i])
-            return ", ".join(filter(None, [_format_state(state, i), *labels]))
-
-        outputs = spec.call_step({**values, **spec.events.values_at(events)}, n, m, t, label_row)
-        _, is_ended = spec.locate_next(outputs, m, t, label_row)  # refuses states off their axes
+        values |= spec.events.values_at(events)
+        outputs = spec.call_step(values, n, m, t)
+        _, is_ended = spec.locate_next(values, outputs, m, t)  # refuses states off their axes
         reward = outputs.pop(REWARD_KEY)
         return outputs, reward, is_ended
-
-
-def _format_state(state: AxisValues, i: int) -> str:
-    """Format the i-th state by axis, for messages."""
-    return ", ".join(
-        f"{k}={v[i]:.6g}" if v.dtype.kind == "f" else f"{k}={v[i]}" for k, v in state.items()
-    )

@@ -17,9 +17,9 @@ from mmdp.core.policies.tree import ENDED_LABEL
 from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, pluralize, shorten
 from mmdp.core.validate import check_field_names, check_int, is_list, parse_time_labels
-from mmdp.data.functions.axes import Axes, AxisValues, Grid
+from mmdp.data.functions.axes import Axes, AxisValues, Grid, format_row
 from mmdp.data.functions.build import build_model
-from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, RowLabel, RowOutputs, UserFunction
+from mmdp.data.functions.calls import PROBS_KEY, REWARD_KEY, RowOutputs, UserFunction
 from mmdp.data.functions.off_grid import OffGridSimulator
 from mmdp.data.posterior.samples import ParameterSamples, read_samples
 
@@ -259,9 +259,9 @@ class StepSpec:
         arguments["time"] = None if self.time_labels is None else self.time_labels[t]
         return self.functions[name](**arguments)
 
-    def describe_call(self, name: str, row_text: str, m: int, t: int) -> str:
+    def describe_call(self, name: str, values: AxisValues, i: int, m: int, t: int) -> str:
         """Format a call as ``step at stock=3, sample 1, time 2``, by what its result depends on."""
-        parts = [row_text] if row_text else []
+        parts = [format_row(values, i)] if values else []
         if self.depends_on_sample(name):
             parts.append(f"sample {m}")
         if self.time_labels is not None and self.count_times(name) > 1:
@@ -289,15 +289,13 @@ class StepSpec:
         mask = mask.reshape(shape)
         has_no_action = ~mask.any(axis=1) & ~self.terminal_mask
         if has_no_action.any():
-            state_text = self.states.format_label(int(np.argmax(has_no_action)))
+            state_text = format_row(self.states.all_values, int(np.argmax(has_no_action)))
             raise InputError(
                 f"no action is allowed in {state_text}; allow one, or return True by is_terminal="
             )
         return mask
 
-    def call_event_probs(
-        self, values: AxisValues, n: int, m: int, t: int, label_row: RowLabel
-    ) -> RowOutputs:
+    def call_event_probs(self, values: AxisValues, n: int, m: int, t: int) -> RowOutputs:
         """Call event_probs for n rows of values, and check the probabilities (n, W)."""
         columns = {k: v[:, None] for k, v in values.items()}
         result = self.call("event_probs", columns, m, t)
@@ -318,7 +316,7 @@ class StepSpec:
         is_bad = ~(np.abs(sums - 1) <= SUM_TOLERANCE) | ~(p >= 0).all(axis=1)
         if is_bad.any():
             i = int(np.argmax(is_bad))
-            location = self.describe_call("event_probs", label_row(i), m, t)
+            location = self.describe_call("event_probs", values, i, m, t)
             if not np.isfinite(sums[i]):
                 raise InputError(f"{location}: a probability is not a number; check the parameters")
             if (p[i] < 0).any():
@@ -331,9 +329,7 @@ class StepSpec:
             )
         return {PROBS_KEY: p}
 
-    def call_step(
-        self, values: AxisValues, n: int, m: int, t: int, label_row: RowLabel
-    ) -> RowOutputs:
+    def call_step(self, values: AxisValues, n: int, m: int, t: int) -> RowOutputs:
         """Call step for n rows of values and check the next values by axis and the reward."""
         result = self.call("step", values, m, t)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Mapping)):
@@ -360,22 +356,22 @@ class StepSpec:
         if is_bad.any():
             i = int(np.argmax(is_bad))
             raise InputError(
-                f"{self.describe_call('step', label_row(i), m, t)}: the reward is {rewards[i]}; "
+                f"{self.describe_call('step', values, i, m, t)}: the reward is {rewards[i]}; "
                 "give a finite number"
             )
         return outputs | {REWARD_KEY: rewards}
 
     def locate_next(
-        self, outputs: RowOutputs, m: int, t: int, label_row: RowLabel
+        self, values: AxisValues, outputs: RowOutputs, m: int, t: int
     ) -> tuple[AxisValues, Mask]:
-        """Find the positions of next values on their axes, and the rows that have ended.
+        """Find the positions of next values of rows on their axes, and the rows that have ended.
 
         Values that are not on their axis are refused before the end.
         """
         is_ended = self.find_terminal(outputs, len(outputs[REWARD_KEY]))
 
         def describe(name: str, i: int) -> str:
-            return f"{self.describe_call('step', label_row(i), m, t)}: next {name}"
+            return f"{self.describe_call('step', values, i, m, t)}: next {name}"
 
         return self.states.locate(outputs, describe, is_ended), is_ended
 

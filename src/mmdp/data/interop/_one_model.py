@@ -57,12 +57,11 @@ def find_fallback_actions(model: MMDP) -> IndexArray:
     return np.where(model.allowed, np.arange(model.n_actions), lowest_allowed)
 
 
-def list_transitions(model: MMDP, model_index: int, *, fill_forbidden: bool) -> TransitionEntries:
-    """List the transitions of a model; ``fill_forbidden`` repeats allowed actions for others."""
+def list_transitions(model: MMDP, model_index: int) -> TransitionEntries:
+    """List the transitions of a model; actions that are not allowed repeat allowed ones."""
     problem, next_rewards = model.problem, model.pattern_rewards
-    rows = np.arange(len(problem.indptr) - 1)
-    if fill_forbidden:
-        rows = rows // model.n_actions * model.n_actions + find_fallback_actions(model).reshape(-1)
+    first_rows = np.arange(model.n_states)[:, None] * model.n_actions
+    rows = (first_rows + find_fallback_actions(model)).reshape(-1)
     entries, row = find_row_entries(problem.indptr, rows)
     p = problem.p[0, entries, model_index]
     is_possible = p > 0

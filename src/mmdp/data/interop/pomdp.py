@@ -144,7 +144,7 @@ def _iter_pomdp_lines(model: MMDP) -> Iterator[str]:
         for s, observation in enumerate(observations):
             yield f"O: * : m{m}_s{s} : {observation} 1.0"
         next_models = np.flatnonzero(chain[m]).tolist()
-        for s, a, n, p, r in zip(*list_transitions(model, m, fill_forbidden=True), strict=True):
+        for s, a, n, p, r in zip(*list_transitions(model, m), strict=True):
             for k in next_models:
                 step = f"{actions[a]} : m{m}_s{s} : m{k}_s{n}"
                 yield f"T: {step} {_format_numbers(p * chain[m, k])}"
@@ -178,7 +178,7 @@ def _iter_pomdpx_lines(model: MMDP) -> Iterator[str]:
     transitions = [
         (f"{actions[a]} {models[m]} {states[s]} {states[n]}", p, r)
         for m in model_ids
-        for s, a, n, p, r in zip(*list_transitions(model, m, fill_forbidden=True), strict=True)
+        for s, a, n, p, r in zip(*list_transitions(model, m), strict=True)
     ]
     yield "</InitialStateBelief>\n<StateTransitionFunction>"
     chain_text = "identity" if chain is None else _format_numbers(*chain.ravel())

@@ -16,7 +16,6 @@ from mmdp.data.interop._one_model import (
     check_model_index,
     check_not_switching,
     check_stationary,
-    list_transitions,
 )
 from mmdp.data.io.tables import from_frame
 
@@ -49,12 +48,10 @@ def to_quantecon(model: MMDP, model_index: int = 0) -> QuantEconProblem:
     index = check_model_index(model, model_index)
     import scipy.sparse
 
-    state, action, next_state, p, reward = list_transitions(model, index, fill_forbidden=False)
     s, a = np.nonzero(model.allowed)
-    pair_ids = np.cumsum(model.allowed).reshape(model.allowed.shape) - 1
-    pairs = pair_ids[state, action]
-    q = scipy.sparse.csr_matrix((p, (pairs, next_state)), shape=(len(s), model.n_states))
-    r = np.bincount(pairs, p * reward, len(s))
+    matrices = [model.transition_matrix(index, action) for action in range(model.n_actions)]
+    q = scipy.sparse.csr_matrix(scipy.sparse.vstack(matrices))[a * model.n_states + s]
+    r = model.rewards[index, s, a]
     return DiscreteDP(r, q.toarray() if model.storage == "dense" else q, model.discount, s, a)
 
 

@@ -28,7 +28,6 @@ from mmdp.data.schema import (
     assign_roles,
 )
 
-ROWS_PER_WRITE = 10_000  # written at a time
 TEXT_FIELDS = ("unit", "quantity", "name", "citation")
 PARAMETER_NAMES = ("discount", "actions", "allow_missing", *TEXT_FIELDS)
 SIDECARS = {  # the columns of each file; those of values may be by model too
@@ -135,7 +134,7 @@ def read_evidence(folder: Path, model: MMDP) -> Evidence | None:
     table = Table.from_frame(read_csv(counts_path, names), TableSource(counts_path))
     axes = {role: ColumnLabels(*model.label_index(AXIS_BY_ROLE[role])) for role in roles}
     try:
-        keys = np.ravel_multi_index(*table.find_cells(axes, "this transition"))
+        keys = table.find_cells(axes, "this transition")
     except InputError:
         return None  # the counts are of other models
     order = np.argsort(keys)
@@ -266,13 +265,8 @@ def save_csv(model: MMDP, file: Path) -> None:
 
 
 def _write_rows(columns: TableColumns, path: Path) -> None:
-    """Write columns of ids and floats as CSV with all digits, faster than pandas."""
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        stream.write(",".join(columns) + "\n")
-        for start in range(0, len(columns["probability"]), ROWS_PER_WRITE):
-            blocks = (x[start : start + ROWS_PER_WRITE] for x in columns.values())
-            rows = zip(*(map(repr, x.tolist()) for x in blocks), strict=True)
-            stream.write("\n".join(map(",".join, rows)) + "\n")
+    """Write columns of ids and floats as CSV with all digits."""
+    pd.DataFrame(columns, copy=False).to_csv(path, index=False, lineterminator="\n")
 
 
 def save_folder(model: MMDP, folder: Path, name: str) -> None:
@@ -349,11 +343,9 @@ def _make_value_frame(name: str, array: Array | None) -> pd.DataFrame:
     values = np.zeros(0) if array is None else array
     if values.ndim == 2 and (values == values[0]).all():
         values = values[0]
-    id_columns = [*(["idoutcome"] if values.ndim == 2 else []), ID_COLUMNS[axis]]
+    columns = ["idoutcome", ID_COLUMNS[axis], value_column][-1 - values.ndim :]
     ids = np.indices(values.shape).reshape(values.ndim, -1)
-    return pd.DataFrame(
-        {**dict(zip(id_columns, ids, strict=True)), value_column: values.reshape(-1)}
-    )
+    return pd.DataFrame(dict(zip(columns, [*ids, values.reshape(-1)], strict=True)))
 
 
 def _choose_model_column(parameters: Mapping[str, Array]) -> str:

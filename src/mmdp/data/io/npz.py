@@ -28,8 +28,8 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes, pluralize
 from mmdp.core.transitions import SparseTransitions
 from mmdp.core.validate import ModelFields, check_not_sharded
-from mmdp.data.io.reading import check_file_type
-from mmdp.data.io.writing import PathLike, describe_error, write_all_atomic
+from mmdp.data.io.reading import check_file_type, report_damage
+from mmdp.data.io.writing import PathLike, write_all_atomic
 from mmdp.data.schema import Fields, TableSource
 
 ArrayMapping = Mapping[str, Any]  # arrays and numbers by name
@@ -96,7 +96,8 @@ def load_npz(path: Path) -> MMDP:
 def open_npz(path: Path) -> Iterator[Any]:
     """Open the arrays of a model by name, each read on access; refuse a damaged file."""
     check_file_type(path, "a zip archive (.npz, .xlsx)", "an npz file")
-    try:
+    # save() wrote a valid model: one that fails its checks has been changed since
+    with report_damage(path, "npz file"):
         _check_unpacked_size(path)
         with np.load(path, allow_pickle=False) as arrays:
             is_model = str(arrays.get("format")) == MODEL_FORMAT
@@ -104,12 +105,6 @@ def open_npz(path: Path) -> Iterator[Any]:
                 raise ValueError("it lacks an array")
             if is_model:
                 yield arrays
-    except (MemoryLimitError, MemoryError):
-        raise
-    except Exception as error:  # zipfile, zlib and numpy raise almost anything
-        # save() wrote a valid model: one that fails its checks has been changed since
-        detail = str(error) if isinstance(error, InputError) else describe_error(error)
-        TableSource(path).fail(f"damaged npz file ({detail})")
     if not is_model:
         TableSource(path).fail(
             f"not a model saved by this version of mmdp (no format {MODEL_FORMAT!r}); build the "
@@ -123,12 +118,8 @@ def _check_unpacked_size(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             with archive.open(member) as file:
-                npy = np.lib.format
-                is_first_version = npy.read_magic(file) == (1, 0)
-                read_header = (
-                    npy.read_array_header_1_0 if is_first_version else npy.read_array_header_2_0
-                )
-                shape, _, dtype = read_header(file)
+                np.lib.format.read_magic(file)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
             size = math.prod(shape) * dtype.itemsize
             if size > member.file_size:
                 raise ValueError(f"{member.filename} is shorter than its header says")

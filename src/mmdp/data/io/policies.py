@@ -366,14 +366,18 @@ def _policy_from_table(
     if has_nodes:
         ids["node"] = table.parse_ids("node")
     sizes = {role: int(x.max()) + 1 for role, x in ids.items()}
-    n_actions = max(len(actions or ()), int(a.max()) + 1, int(metadata.get("n_actions") or 0))
     if model is not None:
-        sizes["state"], n_actions = model.n_states, model.n_actions
-        time_labels = model.time_labels
+        sizes["state"], labels = model.n_states, dict(get_label_kwargs(model))
     else:
         sizes["state"] = len(states) if states else sizes["state"]
-        time_labels = TimeLabels.from_columns(frame.assign(time=ids["time"]), KNOWN_COLUMNS)
-    labels: Fields = {"state_labels": states, "action_labels": actions, "time_labels": time_labels}
+        labels = {
+            "n_actions": max(
+                len(actions or ()), int(a.max()) + 1, int(metadata.get("n_actions") or 0)
+            ),
+            "state_labels": states,
+            "action_labels": actions,
+            "time_labels": TimeLabels.from_columns(frame.assign(time=ids["time"]), KNOWN_COLUMNS),
+        }
     _check_cells(ids, sizes, a if is_randomized else a * 0, model, source)
     index, shape = tuple(ids.values()), tuple(sizes.values())
     action_table = np.empty(shape, dtype=np.int32)
@@ -384,13 +388,11 @@ def _policy_from_table(
             moves[index], start[index] = table["moves"].astype(str), table["start"] == "yes"
             node_transitions = _parse_node_transitions(moves, shape[1])
             initial_nodes = start[0].argmax(axis=1)
-            policy = MemoryPolicy(
-                action_table, node_transitions, initial_nodes, n_actions=n_actions, **labels
-            )
+            policy = MemoryPolicy(action_table, node_transitions, initial_nodes, **labels)
             return policy if model is None else MemoryPolicy.for_model(model, policy.controller)
         if not is_randomized:
-            return MarkovPolicy(action_table, n_actions=n_actions, **labels)
-        probabilities = np.zeros((*shape, n_actions))
+            return MarkovPolicy(action_table, **labels)
+        probabilities = np.zeros((*shape, labels["n_actions"]))
         probabilities[(*index, a)] = table.parse_floats("probability")
         return MarkovPolicy(probabilities=probabilities, **labels)
 
@@ -461,19 +463,18 @@ def _parse_axis(
                 i,
             )
     if labels:
-        label_ids, own_ids = (
-            ColumnLabels(axis, len(labels), x).find_ids(text) for x in (labels, None)
+        label_ids = ColumnLabels(axis, len(labels), labels).find_ids(text)
+        own_ids = ColumnLabels(axis, len(labels)).find_ids(text)
+        if own_ids.min() >= 0 > label_ids.min():
+            return own_ids, labels
+        source.fail_where(
+            label_ids < 0,
+            lambda i: (
+                f"the model has no {axis} {text[i]!r}; correct it, or give the model that the "
+                "policy is for"
+            ),
         )
-        if label_ids.min() >= 0 or own_ids.min() < 0:
-            source.fail_where(
-                label_ids < 0,
-                lambda i: (
-                    f"the model has no {axis} {text[i]!r}; correct it, or give the model that the "
-                    "policy is for"
-                ),
-            )
-            own_ids = label_ids
-        return own_ids, labels
+        return label_ids, labels
     if ids is None:
         remedy = (
             f"load it with the model that has these {axis}s"

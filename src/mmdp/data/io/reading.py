@@ -60,6 +60,18 @@ def check_file_type(path: Path, expected_type: str, description: str) -> None:
         raise InputError(f"{path}: not {description} but {file_type}; check the name")
 
 
+@contextmanager
+def report_damage(path: Path, description: str) -> Iterator[None]:
+    """Convert the errors of a library that reads a file, which may be any, to InputErrors."""
+    try:
+        yield
+    except (MemoryLimitError, MemoryError):
+        raise
+    except Exception as error:
+        detail = str(error) if isinstance(error, InputError) else describe_error(error)
+        raise InputError(f"{path}: damaged {description} ({detail})") from None
+
+
 def read_header(path: Path) -> list[str]:
     """Read the column names of a CSV; refuse duplicates and files that are not text."""
     check_file_type(path, "text", "a CSV file")
@@ -213,14 +225,10 @@ def _checksum(text: bytes) -> bytes:
 @contextmanager
 def _use_pyarrow(path: Path) -> Iterator[tuple[Any, Any]]:
     """Import pyarrow and pyarrow.parquet, and convert their errors to InputErrors."""
-    pyarrow, parquet = _import_pyarrow()
+    modules = _import_pyarrow()
     check_file_type(path, "a Parquet file", "a Parquet file")
-    try:
-        yield pyarrow, parquet
-    except (MemoryLimitError, MemoryError):
-        raise
-    except Exception as error:  # pyarrow and pandas raise almost anything
-        raise InputError(f"{path}: damaged Parquet file ({describe_error(error)})") from None
+    with report_damage(path, "Parquet file"):
+        yield modules
 
 
 def _import_pyarrow() -> tuple[Any, Any]:

@@ -30,16 +30,15 @@ from mmdp.data.schema import (
     AXIS_BY_ROLE,
     AXIS_ROLES,
     PAPER_COLUMNS,
-    CodedColumn,
     ColumnLabels,
     Fields,
     Table,
     TableSource,
     assign_roles,
-    encode_axis,
+    check_ids,
     encode_column,
+    encode_labels,
     is_finite_number,
-    parse_floats,
     parse_ids,
 )
 
@@ -114,21 +113,18 @@ def read_csv_table(path: Path, options: LoadOptions) -> Table:
     dtypes: Fields = {name: np.int64 if name in roles else str for name in names}
     dtypes |= {name: np.float64 for name in VALUE_ROLES if name in roles}
     label_dtypes = dtypes | {name: str for name in roles if name in AXIS_BY_ROLE}
-    frame = read_csv(path, names, dtypes, label_dtypes, str)
-    columns = {role: parse_numbers_or_labels(frame[x], source) for x, role in roles.items()}
-    return Table(columns, source)
+    table = Table.from_frame(read_csv(path, names, dtypes, label_dtypes, str), source)
+    return Table({role: _parse_ids_or_labels(table, x) for x, role in roles.items()}, source)
 
 
-def parse_numbers_or_labels(column: pd.Series, source: TableSource) -> pd.Series:
-    """Parse a column of text as numbers; columns that may hold labels may stay text."""
-    if column.dtype.kind in "if":
+def _parse_ids_or_labels(table: Table, name: str) -> pd.Series:
+    """Parse a column of text as numbers, unless it holds labels or values."""
+    column = table[name]
+    if column.dtype.kind in "if" or name in VALUE_ROLES:
         return column
-    name, text = str(column.name), column.str.strip()
-    if name in AXIS_BY_ROLE and not is_finite_number(text).all():
-        return text
-    remedy = "ids are whole numbers from 0"
-    remedy = "give a finite number" if COLUMN_ROLES[name] in VALUE_ROLES else remedy
-    return pd.Series(parse_floats(text, name, source, remedy))
+    if name in AXIS_BY_ROLE and not is_finite_number(column.str.strip()).all():
+        return column.str.strip()
+    return pd.Series(table.parse_floats(name, "ids are whole numbers from 0"))
 
 
 def _assign_transition_roles(
@@ -175,26 +171,22 @@ def encode_transitions(table: Table, fields: Fields) -> EncodedTransitions:
     for axis, roles in (*AXIS_ROLES.items(), ("time", ("time",))):
         if axis not in raw_columns:  # no times
             continue
-        axis_columns, expected = [raw_columns[role] for role in roles], fields.get(f"{axis}s")
+        axis_columns, expected = {x: raw_columns[x] for x in roles}, fields.get(f"{axis}s")
         size = expected if isinstance(expected, int) else None
         names = parse_labels(None if size else expected, axis)
-        if all(map(_is_numeric, axis_columns)):
-            coded_columns = [
-                CodedColumn(parse_ids(column, role, source), None)
-                for column, role in zip(axis_columns, roles, strict=True)
-            ]
+        if all(map(_is_numeric, axis_columns.values())):
+            raw_ids = [parse_ids(column, x, source) for x, column in axis_columns.items()]
+            axes[axis], ids = check_ids(axis, raw_ids, source, names or size, allow_gaps=False)
         elif axis == "time":
             source.fail("times are not numbers; give whole numbers from 0")
         else:  # in the order of their categories if all columns have one
-            coded_columns, size = [encode_column(column) for column in axis_columns], None
+            coded_columns = [*map(encode_column, axis_columns.values())]
             is_ordered = all(column.is_ordered for column in coded_columns)
-            coded_columns = [replace(column, is_ordered=is_ordered) for column in coded_columns]
             for column in coded_columns:
                 is_blank = column.is_blank(("",) if names is None else ())
                 source.fail_where(is_blank, f"a {axis} is empty; give its label or id")
-        axes[axis], ids = encode_axis(
-            axis, roles, coded_columns, source, names or size, allow_gaps=False
-        )
+            coded_columns = [replace(column, is_ordered=is_ordered) for column in coded_columns]
+            axes[axis], ids = encode_labels(axis, coded_columns, source, names)
         columns |= dict(zip(roles, ids, strict=True))
     columns |= {role: _parse_finite(table, role) for role in VALUE_ROLES}
     return EncodedTransitions(columns, axes, source)

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +61,7 @@ def write_all_atomic(files: Mapping[Path, Writer], stale: Collection[Path] = ())
             if not path.parent.is_dir():
                 raise InputError(f"{path}: no folder {path.parent}; make it first")
             temp_path = _make_temp_path(path)
-            cleanup.callback(_remove_file, temp_path)
+            cleanup.callback(temp_path.unlink, missing_ok=True)
             with _convert_os_errors(path):
                 _write_content(temp_path, writer)
             renames[temp_path] = path
@@ -144,11 +144,6 @@ def _rename_all(renames: Mapping[Path, Path], stale: Collection[Path]) -> None:
         for path in stale:
             with _convert_os_errors(path):
                 path.unlink(missing_ok=True)
-
-
-def _remove_file(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
 
 
 def _write_content(path: Path, writer: Writer) -> None:

@@ -14,6 +14,7 @@ from mmdp.core.policies import Planner
 from mmdp.core.shapes import IndexArray
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
+from mmdp.core.transitions import SparseTransitions
 from mmdp.data.posterior.dirichlet import (
     DirichletRows,
     Prior,
@@ -91,16 +92,14 @@ def coverage(
         )
     evidence, rng = model.evidence, spawn_generators(seed, 1)[0]
     assert evidence is not None
-    prior, data = (
-        Prior(**evidence.prior),
-        TransitionCounts(
-            ColumnLabels("state", model.n_states),
-            ColumnLabels("action", model.n_actions),
-            evidence.flat_indices,
-            evidence.counts,
-            TableSource("log"),
-            np.empty(0, np.int64),
-        ),
+    prior = Prior(**evidence.prior)
+    data = TransitionCounts(
+        ColumnLabels("state", model.n_states),
+        ColumnLabels("action", model.n_actions),
+        evidence.flat_indices,
+        evidence.counts,
+        TableSource("log"),
+        np.empty(0, np.int64),
     )
     true_models = _sample_like(model, prior.make_rows(data), n_logs, rng)
     n_covered = 0
@@ -116,8 +115,8 @@ def coverage(
 def _sample_like(model: MMDP, rows: DirichletRows, n_models: int, rng: np.random.Generator) -> MMDP:
     """Sample models from these rows, with the mean rewards and other fields of a model."""
     fields: Fields = {
-        "states": model.state_labels if model.has_labels["state"] else None,
-        "actions": model.action_labels if model.has_labels["action"] else None,
+        "states": model.label_index("state").labels,
+        "actions": model.label_index("action").labels,
         "initial": np.atleast_2d(model.initial).mean(axis=0),
         "discount": model.discount,
         "terminal": model.terminal.mean(axis=0),
@@ -146,5 +145,5 @@ def _simulate_counts(
 
 
 def _compute_keys(model: MMDP) -> IndexArray:
-    table = model.problem.storage.to_table()
-    return np.asarray(table.get_entry_rows() * model.n_states + table.indices, np.int64)
+    """Compute the key (s A + a) S + s' of every stored transition."""
+    return SparseTransitions.from_storage(model.problem.storage, model.n_states).flat_indices

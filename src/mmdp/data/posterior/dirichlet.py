@@ -767,12 +767,10 @@ def _posterior_from_table(rewards: PathLike | pd.DataFrame, rows: DirichletRows)
     assign_roles(table.columns, TABLE_ROLES, required, table.source, expected)
     labels = {"state": data.states, "action": data.actions, "next_state": data.states}
     axes = {role: x for role, x in labels.items() if role in table}
-    index, sizes = table.find_cells(axes, "this reward")
-    values = table.parse_floats("reward")
-    table.source.fail_where(~np.isfinite(values), "reward is missing; fill it in")
+    table_values = pd.Series(table.parse_floats("reward"), table.find_cells(axes, "this reward"))
+    table.source.fail_where(~np.isfinite(table_values), "reward is missing; fill it in")
     pairs = data.to_pairs(rows.keys) if is_by_next_state else np.arange(len(rows.allowed))
     cells = rows.keys if is_by_next_state else pairs
-    table_values = pd.Series(values, np.ravel_multi_index(index, sizes))
     found = table_values.reindex(
         cells if "action" in table else cells // data.actions.size
     ).to_numpy()

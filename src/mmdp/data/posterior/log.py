@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,9 @@ from mmdp.data.schema import (
     Table,
     TableSource,
     assign_roles,
-    encode_axis,
+    check_ids,
     encode_column,
+    encode_labels,
 )
 
 REQUIRED_ROLES = ("state", "action", "next_state")
@@ -41,7 +41,6 @@ BOOL_TEXTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, 
 # an added state, entered when a state that ends only some episodes ends one
 TERMINATED_LABEL = "terminated"
 MISSING_TEXTS = ("", "NA", "NaN", "nan", "<NA>")  # texts of missing values
-ReadColumns = Callable[[Mapping[str, str]], Any]  # roles by name -> columns by name
 ExpectedAxis = int | Iterable[object] | None  # number of states or actions, or their labels
 
 
@@ -85,14 +84,17 @@ def read_log(
         for axis, x in (("state", states), ("action", actions))
     }
     coded = {axis: _encode_ids(table, axis, labels) for axis, labels in expected.items()}
-    base = 0 if is_of_model else _find_id_base(coded.values())
+    base = 0 if is_of_model else _find_id_base(ids for _, ids in coded.values())
     notes += ["the ids of this log count from 1"] * base
     axes: dict[str, ColumnLabels] = {}
     values: Fields = {}
     for axis, labels in expected.items():
-        roles = AXIS_ROLES[axis]
-        axes[axis], ids = encode_axis(axis, roles, coded.pop(axis), source, labels, base=base)
-        values |= dict(zip(roles, ids, strict=True))
+        coded_columns, raw_ids = coded.pop(axis)
+        if raw_ids:
+            axes[axis], ids = check_ids(axis, raw_ids, source, labels, base=base)
+        else:
+            axes[axis], ids = encode_labels(axis, coded_columns, source, labels)
+        values |= dict(zip(AXIS_ROLES[axis], ids, strict=True))
     if "reward" in table:
         values["reward"] = reward = table.parse_floats("reward")
         source.fail_where(~np.isfinite(reward), "reward is missing; fill it in or drop the row")
@@ -149,7 +151,7 @@ def split_terminal_states(log: TransitionLog) -> TransitionLog:
 def _parse_terminated(table: Table) -> Mask:
     """Parse the column of true or false (1 or 0)."""
     column = encode_column(table["terminated"])
-    category_flags = [BOOL_TEXTS.get(x.strip().lower(), np.nan) for x in column.texts]
+    category_flags = [BOOL_TEXTS.get(x.strip().lower(), np.nan) for x in column.categories]
     flags = np.array([*category_flags, np.nan])[column.codes]
     table.source.fail_where(
         np.isnan(flags),
@@ -173,55 +175,39 @@ def _parse_counts(table: Table) -> IndexArray:
 # ---------------------------------------------------------------------- columns by role
 def _read_table(log: Any, column_names: Mapping[str, str]) -> tuple[Table, list[str]]:
     """Read the columns of a log by role, and make notes about unused columns."""
-    is_file = isinstance(log, (str, os.PathLike))
-    source = TableSource(as_path(log) if is_file else "log")
-    names, read = _open_file(Path(source.location)) if is_file else _open_frame(log, source)
-    roles, notes = _assign_log_roles(names, column_names, source)
-    columns = read(roles)
+    if isinstance(log, (str, os.PathLike)):
+        path = as_path(log)
+        source, names = TableSource(path), _read_names(path)
+        roles, notes = _assign_log_roles(names, column_names, source)
+        if path.suffix.lower() == ".parquet":
+            columns = read_columns(path, roles)
+        else:  # text as categories, which takes a few bytes per row
+            is_number = {name: roles.get(name) in ("reward", "time") for name in names}
+            dtypes = {name: np.float64 if is_number[name] else "category" for name in names}
+            columns = read_csv(path, names, dtypes, "category")  # a time may be a date
+    else:
+        source, columns = TableSource("log"), as_frame(log)
+        if not isinstance(columns, (pd.DataFrame, Mapping)):
+            raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
+        roles, notes = _assign_log_roles([str(x) for x in columns], column_names, source)
+        if isinstance(columns, Mapping):
+            try:
+                columns = pd.DataFrame({name: columns[name] for name in roles})
+            except (TypeError, ValueError):  # two axes, or unequal lengths
+                source.fail(
+                    "columns of different sizes, or with several axes; give each transition one "
+                    "state, one action and one next state"
+                )
     return Table({role: columns[name] for name, role in roles.items()}, source), notes
 
 
-def _open_frame(log: Any, source: TableSource) -> tuple[list[str], ReadColumns]:
-    """Find the names of the columns of a DataFrame or a mapping, and how to read them by role."""
-    frame = as_frame(log)
-    if not isinstance(frame, (pd.DataFrame, Mapping)):
-        raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
-
-    def read_frame(roles: Mapping[str, str]) -> Any:
-        try:
-            return (
-                frame
-                if isinstance(frame, pd.DataFrame)
-                else pd.DataFrame({name: frame[name] for name in roles})
-            )
-        except (TypeError, ValueError):  # two axes, or unequal lengths
-            source.fail(
-                "columns of different sizes, or with several axes; give each transition one state, "
-                "one action and one next state"
-            )
-
-    return [str(x) for x in frame], read_frame
-
-
-def _open_file(path: Path) -> tuple[list[str], ReadColumns]:
-    """Find the names of the columns of a file, and how to read them by role.
-
-    Text is read as categories, which takes a few bytes per row.
-    """
+def _read_names(path: Path) -> list[str]:
+    """Read the names of the columns of a log."""
     if not path.is_file():
         raise InputError(describe_missing(path))
-    if path.suffix.lower() == ".parquet":
-        return read_column_names(path), partial(read_columns, path)
-    if path.suffix.lower() != ".csv":
+    if path.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
-    names = read_header(path)
-
-    def read_rows(roles: Mapping[str, str]) -> pd.DataFrame:
-        is_number = {name: roles.get(name) in ("reward", "time") for name in names}
-        dtypes = {name: np.float64 if is_number[name] else "category" for name in names}
-        return read_csv(path, names, dtypes, "category")  # a time may be a date
-
-    return names, read_rows
+    return read_header(path) if path.suffix.lower() == ".csv" else read_column_names(path)
 
 
 def _assign_log_roles(
@@ -257,15 +243,18 @@ def _assign_log_roles(
 
 
 # ---------------------------------------------------------------------- ids
-def _encode_ids(table: Table, axis: str, labels: int | Labels | None) -> list[CodedColumn]:
+def _encode_ids(
+    table: Table, axis: str, labels: int | Labels | None
+) -> tuple[list[CodedColumn], list[IndexArray]]:
     """Encode the columns of an axis as labels or, if all are numbers and no labels are, as ids."""
     columns = [_encode_role(table, role, labels) for role in AXIS_ROLES[axis]]
-    if not all(are_ids(x.texts) for x in columns):
-        return columns
-    ids = [np.array([int(float(y)) for y in x.texts], np.int64) for x in columns]
+    if not all(are_ids(x.categories) for x in columns):
+        return columns, []
+    ids = [np.array([int(float(y)) for y in x.categories], np.int64) for x in columns]
     if isinstance(labels, tuple) and are_ids(labels):
-        return [CodedColumn(x.codes, [*map(str, y)]) for x, y in zip(columns, ids, strict=True)]
-    return [CodedColumn(y[x.codes], None) for x, y in zip(columns, ids, strict=True)]
+        numbered = [CodedColumn(x.codes, [*map(str, y)]) for x, y in zip(columns, ids, strict=True)]
+        return numbered, []
+    return [], [y[x.codes] for x, y in zip(columns, ids, strict=True)]
 
 
 def _encode_role(table: Table, role: str, labels: int | Labels | None) -> CodedColumn:
@@ -278,7 +267,7 @@ def _encode_role(table: Table, role: str, labels: int | Labels | None) -> CodedC
     _check_not_missing(column.is_blank(blank_texts), role, table.source)
     if Path(table.source.location).suffix.lower() != ".csv":
         return column
-    return CodedColumn(column.codes, [x.strip() for x in column.texts])
+    return CodedColumn(column.codes, [x.strip() for x in column.categories])
 
 
 def _check_not_missing(is_missing: Mask, role: str, source: TableSource) -> None:
@@ -289,14 +278,9 @@ def _check_not_missing(is_missing: Mask, role: str, source: TableSource) -> None
     )
 
 
-def _find_id_base(axes: Iterable[Sequence[CodedColumn]]) -> int:
+def _find_id_base(axes: Iterable[Sequence[IndexArray]]) -> int:
     """Find the lowest id: 1 if every axis of ids begins with 1, else 0."""
-    min_ids = {
-        min(int(column.codes.min()) for column in columns)
-        for columns in axes
-        if all(column.categories is None for column in columns)
-    }
-    return int(min_ids == {1})
+    return int({min(int(ids.min()) for ids in columns) for columns in axes if columns} == {1})
 
 
 # ---------------------------------------------------------------------- episodes
@@ -345,7 +329,7 @@ def _parse_times(table: Table) -> Array:
         times = column.to_numpy(np.float64)
     else:
         coded_column = encode_column(column)
-        texts = pd.Series(coded_column.texts)
+        texts = pd.Series(coded_column.categories)
         numbers = pd.to_numeric(texts, errors="coerce")
         if numbers.isna().any():
             dates = pd.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)

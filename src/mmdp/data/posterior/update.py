@@ -98,10 +98,8 @@ def read_model_steps(model: MMDP, log: object) -> LoggedSteps:
 
     Times that are not whole numbers are replaced by the number of the decision.
     """
-    states, actions = (
-        labels if model.has_labels[axis] else len(labels)
-        for axis, labels in (("state", model.state_labels), ("action", model.action_labels))
-    )
+    axes = map(model.label_index, ("state", "action"))
+    states, actions = (axis.labels or axis.size for axis in axes)
     try:
         parsed = read_log(log, states=states, actions=actions, is_of_model=True)
     except InputError as error:  # its arguments are those of fit

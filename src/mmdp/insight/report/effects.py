@@ -41,21 +41,24 @@ def read_effects(path: PathLike, model: MMDP) -> tuple[Amounts, Amounts]:
     """
     table = _read_table(Path(path), model)
     axes = _find_axes(table, model)
-    index, sizes = table.find_cells(axes, "this combination of labels")
+    cells, sizes = (
+        table.find_cells(axes, "this combination of labels"),
+        [x.size for x in axes.values()],
+    )
     has_transitions, is_given = "next_state" in axes, np.zeros(sizes, dtype=bool)
-    is_given[index] = True
+    is_given.reshape(-1)[cells] = True
     _check_given(is_given[..., -1] if has_transitions else is_given, axes, model, table.source)
     arrays = np.zeros((2, *sizes))
     for array, name in zip(arrays, AMOUNTS, strict=True):
-        array[index] = table.parse_floats(name)
-        _check_not_constant(array[index], name, table.source)
+        values = array.reshape(-1)[cells] = table.parse_floats(name)
+        _check_not_constant(values, name, table.source)
     if "time" in axes:
         arrays = arrays if "model" in axes else arrays[:, :, None]
         arrays = np.broadcast_to(arrays, (2, sizes[0], model.n_models, *arrays.shape[3:]))
     if not has_transitions:
         return arrays[0], arrays[1]
     effect, cost = ({"rewards": x[..., -1], "next_rewards": x[..., :-1]} for x in arrays)
-    has_any = (index[-1] < model.n_states).any()
+    has_any = (cells % sizes[-1] < model.n_states).any()
     return (effect, cost) if has_any else (effect["rewards"], cost["rewards"])
 
 
