@@ -161,6 +161,7 @@ def test_milp_maximizes_tails_and_regret(text: str, seed: int) -> None:
     assert solution.bound is not None
     assert solution.bound >= best - 1e-9 * (1 + abs(best))
     assert solution.value == pytest.approx(best, abs=1e-5 * (1 + np.abs(returns).max()))
+    assert solution.status is Status.OPTIMAL
 
 
 # ---------------------------------------------------------------------- what a claim covers
