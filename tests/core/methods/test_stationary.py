@@ -479,6 +479,20 @@ def test_model_optima_are_bounded_after_any_stop(solver_class: type[InfiniteHori
     assert gaps[-1] < 1e-11
 
 
+def test_factorizing_model_by_model_ends_with_the_time() -> None:
+    model, calls = make_model(4, M=6), itertools.count(1)
+
+    def check_time() -> None:
+        if next(calls) == 3:
+            raise TimeUp
+
+    solver = InfiniteHorizon(model.problem, check_time)
+    solver.uses_factorization = True
+    with pytest.raises(TimeUp):
+        solver.compute_values(np.zeros(model.n_states, int))
+    assert next(calls) == 4
+
+
 @pytest.mark.parametrize("limit", [3.0, 20.0])
 def test_limits_are_kept_up_to_a_pass(limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock on which a factorisation, a change of a state or a pass takes a second."""

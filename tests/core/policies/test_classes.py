@@ -356,3 +356,12 @@ def test_an_order_may_be_an_iterator() -> None:
 def test_groups_have_an_order(groups: object) -> None:
     with pytest.raises(mmdp.InputError, match="a list of one group per state"):
         mmdp.policies.Tied(groups)
+
+
+def test_random_policies_take_each_allowed_action_equally_often():
+    allowed = [[1, 1, 0, 1], [0, 0, 1, 1], [0, 1, 0, 0]]
+    model = mmdp.MMDP(np.full((1, 3, 4, 3), 1 / 3), np.zeros((3, 4)), allowed=allowed)
+    actions = mmdp.policies.MarkovPolicy.random(model, 4000, seed=0).actions
+    shares = (actions[:, :, None] == np.arange(4)).mean(axis=0)
+    expected = model.allowed / model.allowed.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shares, expected, atol=0.03)  # four standard errors
