@@ -162,6 +162,13 @@ def test_arguments_that_do_not_exist(arguments, message):
         mmdp.solve(MODEL, 3, **arguments)
 
 
+def test_a_class_is_called_by_its_own_name_in_messages():
+    with pytest.raises(mmdp.InputError, match=r"^MMDP\(\) has no argument 'gamma'"):
+        mmdp.MMDP([[[[1.0]]]], [[0.0]], gamma=0.9)
+    with pytest.raises(TypeError, match=r"^MMDP\(\): "):
+        mmdp.MMDP()
+
+
 @pytest.mark.parametrize("function", [mmdp.evaluate, mmdp.simulate, mmdp.measures.value_at_stake])
 def test_swapped_model_and_policy(function):
     solution = mmdp.solve(MODEL, 3, backend="numpy")

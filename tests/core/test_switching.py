@@ -446,6 +446,14 @@ def test_what_is_proven_about_other_objectives_holds(objective: str) -> None:
             assert solution.bound < oracle
 
 
+def test_a_model_without_risk_weight_counts_if_others_turn_into_it() -> None:
+    """Only the first model counts for the worst case; it pays by turning into the second."""
+    x = mmdp.MMDP(
+        [[[[1.0]]]] * 2, [[[0.0]], [[1.0]]], discount=1, model_transitions=[[0, 1], [0, 1]]
+    )
+    assert mmdp.bound(x, 3, objective="worst").value == pytest.approx(2)  # returns are 2 and 3
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_reachable_models(seed: int) -> None:
     rng = np.random.default_rng(seed)

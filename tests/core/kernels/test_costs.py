@@ -157,3 +157,13 @@ def test_episodes_and_tree_searches_are_compiled_on_the_smallest_problem() -> No
     for method in (mmdp.methods.POMCP(), mmdp.methods.Exact()):
         n_passes = method.estimate_passes(problem, 1)
         assert kernels.get_backend("auto", problem, 1, n_passes=n_passes).name == "numba"
+
+
+def test_one_model_over_an_infinite_horizon_takes_no_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Policy iteration is done by linear algebra in numpy, however large the model is."""
+    monkeypatch.setattr(kernels, "LOAD_SECONDS", 1e-6)
+    model = mmdp.domains.garnet(1, 200, 5, branching=5, seed=0).train
+    assert kernels.get_backend("auto", model.problem, 1, n_passes=1).name == "numba"
+    assert mmdp.solve(model, math.inf).provenance.backend == "numpy"

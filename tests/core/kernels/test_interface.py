@@ -161,6 +161,20 @@ def test_ascents_that_break_the_protocol_are_noticed(fault):
         check_backend(make_backend_with_ascend(ascend_wrongly), seeds=range(12))
 
 
+def test_wrong_actions_of_model_optima_are_noticed():
+    def make_methods(problem_class):
+        def backward(prepared, mode, **options):
+            result = problem_class.backward(prepared, mode, **options)
+            if mode == "per_model" and options.get("keep") == ("actions",):
+                result = result._replace(actions=0 * result.actions)
+            return result
+
+        return {"backward": backward}
+
+    with pytest.raises(AssertionError, match="per_model: values of the actions.*wrong"):
+        check_backend(PatchedBackend("wrong", make_methods), seeds=range(6))
+
+
 def _call_and_ignore_errors(callback, policy, value):
     with contextlib.suppress(Exception):
         callback(policy, value)

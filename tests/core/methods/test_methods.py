@@ -218,6 +218,21 @@ def test_long_methods_pass_the_conformance_kit_on_more_models(method):
     check_method(method, make_random_model(7, n_models=5, n_states=4), None)
 
 
+class ForgetfulWSU(mmdp.methods.WSU):
+    """WSU, but if the time is up it claims that an iterate was better than its result."""
+
+    def run(self, context):
+        result = super().run(context)
+        if context.stopwatch.is_expired:
+            context.trace.append(context.best_value + 1.0)
+        return result
+
+
+def test_the_conformance_kit_looks_at_stopped_solves():
+    with pytest.raises(AssertionError, match="wsu: a better iterate lost"):
+        check_method(ForgetfulWSU(), seeds=[0])
+
+
 def test_ties_go_to_the_incumbent_else_the_lowest_action():
     tied_model = mmdp.MMDP([[[[1.0], [1.0], [1.0]]]], [[1.0, 1.0, 1.0]])
     assert mmdp.solve(tied_model, 2, "wsu").policy.actions.tolist() == [[0], [0]]

@@ -11,7 +11,8 @@ import pytest
 
 import mmdp
 from mmdp.core.methods import METHODS, list_capabilities, methods_supporting
-from mmdp.core.methods.registry import require_markov_method
+from mmdp.core.methods.registry import check_supported, require_markov_method
+from mmdp.core.objectives import as_objective
 from mmdp.core.policies import require_markov
 from mmdp.core.testing import make_random_model
 from tests.cli.calls import run
@@ -197,3 +198,11 @@ def test_no_other_list_of_methods() -> None:
         relative_path = file.relative_to(ROOT / "src" / "mmdp")
         if not relative_path.as_posix().startswith((*rooms, "__init__.py")):
             assert not listed.search(file.read_text(encoding="utf-8")), relative_path
+
+
+@pytest.mark.parametrize("name", ["gradient", "mirror", "exact", "milp"])
+def test_memory_is_checked_for_the_values_of_all_models(name: str) -> None:
+    method, markov = METHODS[name](), mmdp.policies.Markov()
+    spec = check_supported(method, MODEL, 7, as_objective("mean"), markov)
+    n_models, n_states, _ = MODEL.rewards.shape
+    assert method.estimate_bytes(spec) == np.zeros((7, n_states, n_models)).nbytes

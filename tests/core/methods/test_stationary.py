@@ -148,6 +148,17 @@ def test_model_optima_near_discount_one_are_proven(
             assert optima.error_bound[m] <= 1e-13 / one_minus_discount * abs(optima.values[m]).max()
 
 
+@pytest.mark.parametrize(("n_models", "n_states"), [(6, 2), (2, 5)])
+def test_returns_are_as_exact_as_their_rounding_errors_say(n_models: int, n_states: int) -> None:
+    model = make_model(1, n_models, n_states, A=1, discount=0.999)
+    returns = mmdp.evaluate(model, mmdp.policies.StationaryPolicy([0] * n_states)).returns
+    max_errors = InfiniteHorizon.from_problem(model.problem).rounding_errors()
+    for m in range(n_models):
+        values = compute_exact_optimum(model, m)
+        exact_return = sum(Fraction(b) * v for b, v in zip(model.initial, values, strict=True))
+        assert abs(Fraction(returns[m]) - exact_return) <= Fraction(max_errors[m])
+
+
 def make_model_near_discount_one(seed: int, one_minus_discount: float, scale: float) -> mmdp.MMDP:
     """Rewards of this size, of which few differ by much; actions that are all but tied."""
     rng = np.random.default_rng(seed)
@@ -466,6 +477,20 @@ def test_model_optima_are_bounded_after_any_stop(solver_class: type[InfiniteHori
         gaps.append(upper.max())
     assert gaps[0] > 1
     assert gaps[-1] < 1e-11
+
+
+def test_factorizing_model_by_model_ends_with_the_time() -> None:
+    model, calls = make_model(4, M=6), itertools.count(1)
+
+    def check_time() -> None:
+        if next(calls) == 3:
+            raise TimeUp
+
+    solver = InfiniteHorizon(model.problem, check_time)
+    solver.uses_factorization = True
+    with pytest.raises(TimeUp):
+        solver.compute_values(np.zeros(model.n_states, int))
+    assert next(calls) == 4
 
 
 @pytest.mark.parametrize("limit", [3.0, 20.0])

@@ -356,3 +356,26 @@ def test_an_order_may_be_an_iterator() -> None:
 def test_groups_have_an_order(groups: object) -> None:
     with pytest.raises(mmdp.InputError, match="a list of one group per state"):
         mmdp.policies.Tied(groups)
+
+
+def test_random_policies_take_each_allowed_action_equally_often():
+    allowed = [[1, 1, 0, 1], [0, 0, 1, 1], [0, 1, 0, 0]]
+    model = mmdp.MMDP(np.full((1, 3, 4, 3), 1 / 3), np.zeros((3, 4)), allowed=allowed)
+    actions = mmdp.policies.MarkovPolicy.random(model, 4000, seed=0).actions
+    shares = (actions[:, :, None] == np.arange(4)).mean(axis=0)
+    expected = model.allowed / model.allowed.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shares, expected, atol=0.03)  # four standard errors
+
+
+@pytest.mark.parametrize(
+    "make_policy", [mmdp.policies.MarkovPolicy, mmdp.policies.StationaryPolicy]
+)
+@pytest.mark.parametrize("is_randomized", [False, True])
+def test_tables_of_policies_are_read_only_copies(make_policy, is_randomized):
+    table = np.full((2, 2), 0.5) if is_randomized else np.array([0, 1])
+    table = table[None] if make_policy is mmdp.policies.MarkovPolicy else table
+    policy = make_policy(**{"probabilities" if is_randomized else "actions": table})
+    with pytest.raises(ValueError, match="read-only"):
+        policy.table[...] = 1
+    table[...] = 1
+    assert (policy.table != 1).any()

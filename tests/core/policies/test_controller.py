@@ -54,6 +54,22 @@ def test_one_node_is_a_markov_policy() -> None:
     )
 
 
+def test_every_node_has_the_labels_of_the_policy() -> None:
+    policy = mmdp.policies.MemoryPolicy(
+        [[[0, 1]]] * 2,
+        [[[[1], [1]]]] * 2,
+        action_labels=["stay", "go"],
+        time_labels={"age": [40, 41]},
+    )
+    rows = policy.to_frame()
+    assert rows["age"].tolist() == [40, 40, 41, 41]
+    assert rows["action"].tolist() == ["stay", "go"] * 2
+    for node, action in enumerate(("stay", "go")):
+        rows = policy.node_policy(node).to_frame()
+        assert rows["age"].tolist() == [40, 41]
+        assert rows["action"].tolist() == [action] * 2
+
+
 def test_a_table_becomes_a_policy_with_nodes_without_copies() -> None:
     """Its node transitions, a cell for each pair of states, are allocated once."""
     model = mmdp.MMDP([np.eye(300)[:, None]], np.zeros((300, 1)))

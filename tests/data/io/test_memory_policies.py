@@ -80,7 +80,7 @@ def test_a_certificate_is_kept_with_its_policy(tmp_path: Path) -> None:
             lambda rows: [rows[0].replace("yes", "maybe").replace(",0,0,", ",0,x,"), *rows[1:]],
             "node is 'x', not a number",
         ),
-        (lambda rows: [rows[0] + ",", *rows[1:]], "line 2"),
+        (lambda rows: [rows[0] + ",0", *rows[1:]], "line 2: more fields than the header"),
     ],
 )
 def test_a_table_that_was_cut_or_edited_is_refused(
