@@ -303,9 +303,9 @@ def test_the_policy_of_a_method_is_listed_once() -> None:
 
 def test_a_policy_that_is_best_for_several_tails_has_their_names() -> None:
     context = ReportContext(risky(), 1, frontier=True)
-    comparison = PolicyComparison(
-        context, sections.compute_sections(context, sections.choose_sections(context, 20.0)[0])
-    )
+    chosen, _ = sections.choose_sections(context, 20.0)
+    results = findings.SectionResults(**sections.compute_sections(context, chosen))
+    comparison = PolicyComparison(context, results)
     assert [x.name for x in comparison.rows[: comparison.n_frontier]] == [
         "this policy (best on average)",
         "best for the worst 50% to 1%",

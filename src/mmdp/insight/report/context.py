@@ -33,7 +33,13 @@ from mmdp.core.policies import (
 from mmdp.core.shapes import Array
 from mmdp.core.solution import Evaluation, Solution
 from mmdp.core.solve import as_method, evaluate, solve
-from mmdp.core.text import ROUNDING_RTOL, did_you_mean
+from mmdp.core.text import (
+    ROUNDING_RTOL,
+    did_you_mean,
+    format_bound,
+    format_number,
+    format_with_unit,
+)
 from mmdp.core.timing import show_progress
 from mmdp.core.validate import check_horizon
 from mmdp.data.posterior import find_unseen_pairs
@@ -371,6 +377,24 @@ class ReportContext:
     def phased_policy(self) -> PhasedPolicy:
         """The policy in a few phases with one stationary policy each."""
         return fit_phases(self.policy, self.model, self.visit_probs, policy_class=self.policy_class)
+
+    # -------------------------------------------------------------- amounts in words
+    def format_amount(self, value: float, digits: int = 4) -> str:
+        """Format an amount with the unit of returns; a rounding error is 0."""
+        return format_with_unit(format_number(self._drop_rounding(value), digits), self.model.unit)
+
+    def format_difference(self, value: float) -> str:
+        """Format a difference of two returns, with their unit."""
+        return self.format_amount(value, 3)
+
+    def format_bound(self, value: float, digits: int = 3) -> str:
+        """Format a proven bound with the unit of returns, rounded up."""
+        return format_with_unit(format_bound(self._drop_rounding(value), digits), self.model.unit)
+
+    def _drop_rounding(self, value: float) -> float:
+        """Return an amount, or 0 if it is a rounding error of the returns."""
+        scale = np.abs([self.evaluation.returns, self.evaluation.oracle]).max()
+        return drop_rounding(value, scale)
 
     def estimate_seconds(self, passes: float) -> float:
         """Estimate the seconds of a number of passes over the models, from sizes alone."""
