@@ -27,7 +27,7 @@ from mmdp.core.solution import (
     Solution,
     Status,
 )
-from mmdp.core.solve import as_method, solve
+from mmdp.core.solve import solve
 from mmdp.core.text import ROUNDING_RTOL, pluralize
 from mmdp.data.posterior.check import Coverage
 from mmdp.insight.economics import WillingnessToPay, willingness_to_pay
@@ -573,7 +573,7 @@ def compute_sample_size_curve(context: ReportContext) -> SampleSizeCurve | None:
         test_model=context.test_model,
         n_repeats=n_repeats,
         seed=context.seed,
-        method=context.methods[0],
+        method=context.method,
     )
     counts, values = table["models"], table["test"]
     half = int((counts - counts.iloc[-1] / 2).abs().argmin())
@@ -588,10 +588,8 @@ def choose_subset_sizes(context: ReportContext) -> tuple[list[int], int]:
     """
     n_models = context.model.n_models
     n_available = n_models if context.test_model is not None else -(-n_models // 2)
-    is_markov = bool(context.methods) and isinstance(
-        as_method(context.methods[0]).default_class, Markov
-    )
-    if not is_markov or n_available <= MIN_SUBSET_SIZE:
+    is_markov = isinstance(context.method.default_class, Markov)
+    if not (context.methods and is_markov) or n_available <= MIN_SUBSET_SIZE:
         return [], 0
     subset_sizes = list_round_sizes(MIN_SUBSET_SIZE, n_available)
     return subset_sizes, 10 if context.estimate_seconds(1) <= FAST_PASS_SECONDS else 3
@@ -610,7 +608,7 @@ def compute_stability(context: ReportContext) -> Stability | None:
     if not n_resamples:
         return None
     return stability_from_solution(
-        context.solutions[0], context.model, n_resamples, context.seed, context.methods[0]
+        context.solutions[0], context.model, n_resamples, context.seed, context.method
     )
 
 
@@ -646,8 +644,8 @@ def compute_willingness_to_pay(context: ReportContext) -> WtpSweep:
         inputs.costs,
         inputs.wtp_grid,
         context.horizon,
-        method=context.get_method(),
-        policy_class=context.find_policy_class(),
+        method=context.method,
+        policy_class=context.find_policy_class(context.method),
         policies=policies,
         discounting=inputs.discounting,
     )

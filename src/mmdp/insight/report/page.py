@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
@@ -16,7 +17,7 @@ from mmdp.insight.report.sections import SECTIONS, choose_sections, compute_sect
 
 
 def render_report(
-    context: ReportContext, time_limit: float, title: str | None, notes: tuple[str, ...]
+    context: ReportContext, time_limit: float, title: str | None, notes: Sequence[str]
 ) -> str:
     """Render the HTML page; skip unrequested sections beyond about ``time_limit`` seconds."""
     selected, skipped = choose_sections(context, time_limit)

@@ -83,18 +83,16 @@ def take_passes(n_passes: float) -> ContextFunction:
 
 def _estimate_solves(context: ReportContext) -> float:
     """Estimate the seconds of solving by every method."""
-    passes = (
-        context.get_method(i).estimate_passes(context.model.problem, context.horizon)
-        for i in range(len(context.methods))
-    )
-    return context.estimate_seconds(10 + sum(passes))
+    problem, horizon = context.model.problem, context.horizon
+    passes = sum(x.estimate_passes(problem, horizon) for x in context.methods)
+    return context.estimate_seconds(10 + passes)
 
 
 def _estimate_ascents(context: ReportContext, n_ascents: int) -> float:
     """Estimate the seconds of a number of ascents of the first method."""
     if not n_ascents:
         return 0.0
-    method = with_single_init(context.methods[0])
+    method = with_single_init(context.method)
     passes = method.estimate_passes(context.model.problem, context.horizon)
     return context.estimate_seconds(n_ascents * (passes + EXTRA_PASSES))
 
