@@ -355,35 +355,17 @@ def describe_learning_gain(
     return _on_average(context, f"{text} {amount} more than {reference}.")
 
 
-def describe_known_objective(
-    context: ReportContext, summary: Summary, *, has_share: bool
-) -> Markup:
-    """Say how much better the objective could be with the model known."""
+def describe_known_objective(context: ReportContext, summary: Summary) -> str:
+    """Say how much better the objective could be with the model known; empty for the mean."""
     gap = summary.oracle_gap
     if not context.has_risk_objective or gap is None:
-        return Markup()
-    gain = "no"
-    if gap:
-        share = context.stake.format_share(gap, round_up=True) * has_share
-        amount = Markup("{}" if has_share else "<strong>{}</strong>").format(
-            context.format_bound(gap)
-        )
-        gain = Markup("at most {}{}").format(amount, share)
-    return Markup(
-        "With the model known before the first decision{}, the {} could be {} {} than with this "
-        "policy. "
-    ).format(
-        " and any policy" * context.policy_class.is_restricted,
-        context.objective.name,
-        gain,
-        _compare(context, is_higher=True),
+        return ""
+    any_policy = " and any policy" * context.policy_class.is_restricted
+    gain = f"at most {_format_most(context, gap)}" if gap else "no"
+    return (
+        f"With the model known before the first decision{any_policy}, the {context.objective.name} "
+        f"could be {gain} {_compare(context, is_higher=True)} than with this policy. "
     )
-
-
-def _get_class_evpi(context: ReportContext, voi: InformationValue | None) -> float | None:
-    """Get the EVPI within a restricted policy class; None if there is none."""
-    is_known = voi is not None and context.policy_class.is_restricted
-    return float(voi.table["value"][0]) if voi is not None and is_known else None
 
 
 def _format_worth(context: ReportContext, summary: Summary, value: float) -> str:
@@ -397,37 +379,46 @@ def describe_evpi(
     summary: Summary,
     methods: MethodComparison,
     voi: InformationValue | None,
+    emphasis: str,
 ) -> Markup:
-    """Say in the summary what knowing the model before the first decision is worth."""
+    """Say what knowing the model before the first decision is worth.
+
+    ``emphasis`` is the HTML around an amount: a link in the summary.
+    """
     knowing = _on_average(context, "knowing the model before the first decision is worth")
     reference, gain = describe_reference(context, methods), methods.oracle_gain
-    is_restricted, class_evpi = context.policy_class.is_restricted, _get_class_evpi(context, voi)
+    is_restricted = context.policy_class.is_restricted
     if gain <= summary.rounding:
         worth = Markup("nothing")
     else:
         share = (
             "" if context.has_risk_objective else context.stake.format_share(gain, round_up=True)
         )
-        worth = Markup('at most <a href="#voi">{}</a>{}{}').format(
-            context.format_bound(gain), share, " with any policy" * is_restricted
+        worth = Markup("at most {}{}{}").format(
+            Markup(emphasis).format(context.format_bound(gain)),
+            share,
+            " with any policy" * is_restricted,
         )
-        if class_evpi is not None:
+        if voi is not None and is_restricted:
+            class_evpi = float(voi.table["value"][0])
             about = "about " * (class_evpi > summary.rounding)
-            worth = Markup('<a href="#voi">{}{}</a> with {} policies and {}').format(
-                about,
-                _format_worth(context, summary, class_evpi),
+            worth = Markup("{} with {} policies and {}").format(
+                Markup(emphasis).format(about + _format_worth(context, summary, class_evpi)),
                 context.policy_class.name,
                 worth,
             )
-    text = Markup("{} {}, compared with {}.").format(knowing, worth, reference)
-    if voi is not None and voi.best_parameter is not None:
-        name, value = voi.best_parameter
-        text += Markup(" Knowing {} alone is worth {}{}.").format(
-            render_label(name),
-            _format_worth(context, summary, value),
-            " on average" * context.has_risk_objective,
-        )
-    return text
+    return Markup("{} {}, compared with {}.").format(knowing, worth, reference)
+
+
+def describe_best_parameter(
+    context: ReportContext, summary: Summary, name: str, value: float
+) -> Markup:
+    """Say what knowing the parameter that is worth most alone is worth."""
+    worth, averages = (
+        _format_worth(context, summary, value),
+        " on average" * context.has_risk_objective,
+    )
+    return Markup("Knowing {} alone is worth {}{}.").format(render_label(name), worth, averages)
 
 
 def describe_quality(
@@ -572,49 +563,26 @@ def describe_test(context: ReportContext, methods: MethodComparison, tested: Eva
 
 
 # ---------------------------------------------------------------------- further sections
-def describe_evpi_in_full(
+def describe_study(
     context: ReportContext,
     summary: Summary,
     methods: MethodComparison,
     voi: InformationValue | None,
-) -> Markup:
-    """Say what knowing the model is worth, and what follows for a study."""
-    reference, gain = describe_reference(context, methods), methods.oracle_gain
-    is_restricted, class_evpi = context.policy_class.is_restricted, _get_class_evpi(context, voi)
-    knowing = "knowing the model before the first decision"
-    name = "expected value of perfect information, EVPI"
-    if gain <= summary.rounding:
-        return Markup(
-            "{} is worth nothing on average ({}), compared with {}: no study can pay for itself."
-        ).format(capitalize(knowing), name, reference)
-    texts = []
-    if class_evpi is not None:
-        about = "about " * (class_evpi > summary.rounding)
-        texts.append(
-            Markup(
-                "With {} policies, {} is worth <strong>{}{}</strong> on average ({}), compared "
-                "with {}; this is estimated by a search for the best such policy in each model."
-            ).format(
-                context.policy_class.name,
-                knowing,
-                about,
-                _format_worth(context, summary, class_evpi),
-                name,
-                reference,
-            )
-        )
-    amount = Markup("at most <strong>{}</strong> on average").format(context.format_bound(gain))
-    if is_restricted:
-        full = Markup("With any policy, it is worth {}, compared with {}.").format(
-            amount, reference
-        )
-    else:
-        full = Markup(
-            "{} is worth {} ({}), compared with {}, and exactly that if this is optimal."
-        ).format(capitalize(knowing), amount, name, reference)
+) -> str:
+    """Say how sure the value of knowing the model is, and what follows for a study."""
+    if methods.oracle_gain <= summary.rounding:
+        return "No study can pay for itself."
+    texts, is_restricted = [], context.policy_class.is_restricted
+    if not is_restricted:
+        texts = ["It is exactly that if the policy compared with is optimal."]
+    elif voi is not None:
+        texts = [
+            f"The value with {context.policy_class.name} policies is estimated by a search for the "
+            "best such policy in each model."
+        ]
     averages = " on average" * context.has_risk_objective
-    study = Markup("A study that costs more than that cannot pay{}.").format(averages)
-    return Markup(" ").join([*texts, full, study])
+    name = "the expected value of perfect information (EVPI)"
+    return " ".join([*texts, f"That is {name}: a study that costs more cannot pay{averages}."])
 
 
 def describe_identifying(voi: InformationValue) -> Markup:
