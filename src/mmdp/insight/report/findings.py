@@ -115,7 +115,7 @@ def compare(context: ReportContext, evaluation: Evaluation, other: Evaluation) -
     """Compare two evaluations: gain in the objective, number and weight of better models."""
     is_better = find_better_models(evaluation, other)
     gain = compute_difference(context.objective, evaluation, other)
-    return PairComparison(gain, int(is_better.sum()), evaluation.weights[is_better].sum())
+    return PairComparison(gain, int(is_better.sum()), float(evaluation.weights[is_better].sum()))
 
 
 def find_better_models(evaluation: Evaluation, other: Evaluation) -> Mask:

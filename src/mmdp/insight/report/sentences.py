@@ -113,6 +113,14 @@ def _describe_loss(context: ReportContext, evaluation: Evaluation) -> str:
     return f"{verb} {context.format_difference(loss)}{context.stake.format_share(loss)}"
 
 
+def _count_models(n_models: int, size: int, weight: float) -> str:
+    """Count some models among all, with their weight if that is another share."""
+    count = {0: "none of the", size: "all"}.get(n_models, f"{format_number(n_models)} of")
+    has_other_share = round(weight, 6) != round(n_models / size, 6)
+    weight_text = f" ({format_percent(weight)} of the weight)" * has_other_share
+    return f"{count} {format_number(size)} models{weight_text}"
+
+
 def _describe_better_models(
     context: ReportContext, comparison: PairComparison, evaluation: Evaluation
 ) -> str:
@@ -120,11 +128,8 @@ def _describe_better_models(
     size, n_better = len(evaluation.returns), comparison.n_better
     if size == 1 or not (comparison.gain or n_better):
         return ""
-    count = "none of the" if not n_better else f"{format_number(n_better)} of"
-    text = f"{'all' if n_better == size else count} {format_number(size)} models"
-    if round(comparison.weight_better, 6) != round(n_better / size, 6):
-        text += f" ({format_percent(comparison.weight_better)} of the weight)"
-    return f", and {'it returns ' * context.has_risk_objective}more in {text}"
+    models = _count_models(n_better, size, comparison.weight_better)
+    return f", and {'it returns ' * context.has_risk_objective}more in {models}"
 
 
 # ---------------------------------------------------------------------- the answer
@@ -200,10 +205,9 @@ def describe_comparison(
     if tested is not None and context.test_evaluation is not None:
         amount = context.format_difference(abs(tested.gain))
         tested_text = f"{amount} {_compare(context, is_higher=tested.gain > 0)}"
-        text += Markup("; on the held-out models {}{}").format(
-            tested_text if tested.gain else "the same" if has_risk else "as much",
-            _describe_better_models(context, tested, context.test_evaluation),
-        )
+        equal_text = "the same" if has_risk else "as much"
+        text += f"; on the held-out models {tested_text if tested.gain else equal_text}"
+        text += _describe_better_models(context, tested, context.test_evaluation)
     return text + "."
 
 
@@ -263,15 +267,11 @@ def describe_return_range(context: ReportContext, summary: Summary) -> Markup:
             for name, value in zip(model.model_labels, evaluation.returns, strict=True)
         ]
         return Markup("It returns {}.").format(render_list(texts))
-    count = "all" if x.n_models == n_models else f"{format_number(x.n_models)} of"
-    has_other_share = round(x.weight, 6) != round(x.n_models / n_models, 6)
     return Markup(
-        "In {} {} models{} it returns between {} and {}. The worst is model {} with {}; the worst "
-        "tenth average {}."
+        "In {} it returns between {} and {}. The worst is model {} with {}; the worst tenth "
+        "average {}."
     ).format(
-        count,
-        format_number(n_models),
-        f" ({format_percent(x.weight)} of the weight)" if has_other_share else "",
+        _count_models(x.n_models, n_models, x.weight),
         context.format_amount(x.low),
         context.format_amount(x.high),
         render_label(summary.worst_model),
@@ -280,7 +280,7 @@ def describe_return_range(context: ReportContext, summary: Summary) -> Markup:
     )
 
 
-def describe_safer_policy(context: ReportContext, comparison: PolicyComparison) -> Markup:
+def describe_safer_policy(context: ReportContext, comparison: PolicyComparison) -> str:
     """Say what the safest policy of the page gains in the worst models, and what it gives up."""
     models = "the worst tenth" if context.model.n_models < 5 else "them"
     safest, stake = comparison.safest_row, context.stake
@@ -289,7 +289,7 @@ def describe_safer_policy(context: ReportContext, comparison: PolicyComparison) 
         limit = context.format_difference(context.negligible)
         limit += stake.format_share(context.negligible)
         lifts = f"lifts {models} by more than {limit}" if gain else f"is safer for {models}"
-        return Markup("No policy was found that {}.").format(lifts)
+        return f"No policy was found that {lifts}."
     change = context.format_difference(abs(mean_gain))
     share = "" if context.has_risk_objective else stake.format_share(-mean_gain)
     price = "gives up nothing"
@@ -425,32 +425,24 @@ def describe_quality(
     context: ReportContext, summary: Summary, memory: MemoryValue | None
 ) -> Markup:
     """Say how far the policy is from the best at most, and how it was found."""
-    texts = [_describe_bound(context, summary, memory)]
+    sentences = [_describe_bound(context, summary, memory)]
     if context.solution is None:
-        texts.append(Markup("The policy was given; its figures are exact."))
+        sentences.append("The policy was given; its figures are exact.")
     else:
-        texts.append(
-            Markup("{}: {}.").format(context.name, findings.describe_status(context.solution))
-        )
+        sentences.append(f"{context.name}: {findings.describe_status(context.solution)}.")
     if restriction_cost := _describe_restriction_cost(context):
         other = "any policy of time and state"
         if context.free_value is not None:
             objective = f"{context.objective.name} " * context.has_risk_objective
             amount = context.format_amount(context.free_value)
             other = f"the best policy found without the restriction ({objective}{amount})"
-        texts.append(Markup("Compared with {}, {}.").format(other, restriction_cost))
-    if randomization_gain := _describe_randomization(context):
-        where = (
-            "in each state"
-            if context.policy_class.name == "stationary"
-            else "at each time and state"
-        )
-        texts.append(
-            Markup("Compared with the best policy found that takes one action {}, {}.").format(
-                where, randomization_gain
-            )
-        )
-    return Markup(" ").join(texts)
+        sentences.append(f"Compared with {other}, {restriction_cost}.")
+    if gain := _describe_randomization(context):
+        is_stationary = context.policy_class.name == "stationary"
+        where = "in each state" if is_stationary else "at each time and state"
+        other = f"the best policy found that takes one action {where}"
+        sentences.append(f"Compared with {other}, {gain}.")
+    return Markup(" ").join(sentences)
 
 
 def _describe_restriction_cost(context: ReportContext) -> str:
@@ -474,43 +466,41 @@ def _describe_randomization(context: ReportContext) -> str:
     return "" if solution is None else solution.describe_randomization(format_share)
 
 
-def _describe_bound(context: ReportContext, summary: Summary, memory: MemoryValue | None) -> Markup:
+def _describe_bound(context: ReportContext, summary: Summary, memory: MemoryValue | None) -> str:
     """Say how far the policy is from the best at most, by its bound or by what memory returns."""
-    bound, value, objective = context.bound, context.value, context.objective
+    bound, value, name = context.bound, context.value, context.objective.name
     has_risk, gap = context.has_risk_objective, summary.oracle_gap
     if bound is not None:
         policies, room = SCOPE_TEXTS[bound.scope], bound.value - value
         if summary.is_closed:
-            objective_text = f" for {objective.name}" * has_risk
-            return Markup("It is proven to be the best {}{}.").format(policies, objective_text)
+            return f"It is proven to be the best {policies}" + f" for {name}" * has_risk + "."
+        limit = context.format_bound(bound.value, digits_for(bound.value, room))
         return Markup(
             "No {} {} than {}: this policy is at most <strong>{}</strong>{} below the best."
         ).format(
             policies,
-            f"has a {objective.name} of more" if has_risk else "returns more",
-            context.format_bound(bound.value, digits_for(bound.value, room)),
+            f"has a {name} of more" if has_risk else "returns more",
+            limit,
             context.format_bound(room),
             context.stake.format_share(room, round_up=True),
         )
     history_value = None if memory is None or has_risk else float(memory.table["value"].iloc[-2])
     if gap and history_value is not None and history_value < summary.oracle_mean:
-        digits, room = (
-            digits_for(history_value, history_value - value),
-            max(history_value - value, 0.0),
+        room = history_value - value
+        limit = context.format_bound(history_value, digits_for(history_value, room))
+        return (
+            f"No policy, with memory or without, returns more than {limit}: this policy is at most "
+            f"{_format_most(context, max(room, 0.0))} below the best."
         )
-        return Markup(
-            "No policy, with memory or without, returns more than {}: this policy is at most {} "
-            "below the best."
-        ).format(context.format_bound(history_value, digits), _format_most(context, room))
     if gap is None:
-        return Markup("No bound is known for {}.").format(objective.name)
+        return f"No bound is known for {name}."
     start = "No policy can do better than someone who knows the model"
     if not gap:
-        return Markup(f"{start}, and this one does as well.")
+        return f"{start}, and this one does as well."
     return Markup(
-        f"{start}, so this policy is at most {{}} below the best{{}}. A tighter bound was not "
-        "asked for (<code>certify_time=10</code> of solve, <code>--certify-time 10</code>)."
-    ).format(_format_most(context, gap), f" {objective.name}" * has_risk)
+        "{}, so this policy is at most {} below the best{}. A tighter bound was not asked for "
+        "(<code>certify_time=10</code> of solve, <code>--certify-time 10</code>)."
+    ).format(start, _format_most(context, gap), f" {name}" * has_risk)
 
 
 def describe_regret(context: ReportContext, summary: Summary) -> str:
