@@ -153,9 +153,9 @@ def describe_controller(context: ReportContext, controller: ControllerReport) ->
             _describe_better_models(context, controller.comparison, controller.evaluation),
         )
     return Markup(
-        "The given policy, {}, returns <strong>{}</strong> on average (<a href="
-        '"#controller">its flow chart</a>). {}. The rest of this page is about the policy without '
-        "memory."
+        "The given policy, {}, returns <strong>{}</strong> on average "
+        '(<a href="#controller">its flow chart</a>). {}. The rest of this page is about the policy '
+        "without memory."
     ).format(nodes, context.format_amount(controller.evaluation.mean), comparison)
 
 
@@ -315,18 +315,14 @@ def iter_simpler(context: ReportContext, results: SectionResults) -> Iterator[st
     is_rule_shown = bool(context.policy_text) or results.small_tree is not None
     phased_evaluation = summary.phased_row.evaluation
     if not is_rule_shown and (summary.sentences or context.compute_loss(phased_evaluation) > 0):
-        rule = (
-            "these words to the letter"
-            if summary.sentences
-            else "the short rule of the table below"
-        )
+        rule = "the short rule of the table below"
+        if summary.sentences:
+            rule = "these words to the letter"
         yield f"Following {rule} {_describe_loss(context, phased_evaluation)}."
     for row in results.simpler or ():
-        is_estimate = (
-            row.name == findings.STATIONARY_NAME and context.compute_loss(row.evaluation) > 0
-        )
-        loss_text = _describe_loss(context, row.evaluation)
-        yield f"{capitalize(row.name)} {loss_text}{' or less' * is_estimate}."
+        has_loss = context.compute_loss(row.evaluation) > 0
+        or_less = " or less" * (has_loss and row.name == findings.STATIONARY_NAME)
+        yield f"{capitalize(row.name)} {_describe_loss(context, row.evaluation)}{or_less}."
 
 
 def describe_memory_gain(context: ReportContext, memory: MemoryValue) -> str:
