@@ -198,12 +198,7 @@ def trace_frontier(
     """
     from mmdp.insight.measures import risk_frontier
 
-    result = risk_frontier(
-        train,
-        alphas=alphas or (),
-        test_model=test,
-        **options,
-    )
+    result = risk_frontier(train, alphas=alphas or (), test_model=test, **options)
     frame = result.to_frame()
     return StudyTable(
         frame,

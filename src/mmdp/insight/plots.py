@@ -400,10 +400,8 @@ def _plot_by_threshold(
     axis: Axes | None,
 ) -> Axes:
     """Plot a column of the table by threshold, one line per policy, and a frontier dashed."""
-    axis, is_loss = (
-        _plot_groups(table, "threshold", column, axis, has_markers=True),
-        column == "loss",
-    )
+    axis = _plot_groups(table, "threshold", column, axis, has_markers=True)
+    is_loss = column == "loss"
     if frontier is not None:
         y = frontier["evpi" if is_loss else column]
         style = make_line_style(6, marker=None, linestyle="--", linewidth=2.2)

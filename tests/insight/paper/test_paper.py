@@ -7,6 +7,7 @@ import re
 import shutil
 from functools import partial
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -28,6 +29,7 @@ from mmdp.insight.paper.page import (
 )
 from mmdp.insight.paper.run import (
     QUERY_COUNTS,
+    PaperResults,
     make_figure_cells,
     make_record,
     make_table_cells,
@@ -302,3 +304,37 @@ def test_the_third_theorem_as_it_should_read():
         assert regret == pytest.approx(horizon / 4 - 1)
         bound = mmdp.bound(two, horizon, "pairs").value
         assert bound == pytest.approx(5 * horizon / 4 - 1)  # no policy has more
+
+
+@pytest.mark.parametrize("width", [1200, 1600])
+def test_the_tables_of_all_domains_fit_a_window(tmp_path, browser, width):
+    """With figures as wide as those of the paper, and times from ms to minutes."""
+    seconds = iter(np.tile([0.0012, 0.407, 37.7, 0.812], 100).tolist())
+    records = [
+        make_record(
+            {
+                "model": case.name,
+                "horizon": horizon,
+                "method": name,
+                "test_mean": read_paper_values("mean_return").get(key, -1092.0) + 0.37,
+                "test_sd": read_paper_values("sd_return").get(key, 3198.0) + 0.37,
+                "test_episode_sd": 3198.44,
+                "test_stderr": 12.3,
+                "seconds": next(seconds),
+                "test_seconds": 0.0003,
+            }
+        )
+        for case in CASES.values()
+        for horizon in case.choose_horizons(full=False)
+        for name in PAPER_METHODS
+        for key in [(case.name, horizon, name)]
+    ]
+    traces = {"WSU": [-500.0, -440.44], "MVP": [-460.0, -440.44]}
+    regrets = [{"method": "CADP", "horizon": 2, "regret": 0.5, "stderr": 0.1}]
+    differences = [{"queries": 5, "difference": -1.0, "stderr": 0.3}]
+    write_results(PaperResults(records, traces, regrets, differences, 1, 0, 1.0), tmp_path)
+    browser.set_screen(width, 900)
+    browser.open(tmp_path / "paper.html")
+    boxes = "[...document.querySelectorAll('.scroll')]"
+    assert browser.evaluate(f"{boxes}.length") == 4
+    assert browser.evaluate(f"{boxes}.every(x => x.scrollWidth <= x.clientWidth)")

@@ -455,7 +455,7 @@ def test_what_gains_nothing_is_said_in_words(tmp_path: Path) -> None:
         "Knowing the model before the first decision is worth nothing, compared with this policy."
         in text
     )
-    assert "compared with this policy: no study can pay for itself." in text
+    assert "compared with this policy. No study can pay for itself." in text
     assert "Someone who knew the true model could return no more, in any model." in text
     assert "at most 0 kt" not in text
     given = mmdp.solve(same, 2, policy_class=mmdp.policies.Memory(1))

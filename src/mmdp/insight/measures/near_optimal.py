@@ -18,6 +18,7 @@ highest threshold.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -100,10 +101,8 @@ class NearOptimalActions:
     @property
     def description(self) -> str:
         """A sentence with the share of free decisions and the cost of using them."""
-        limit_text, share = (
-            self.max_loss_text and f"at most {self.max_loss_text}",
-            self.share_interchangeable,
-        )
+        limit_text = self.max_loss_text and f"at most {self.max_loss_text}"
+        share = self.share_interchangeable
         if not share:
             return f"no decision is free if {limit_text or 'nothing'} may be lost"
         share_text = "all" if share > 1 - ROUNDING_RTOL else f"{format_percent(share)} of"
@@ -237,21 +236,16 @@ def near_optimal_actions(
     # a loss that is rounding is none: actions that are equally good may be mixed at tolerance 0
     max_loss = max(tolerance * at_stake.amount, EPS * abs(value))
 
-    def worst_value(sets: Mask) -> float:
+    def compute_worst_value(sets: Mask) -> float:
         return float(objective_value(evaluator.compute_worst_returns(candidate, sets)))
 
+    def loses_too_much(threshold: float) -> bool:
+        return compute_worst_value(policy_actions | (cost <= threshold)) < value - max_loss
+
     # the widest sets, by a threshold on the cost per visit, from which the worst picks do
-    is_interchangeable, guaranteed_value = policy_actions, worst_value(policy_actions)
     levels = np.unique(cost[np.isfinite(cost)])
-    low, high = -1, len(levels)  # low is wide enough, high too wide
-    while high - low > 1:
-        middle = (low + high) // 2
-        sets = policy_actions | (cost <= levels[middle])
-        sets_value = worst_value(sets)
-        if sets_value >= value - max_loss:
-            low, is_interchangeable, guaranteed_value = middle, sets, sets_value
-        else:
-            high = middle
+    n_allowed = bisect_left(levels, True, key=loses_too_much)
+    is_interchangeable = policy_actions | np.isin(cost, levels[:n_allowed])
     return NearOptimalActions(
         checked_policy,
         model,
@@ -259,7 +253,7 @@ def near_optimal_actions(
         tolerance,
         at_stake,
         value,
-        guaranteed_value,
+        compute_worst_value(is_interchangeable),
         np.where(allowed, loss, np.nan),
         is_interchangeable,
         model.mask_visits(visit_probs),

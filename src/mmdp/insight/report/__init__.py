@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -15,13 +16,7 @@ from mmdp.core.text import did_you_mean
 from mmdp.core.timing import propagate_interrupts
 from mmdp.data.io.writing import PathLike, check_writable, write_atomic
 from mmdp.insight import plots
-from mmdp.insight.report.context import (
-    Callback,
-    PageOptions,
-    ReportContext,
-    ReportOptions,
-    check_option_names,
-)
+from mmdp.insight.report.context import Callback, ReportContext, ReportOptions
 from mmdp.insight.report.effects import read_effects
 from mmdp.insight.report.figures import PAGE_FIGURES
 from mmdp.insight.report.findings import DEFAULT_MAX_NODES
@@ -47,7 +42,9 @@ def write(
     policy: Unchecked[Policy | Solution | None] = None,
     time_limit: float = DEFAULT_TIME_LIMIT,
     callback: Callback | None = None,
-    **options: Unpack[PageOptions],
+    title: str | None = None,
+    notes: Sequence[str] = (),
+    **options: Unpack[ReportOptions],
 ) -> Path:
     """Write a report about a problem and a policy as one self-contained HTML page.
 
@@ -69,6 +66,8 @@ def write(
         them.
     callback
         Called with a short text before each section.
+    title, notes
+        Heading of the page, and warnings of your own, as plain text.
     test_model
         Test models, on which every policy is evaluated too.
     methods
@@ -82,8 +81,6 @@ def write(
         a policy, one is computed for it.
     seed
         Seed of every random choice.
-    title, notes
-        Heading of the page, and warnings of your own, as plain text.
     small_tree
         Whether to look for the smallest tree that gives up at most 1% of what is at stake (see
         :class:`mmdp.policies.Tree`), which the summary then shows. It needs states that are
@@ -126,14 +123,12 @@ def write(
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{target}: choose a name that ends in .html")
     _check_output_path(target)
-    check_option_names(options, PageOptions)
     if time_limit < 0:
         raise InputError(
             f"time_limit={time_limit!r} is not a number >= 0 (seconds); pass 0 to compute only "
             "what is asked for"
         )
-    title, notes = options.pop("title", None), tuple(options.pop("notes", ()))
-    context = ReportContext(model, horizon, policy, callback=callback, **options)  # type: ignore[misc]
+    context = ReportContext(model, horizon, policy, callback=callback, **options)
     write_atomic(target, render_report(context, time_limit, title, notes))
     return target
 

@@ -18,7 +18,7 @@ from mmdp.core.arguments import FiniteFloat, NonNegativeInt
 from mmdp.core.bounds import Bound
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.identity import compute_digest, describe_object
-from mmdp.core.methods.base import Method
+from mmdp.core.methods import CADP, Method
 from mmdp.core.methods.registry import DEFAULT_COMPARISON, format_method_name, supports
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import Mean, Objective, as_objective
@@ -33,7 +33,13 @@ from mmdp.core.policies import (
 from mmdp.core.shapes import Array
 from mmdp.core.solution import Evaluation, Solution
 from mmdp.core.solve import as_method, evaluate, solve
-from mmdp.core.text import ROUNDING_RTOL, did_you_mean
+from mmdp.core.text import (
+    ROUNDING_RTOL,
+    did_you_mean,
+    format_bound,
+    format_number,
+    format_with_unit,
+)
 from mmdp.core.timing import show_progress
 from mmdp.core.validate import check_horizon
 from mmdp.data.posterior import find_unseen_pairs
@@ -76,13 +82,6 @@ class ReportOptions(TypedDict, total=False):
     discounting: OutcomeDiscounting | None
 
 
-class PageOptions(ReportOptions, total=False):
-    """Options of reports: those of figures, a title and notes."""
-
-    title: str | None
-    notes: Sequence[str]
-
-
 class EconomicInputs(NamedTuple):
     """Effects, costs and values of one unit of effect, for a willingness-to-pay sweep."""
 
@@ -99,7 +98,8 @@ class ReportContext:
     ``solution``: the solution of the policy; None if unknown or for other models. ``request``: the
     options by name. ``policy_text``: a given tree in words, otherwise empty. ``comparators``:
     policies to compare with, by name. ``controller``: a given finite-state controller; the rest of
-    the page is then about the Markov policy that the first method computes. ``slowness``: CPU
+    the page is then about the Markov policy that the first method computes. ``method`` is the first
+    of the ``methods``, CADP if there are none. ``slowness``: CPU
     seconds that this machine takes for an estimated one, as far as the page has measured it.
     """
 
@@ -118,10 +118,13 @@ class ReportContext:
             raise InputError(
                 f"a report is about an MMDP, not {type(model).__name__}; pass the model first"
             )
-        check_option_names(options, ReportOptions)
+        for name in options.keys() - ReportOptions.__annotations__.keys():
+            suggestion = did_you_mean(name, ReportOptions.__annotations__)
+            raise InputError(f"there is no argument {suggestion}")
         self.model, self.callback, self.request = model, show_progress(callback), options
         self.test_model, self.seed = options.get("test_model"), options.get("seed", 0)
-        self.methods = tuple(options.get("methods", DEFAULT_COMPARISON))
+        self.methods = tuple(map(as_method, options.get("methods", DEFAULT_COMPARISON)))
+        self.method = self.methods[0] if self.methods else CADP()
         self.unseen_pairs = tuple(options.get("unseen_pairs", find_unseen_pairs(model)))
         if (policy is None or isinstance(policy, MemoryPolicy)) and not self.methods:
             raise InputError(
@@ -152,7 +155,7 @@ class ReportContext:
         self.economic_inputs = self._read_economic_inputs()
         self._cache: dict[object, object] = {}
         if policy is None:
-            solution = self.solve_for_objective(self.objective)
+            solution = self.solve_by(self.method, self.objective)
             self.policy, self.evaluation = _to_markov(solution), solution.evaluation
             self.solution: Solution | None = solution
         else:
@@ -251,28 +254,23 @@ class ReportContext:
             self._cache[key] = compute()
         return cast("T", self._cache[key])
 
-    def get_method(self, index: int = 0) -> Method:
-        """Get the method at an index of ``methods``; CADP if there are none."""
-        return as_method(self.methods[index] if self.methods else "cadp")
-
-    def find_policy_class(self, index: int = 0) -> PolicyClass | None:
+    def find_policy_class(self, method: Method) -> PolicyClass | None:
         """Get the policy class if the method supports it with a finite horizon, else None."""
-        method = self.get_method(index)
         is_supported = not self.is_stationary and supports(
             method, self.model, self.horizon, Mean(), self.policy_class
         )
         return self.policy_class if is_supported else None
 
-    def solve_for_objective(self, objective: Objective, index: int = 0) -> Solution:
-        """Solve by the method at an index of ``methods``; for the mean in the policy class."""
+    def solve_by(self, method: Method, objective: Objective = Mean()) -> Solution:  # noqa: B008
+        """Solve by a method of the page; for the mean in the policy class."""
         return self._memoize(
-            (index, str(objective)),
+            (id(method), str(objective)),
             lambda: solve(
                 self.model,
                 self.horizon,
-                self.get_method(index),
+                method,
                 objective=objective,
-                policy_class=self.find_policy_class(index) if objective.is_mean else None,
+                policy_class=self.find_policy_class(method) if objective.is_mean else None,
                 seed=self.seed,
             ),
         )
@@ -280,7 +278,7 @@ class ReportContext:
     @property
     def solutions(self) -> list[Solution]:
         """Solution of every method for the mean over the models."""
-        return [self.solve_for_objective(Mean(), index) for index in range(len(self.methods))]
+        return [self.solve_by(method) for method in self.methods]
 
     @functools.cached_property
     def best_solution(self) -> Solution | None:
@@ -341,7 +339,7 @@ class ReportContext:
             return self.solution.details.get("unrestricted_value")
         if not self.policy_class.is_restricted or self.is_stationary or not self.methods:
             return None
-        return self.solve_for_objective(self.objective).best_value
+        return self.solve_by(self.method, self.objective).best_value
 
     @property
     def negligible(self) -> float:
@@ -372,6 +370,24 @@ class ReportContext:
         """The policy in a few phases with one stationary policy each."""
         return fit_phases(self.policy, self.model, self.visit_probs, policy_class=self.policy_class)
 
+    # -------------------------------------------------------------- amounts in words
+    def format_amount(self, value: float, digits: int = 4) -> str:
+        """Format an amount with the unit of returns; a rounding error is 0."""
+        return format_with_unit(format_number(self._drop_rounding(value), digits), self.model.unit)
+
+    def format_difference(self, value: float) -> str:
+        """Format a difference of two returns, with their unit."""
+        return self.format_amount(value, 3)
+
+    def format_bound(self, value: float, digits: int = 3) -> str:
+        """Format a proven bound with the unit of returns, rounded up."""
+        return format_with_unit(format_bound(self._drop_rounding(value), digits), self.model.unit)
+
+    def _drop_rounding(self, value: float) -> float:
+        """Return an amount, or 0 if it is a rounding error of the returns."""
+        scale = np.abs([self.evaluation.returns, self.evaluation.oracle]).max()
+        return drop_rounding(value, scale)
+
     def estimate_seconds(self, passes: float) -> float:
         """Estimate the seconds of a number of passes over the models, from sizes alone."""
         return self.model.problem.estimate_seconds(self.horizon, passes)
@@ -397,14 +413,6 @@ def format_title(solution: Solution) -> str:
     return format_method_name(solution.method) + (
         f" ({', '.join(qualifiers)})" if qualifiers else ""
     )
-
-
-def check_option_names(options: Mapping[str, object], options_type: type) -> None:
-    """Refuse an option whose name is not a field of ``options_type``."""
-    names = options_type.__annotations__.keys()
-    for name in options:
-        if name not in names:
-            raise InputError(f"there is no argument {did_you_mean(name, names)}")
 
 
 def _find_objective(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,15 @@ from mmdp.core.solution import (
     Evaluation,
     Solution,
     Status,
-    describe_restriction_cost,
 )
-from mmdp.core.solve import as_method, solve
+from mmdp.core.solve import solve
 from mmdp.core.text import ROUNDING_RTOL, pluralize
+from mmdp.data.posterior.check import Coverage
 from mmdp.insight.economics import WillingnessToPay, willingness_to_pay
 from mmdp.insight.economics.comparators import find_duplicate
 from mmdp.insight.measures import (
+    NearOptimalActions,
+    RiskFrontier,
     Stability,
     model_weights,
     sample_size_curve,
@@ -42,6 +44,7 @@ from mmdp.insight.measures.memory import solve_by_nodes
 from mmdp.insight.measures.robustness import list_round_sizes, stability_from_solution
 from mmdp.insight.measures.simplicity import fit_stationary
 from mmdp.insight.measures.stakes import ValueAtStake
+from mmdp.insight.measures.tables import PolicyCells
 from mmdp.insight.plots import effective_size_by_time
 from mmdp.insight.report.context import (
     ReportContext,
@@ -63,10 +66,8 @@ MAX_TREE_SECONDS = 10.0
 MIN_SUBSET_SIZE = 5  # models in a subset
 # seconds of a pass up to which subsets of the models are drawn ten times, not three
 FAST_PASS_SECONDS = 0.005
-MIN_MODELS = 30
-MIN_TAIL_MODELS = 5  # in the worst tenth
 MIN_VISIT_PROB = 0.05  # a decision met with this probability is worth naming
-MIN_CHANGED_SHARE = 0.01  # a share of decisions that change from which it is worth a warning
+STATIONARY_NAME = "one rule for all steps"
 
 
 class PolicyRow(NamedTuple):
@@ -114,7 +115,7 @@ def compare(context: ReportContext, evaluation: Evaluation, other: Evaluation) -
     """Compare two evaluations: gain in the objective, number and weight of better models."""
     is_better = find_better_models(evaluation, other)
     gain = compute_difference(context.objective, evaluation, other)
-    return PairComparison(gain, int(is_better.sum()), evaluation.weights[is_better].sum())
+    return PairComparison(gain, int(is_better.sum()), float(evaluation.weights[is_better].sum()))
 
 
 def find_better_models(evaluation: Evaluation, other: Evaluation) -> Mask:
@@ -157,16 +158,11 @@ class Summary:
     # the named policies, here and held out
     comparisons: dict[str, tuple[PairComparison, PairComparison | None]]
     is_closed: bool  # whether the policy is proven to be the best
-    restriction_cost_text: str  # what the restriction of the policy class costs; empty if none
-    # of a solution: what drawing actions at random gains, and how the solve ended
-    randomization_text: str = ""
-    status_text: str = ""
 
 
 def summarize(context: ReportContext) -> Summary:
     """Summarize the policy: short rule, return range, oracle gap, comparisons."""
     evaluation, objective, bound = context.evaluation, context.objective, context.bound
-    solution = context.solution
     returns, weights, oracle = evaluation.returns, evaluation.weights, evaluation.oracle
     oracle_mean, oracle_scale = float(oracle @ weights), float(np.abs(oracle).max())
     oracle_gap = None
@@ -189,27 +185,6 @@ def summarize(context: ReportContext) -> Summary:
         ROUNDING_RTOL * oracle_scale,
         {name: _compare_both(context, policy) for name, policy in context.comparators.items()},
         _is_closed(context),
-        _describe_restriction_cost(context),
-        *(
-            (solution.describe_randomization(context.stake.format_share), describe_status(solution))
-            if solution
-            else ()
-        ),
-    )
-
-
-def _describe_restriction_cost(context: ReportContext) -> str:
-    """Describe what the restriction of the policy class costs; empty if that is not known."""
-    is_known = context.solution is not None or context.free_value is not None
-    if not (context.policy_class.is_restricted and is_known):
-        return ""
-    return describe_restriction_cost(
-        context.policy_class,
-        context.value,
-        context.free_value,
-        None if context.bound is None else context.bound.markov_bound,
-        context.model.unit,
-        context.stake.format_share,
     )
 
 
@@ -257,7 +232,7 @@ def find_simpler_policies(context: ReportContext) -> tuple[PolicyRow, ...]:
     stationary_policy = fit_stationary(
         policy, context.model, context.visit_probs, context.policy_class
     )
-    same = make_row(context, "one rule for all steps", stationary_policy)
+    same = make_row(context, STATIONARY_NAME, stationary_policy)
     loss, single_loss = (context.compute_loss(x.evaluation) for x in (same, single))
     is_new = stationary_policy not in (policy, context.phased_policy.policy)
     return (same, *rows) if is_new and loss < single_loss > 0 else rows
@@ -598,7 +573,7 @@ def compute_sample_size_curve(context: ReportContext) -> SampleSizeCurve | None:
         test_model=context.test_model,
         n_repeats=n_repeats,
         seed=context.seed,
-        method=context.methods[0],
+        method=context.method,
     )
     counts, values = table["models"], table["test"]
     half = int((counts - counts.iloc[-1] / 2).abs().argmin())
@@ -613,10 +588,8 @@ def choose_subset_sizes(context: ReportContext) -> tuple[list[int], int]:
     """
     n_models = context.model.n_models
     n_available = n_models if context.test_model is not None else -(-n_models // 2)
-    is_markov = bool(context.methods) and isinstance(
-        as_method(context.methods[0]).default_class, Markov
-    )
-    if not is_markov or n_available <= MIN_SUBSET_SIZE:
+    is_markov = isinstance(context.method.default_class, Markov)
+    if not (context.methods and is_markov) or n_available <= MIN_SUBSET_SIZE:
         return [], 0
     subset_sizes = list_round_sizes(MIN_SUBSET_SIZE, n_available)
     return subset_sizes, 10 if context.estimate_seconds(1) <= FAST_PASS_SECONDS else 3
@@ -635,7 +608,7 @@ def compute_stability(context: ReportContext) -> Stability | None:
     if not n_resamples:
         return None
     return stability_from_solution(
-        context.solutions[0], context.model, n_resamples, context.seed, context.methods[0]
+        context.solutions[0], context.model, n_resamples, context.seed, context.method
     )
 
 
@@ -671,8 +644,8 @@ def compute_willingness_to_pay(context: ReportContext) -> WtpSweep:
         inputs.costs,
         inputs.wtp_grid,
         context.horizon,
-        method=context.get_method(),
-        policy_class=context.find_policy_class(),
+        method=context.method,
+        policy_class=context.find_policy_class(context.method),
         policies=policies,
         discounting=inputs.discounting,
     )
@@ -699,43 +672,33 @@ def format_method_options(context: ReportContext) -> str:
 
 
 # ---------------------------------------------------------------------- all sections
-SectionResults = dict[str, Any]  # by the keys of the sections; None for one that was not computed
+@dataclass(frozen=True, eq=False)
+class SectionResults:
+    """The results of the sections by their keys; None for one that was not computed."""
+
+    summary: Summary
+    problem: ProblemFacts
+    policy: PolicyCells
+    methods: MethodComparison
+    returns: float
+    source: str
+    simpler: tuple[PolicyRow, ...] | None
+    small_tree: SmallTree | None
+    near_optimal: NearOptimalActions | None
+    off_grid: tuple[OffGridCheck, OffGridCheck | None] | None
+    controller: ControllerReport | None
+    frontier: RiskFrontier | None
+    coverage: Coverage | None
+    weights: WeightSummary | None
+    voi: InformationValue | None
+    memory: MemoryValue | None
+    sample_size: SampleSizeCurve | None
+    stability: Stability | None
+    willingness: WtpSweep | None
 
 
 # ---------------------------------------------------------------------- warnings
-class ReportWarnings(NamedTuple):
-    """Findings to warn about; false, empty or None if there is nothing to warn about."""
-
-    lacks_initial: bool
-    unseen_pairs_used: list[tuple[str | int, str | int]]  # pairs never seen that the policy takes
-    has_few_models: bool
-    has_rough_tail: bool
-    test_drop: float | None  # what the policy loses on test models, if that is more than chance
-    # what changes most, if some decisions change: time, state, share of the resamples
-    unstable_decisions: list[tuple[int, str, float]] | None
-    missed_gain: float | None  # how much more a method of the table returns than the given policy
-    n_weightless: int
-    lacks_actions: bool
-
-
-def collect_warnings(context: ReportContext, results: SectionResults) -> ReportWarnings:
-    """Collect the warnings from the context and the results of the sections."""
-    model, effective_sample_size = context.model, results["problem"].effective_sample_size
-    n_counted = len(model.problem.reachable_models(np.flatnonzero(model.weights)))
-    return ReportWarnings(
-        not model.has_initial and model.n_states > 1,
-        _find_unseen_pairs_used(context),
-        effective_sample_size < MIN_MODELS,
-        effective_sample_size * 0.1 < MIN_TAIL_MODELS,
-        _compute_test_drop(context),
-        _find_unstable_decisions(results["stability"], model.state_labels),
-        _compute_missed_gain(context),
-        model.n_models - n_counted,
-        _has_missing_rows(model),
-    )
-
-
-def _find_unseen_pairs_used(context: ReportContext) -> list[tuple[str | int, str | int]]:
+def find_unseen_pairs_used(context: ReportContext) -> list[tuple[str | int, str | int]]:
     """Find the unseen (state, action) pairs that the policy takes, most frequent first."""
     states, actions = (
         context.model.label_index(axis).find_ids(pair[i] for pair in context.unseen_pairs)
@@ -747,7 +710,7 @@ def _find_unseen_pairs_used(context: ReportContext) -> list[tuple[str | int, str
     return [context.unseen_pairs[i] for i in used_ids[np.argsort(-probs[used_ids], kind="stable")]]
 
 
-def _compute_test_drop(context: ReportContext) -> float | None:
+def compute_test_drop(context: ReportContext) -> float | None:
     """Compute the loss on test models if it exceeds two standard errors, else None."""
     evaluation, test_evaluation = context.evaluation, context.test_evaluation
     if test_evaluation is None:
@@ -757,19 +720,15 @@ def _compute_test_drop(context: ReportContext) -> float | None:
     return drop if drop > 2 * math.hypot(*stderrs) else None
 
 
-def _find_unstable_decisions(
-    stability: Stability | None, state_labels: tuple[str, ...]
-) -> list[tuple[int, str, float]] | None:
-    """Find the visited decisions that change most on resampled models."""
-    if stability is None or stability.share_changed < MIN_CHANGED_SHARE:
-        return None
+def find_unstable_decisions(stability: Stability) -> list[tuple[int, int, float]]:
+    """Find the visited decisions that change most on resampled models: time, state, share."""
     frequency, probs = stability.change_frequency, stability.visit_probs
     scores = np.where(probs >= MIN_VISIT_PROB, frequency * probs, 0.0)
     top = np.transpose(np.unravel_index(np.argsort(-scores, axis=None)[:3], scores.shape))
-    return [(t, state_labels[s], float(frequency[t, s])) for t, s in top.tolist() if scores[t, s]]
+    return [(t, s, float(frequency[t, s])) for t, s in top.tolist() if scores[t, s]]
 
 
-def _compute_missed_gain(context: ReportContext) -> float | None:
+def compute_missed_gain(context: ReportContext) -> float | None:
     """Compute the gain of the best method over a given policy; None if there is none."""
     best_solution = context.best_solution
     if not context.is_given or best_solution is None or context.has_risk_objective:
@@ -778,7 +737,7 @@ def _compute_missed_gain(context: ReportContext) -> float | None:
     return gain if gain > ROUNDING_RTOL * abs(best_solution.value) else None
 
 
-def _has_missing_rows(model: MMDP) -> bool:
+def has_missing_rows(model: MMDP) -> bool:
     """Return whether some models lack actions that others have."""
     if not model.to_kwargs()["allow_missing"]:
         return False

@@ -125,9 +125,9 @@ class PolicyComparison:
     """
 
     def __init__(self, context: ReportContext, results: SectionResults) -> None:
-        self.context, own, frontier = context, context.policy, results["frontier"]
+        self.context, own, frontier = context, context.policy, results.frontier
         points = [] if frontier is None else _merge_frontier_points(frontier)
-        self.n_frontier, small_tree = len(points), results["small_tree"]
+        self.n_frontier, small_tree = len(points), results.small_tree
         rows = [
             x._replace(name=f"this policy ({x.name})") if x.policy == own else x for x in points
         ]
@@ -135,9 +135,9 @@ class PolicyComparison:
             evaluations = context.evaluation, context.test_evaluation
             rows.append(PolicyRow("this policy", *evaluations, own))
         others = [
-            results["summary"].phased_row if small_tree is None else small_tree.row,
-            *(results["simpler"] or ()),
-            *(x for x in results["methods"].rows if x.policy is not None),
+            results.summary.phased_row if small_tree is None else small_tree.row,
+            *(results.simpler or ()),
+            *(x for x in results.methods.rows if x.policy is not None),
         ]
         self.rows: list[PolicyRow] = [*rows, *(x for x in others if x.policy != own)]
         self.policies = [x.policy for x in self.rows if x.policy is not None]

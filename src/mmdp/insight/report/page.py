@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 
-import numpy as np
 from markupsafe import Markup
 
-from mmdp.core.text import format_bound, format_number, format_with_unit
 from mmdp.insight.pages import render_page
-from mmdp.insight.report.context import ReportContext, drop_rounding
+from mmdp.insight.report import sentences
+from mmdp.insight.report.context import ReportContext
 from mmdp.insight.report.figures import PAGE_FIGURES, render_figure
-from mmdp.insight.report.findings import collect_warnings
+from mmdp.insight.report.findings import SectionResults
 from mmdp.insight.report.interactive import HeatMap, PolicyComparison
 from mmdp.insight.report.sections import SECTIONS, choose_sections, compute_sections
 
 
-def make_formatter(
-    context: ReportContext, format_value: Callable[[float, int], str], default_digits: int
-) -> Callable[..., str]:
-    """Make a formatter of amounts with the unit of returns, in which rounding errors are 0."""
-    scale = np.abs([context.evaluation.returns, context.evaluation.oracle]).max()
-
-    def format_amount(value: float, digits: int = default_digits) -> str:
-        return format_with_unit(
-            format_value(drop_rounding(value, scale), digits), context.model.unit
-        )
-
-    return format_amount
-
-
 def render_report(
-    context: ReportContext, time_limit: float, title: str | None, notes: tuple[str, ...]
+    context: ReportContext, time_limit: float, title: str | None, notes: Sequence[str]
 ) -> str:
     """Render the HTML page; skip unrequested sections beyond about ``time_limit`` seconds."""
     selected, skipped = choose_sections(context, time_limit)
-    results = compute_sections(context, selected)
+    results = SectionResults(**compute_sections(context, selected))
     comparison, name = PolicyComparison(context, results), context.model.name
-    heat_map = HeatMap(context, comparison.used_actions, results["stability"])
+    heat_map = HeatMap(context, comparison.used_actions, results.stability)
     applicable = [x for x in SECTIONS if x.is_applicable(context)]
     context.callback("drawing")
     figures = {
-        name: render_figure(name, context, results[x.section])
+        name: render_figure(name, context, getattr(results, x.section))
         for name, x in PAGE_FIGURES.items()
         if x.is_on_page or (name == "policy" and len(heat_map.axis_values) > 1)
     }
-    for figure, result in (("chart", results["memory"]), ("controller", results["controller"])):
+    for figure, result in (("chart", results.memory), ("controller", results.controller)):
         if result is not None:
             figures[figure] = Markup(result.policy.to_flow_chart().to_svg(figure))
     needed_seconds = sum(
@@ -54,9 +39,6 @@ def render_report(
     )
     return render_page(
         "report/templates/page.html.j2",
-        amount=make_formatter(context, format_number, 4),
-        difference=make_formatter(context, format_number, 3),
-        at_most=make_formatter(context, format_bound, 3),
         title=title or (f"Decision report: {name}" if name else "Decision report"),
         notes=notes,
         time_limit=time_limit,
@@ -64,7 +46,7 @@ def render_report(
         sections=[
             x
             for x in applicable
-            if x.heading and (x.shows_when_skipped or results[x.key] is not None)
+            if x.heading and (x.shows_when_skipped or getattr(results, x.key) is not None)
         ],
         skipped={
             key: x._replace(seconds=context.slowness * x.seconds) for key, x in skipped.items()
@@ -72,11 +54,11 @@ def render_report(
         context=context,
         model=context.model,
         evaluation=context.evaluation,
-        warnings=collect_warnings(context, results),
+        results=results,
+        say=sentences,
         comparison=comparison,
         heat_map=heat_map,
         figures=figures,
         map_data=heat_map.to_script_data(),
         compare_data=comparison.to_script_data(heat_map) if context.model.n_models > 1 else None,
-        **{key: value for key, value in results.items() if key != "policy"},
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mmdp.core.policies import Tree
 from mmdp.core.text import format_duration
@@ -19,7 +19,6 @@ from mmdp.insight.measures.information import MAX_GROUPS, PASSES_PER_GROUP, SECO
 from mmdp.insight.measures.robustness import with_single_init
 from mmdp.insight.report import findings
 from mmdp.insight.report.context import STAKE_TOLERANCE, ReportContext
-from mmdp.insight.report.findings import SectionResults
 
 MAX_WEIGHT_ENTRIES = 50_000_000  # numbers in (T, M, S) model weights that are still computed
 MIN_BUDGET_SHARE = 0.1  # of the time limit, for sections that were not requested
@@ -84,18 +83,16 @@ def take_passes(n_passes: float) -> ContextFunction:
 
 def _estimate_solves(context: ReportContext) -> float:
     """Estimate the seconds of solving by every method."""
-    passes = (
-        context.get_method(i).estimate_passes(context.model.problem, context.horizon)
-        for i in range(len(context.methods))
-    )
-    return context.estimate_seconds(10 + sum(passes))
+    problem, horizon = context.model.problem, context.horizon
+    passes = sum(x.estimate_passes(problem, horizon) for x in context.methods)
+    return context.estimate_seconds(10 + passes)
 
 
 def _estimate_ascents(context: ReportContext, n_ascents: int) -> float:
     """Estimate the seconds of a number of ascents of the first method."""
     if not n_ascents:
         return 0.0
-    method = with_single_init(context.methods[0])
+    method = with_single_init(context.method)
     passes = method.estimate_passes(context.model.problem, context.horizon)
     return context.estimate_seconds(n_ascents * (passes + EXTRA_PASSES))
 
@@ -298,12 +295,12 @@ def choose_sections(
     return selected, skipped
 
 
-def compute_sections(context: ReportContext, sections: Sequence[Section]) -> SectionResults:
+def compute_sections(context: ReportContext, sections: Sequence[Section]) -> dict[str, Any]:
     """Compute the chosen sections; the results by key, None for the others.
 
     What they take on this machine is compared with the estimates, for those that follow.
     """
-    results: SectionResults = dict.fromkeys(section.key for section in SECTIONS)
+    results: dict[str, Any] = dict.fromkeys(section.key for section in SECTIONS)
     start, estimate = time.process_time(), 0.0
     for i, x in enumerate(sections):
         seconds = context.slowness * x.estimate_seconds(context)
