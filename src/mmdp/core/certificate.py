@@ -17,7 +17,7 @@ from mmdp.core.methods import Method, SolveContext
 from mmdp.core.methods.exact import Exact
 from mmdp.core.methods.registry import require_markov_method, supports
 from mmdp.core.model import MMDP
-from mmdp.core.objectives import OBJECTIVES, Objective
+from mmdp.core.objectives import Objective
 from mmdp.core.solution import OPTIMALITY_GAP, Bound, Solution, Status
 from mmdp.core.timing import Callback, Progress, Stopwatch, TimeUp, accept_interrupt, allow_stop
 from mmdp.core.validate import check_not_sharded
@@ -35,30 +35,12 @@ def check_certifiable(method: Method, objective: Objective, model: MMDP, horizon
     check_request(model.problem, horizon, "best", objective)
 
 
-def certify_solution(
-    solution: Solution, context: SolveContext, certify_time: float | None, backend: str | Backend
-) -> Solution:
-    """Add a certificate to a solution, searching a bound for ``certify_time`` seconds if given.
+@dataclass
+class CertificateSearch:
+    """Search for an upper bound on the value of every policy of a solution's class.
 
     ``context`` is the one of the solve: its problem is prepared already.
     """
-    is_of_one_model = context.model.n_models == 1 and solution.objective.key in OBJECTIVES
-    if is_of_one_model and solution.status is Status.LOCAL_OPTIMUM:
-        # the optimum of the only model is the best policy under any objective
-        regret = float(solution.evaluation.regret[0])
-        if regret <= 2 * context.estimate_rounding(solution.returns):
-            solution = replace(solution, status=Status.OPTIMAL)
-    if certify_time is not None and solution.status is not Status.INTERRUPTED:
-        solution = CertificateSearch(solution, context, certify_time, backend).add_certificate()
-    if solution.certificate is None:
-        return solution
-    certificate = replace(solution.certificate, model_fingerprint=context.model.fingerprint())
-    return replace(solution, certificate=certificate)
-
-
-@dataclass
-class CertificateSearch:
-    """Search for an upper bound on the value of every policy of a solution's class."""
 
     solution: Solution
     context: SolveContext
@@ -77,14 +59,18 @@ class CertificateSearch:
     def add_certificate(self) -> Solution:
         """Add the lower of two bounds to the solution: the one of its method and a searched one."""
         solution, own_bound = self.solution, self.solution.certificate
-        if solution.status is Status.OPTIMAL and own_bound is not None:
+        is_proven = solution.status is Status.OPTIMAL and own_bound is not None
+        if is_proven or solution.status is Status.INTERRUPTED:
             return solution
         with allow_stop(accept_interrupts=True) as stop_state:
             new_bound = self.find_bound()
         if stop_state.exception is not None:  # before any bound was found: the policy is kept
             return replace(solution, status=Status.INTERRUPTED)
         bounds = [new_bound] if own_bound is None else [own_bound, new_bound]
-        best_bound = min(bounds, key=lambda bound: bound.value)
+        best_bound = replace(
+            min(bounds, key=lambda bound: bound.value),
+            model_fingerprint=self.context.model.fingerprint(),
+        )
         objective, excess = solution.objective, solution.value - best_bound.value
         max_excess = OPTIMALITY_GAP * max(abs(best_bound.value), abs(solution.value))
         if objective.key == "custom" and excess > max_excess:
@@ -93,7 +79,7 @@ class CertificateSearch:
                 "it is not monotone: its value falls when a return rises; solve without "
                 "certify_time"
             )
-        status = solution.status
+        status: Status = solution.status
         if -excess <= self.compute_tolerance(new_bound, best_bound):
             status = Status.OPTIMAL
         elif "is_interrupted" in new_bound.details and status is not Status.OPTIMAL:

@@ -12,13 +12,13 @@ import numpy as np
 from mmdp._version import __version__
 from mmdp.core import kernels
 from mmdp.core.arguments import Seconds, Seed, Unchecked, as_instance, check_arguments
-from mmdp.core.certificate import certify_solution, check_certifiable
+from mmdp.core.certificate import CertificateSearch, check_certifiable
 from mmdp.core.checkpoint import Checkpoint
 from mmdp.core.kernels import Backend
 from mmdp.core.methods import METHODS, Method, MethodResult, SolveContext
 from mmdp.core.methods.registry import check_supported
 from mmdp.core.model import MMDP
-from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
+from mmdp.core.objectives import OBJECTIVES, Objective, ObjectiveFunction, as_objective
 from mmdp.core.policies import Planner, PolicyClass, as_policy
 from mmdp.core.search.context import get_stop_status
 from mmdp.core.search.unreachable import fill_unreachable
@@ -152,7 +152,9 @@ def solve(
     else:
         result = _run_method(resolved_method, context)
     solution = _make_solution(result, resolved_method, context)
-    return certify_solution(solution, context, certify_time, backend)
+    if certify_time is None:
+        return solution
+    return CertificateSearch(solution, context, certify_time, backend).add_certificate()
 
 
 @check_arguments
@@ -282,8 +284,14 @@ def _make_solution(result: MethodResult, method: Method, context: SolveContext) 
             method.name,
             cast("BoundScope", scope),
             seconds=provenance.seconds,
+            model_fingerprint=model.fingerprint(),
             objective=context.objective,
         )
+    is_of_one_model = model.n_models == 1 and context.objective.key in OBJECTIVES
+    if is_of_one_model and status is Status.LOCAL_OPTIMUM:
+        # the optimum of the only model is the best policy under any objective
+        max_regret = 2 * context.estimate_rounding(evaluation.returns)
+        status = Status.OPTIMAL if evaluation.regret[0] <= max_regret else status
     return Solution(
         policy=policy,
         value=value,
