@@ -324,12 +324,10 @@ def test_unknown_options(tmp_path: Path) -> None:
     options: dict[str, Any] = {"duplicates": "first"}
     refusal_message(lambda: mmdp.load(tmp_path, **options), "duplicates must be one of", "'last'")
     refusal_message(lambda: mmdp.load(tmp_path, compat="julia"), "compat must be 'cadp'")
-    refusal_message(
-        lambda: mmdp.load(tmp_path, initial={"7": 1.0}), "initial: the model has no label '7'"
-    )
+    refusal_message(lambda: mmdp.load(tmp_path, initial={"7": 1.0}), "initial: unknown label '7'")
     model = mmdp.MMDP(np.full((2, 3, 1, 3), 1 / 3), np.zeros((3, 1)))
     refusal_message(
-        lambda: model.replace(initial={"13": 1.0}), "no label '13' here; use its ids, 0 to 2, or"
+        lambda: model.replace(initial={"13": 1.0}), "unknown label '13'; choose from 0..2"
     )
 
 

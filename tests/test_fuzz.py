@@ -333,7 +333,10 @@ def test_every_good_file_is_read() -> None:
         for out in (make_good_folder() / "out.csv", make_good_folder() / "out"):
             shutil.rmtree(out, ignore_errors=True)
             out.unlink(missing_ok=True)
-    assert "horizon must be at least 1" in run(*read_effects(make_good_folder())[0]).err
+    assert (
+        "horizon must be a whole number of at least 1"
+        in run(*read_effects(make_good_folder())[0]).err
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems count memory differently")

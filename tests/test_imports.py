@@ -34,7 +34,7 @@ ROOM_ORDER = (
     ("core.bounds",),
     ("core.methods",),
     ("core.simulate",),
-    ("core.checkpoint", "core.solve", "core.workers"),
+    ("core.certificate", "core.checkpoint", "core.solve", "core.workers"),
     ("core.identity", "core.distributed", "core.testing"),
     ("data.schema", "data.sampling"),
     ("data.io", "data.domains", "data.posterior", "data.interop", "data.functions"),

@@ -26,7 +26,9 @@ def test_bad_calls_are_one_line_and_exit_2(folder: Path, policy_file: Path, tmp_
     assert "did you mean 'mirror'?" in run_refused("study", folder, "-T", 2, "--methods", "mirorr")
     assert "no backend is called 'gpu'" in run_refused("solve", folder, "-T", 2, "--backend", "gpu")
     assert "--horizon 50" in run_refused("solve", folder)
-    assert "horizon must be at least 1, not 0" in run_refused("solve", folder, "-T", 0)
+    assert "horizon must be a whole number of at least 1, not 0" in run_refused(
+        "solve", folder, "-T", 0
+    )
     assert "at least 1, not -1" in run_refused("solve", folder, "--horizon", -1)
     assert "--horizon 'soon': expected N|inf" in run_refused("solve", folder, "--horizon", "soon")
     assert "--n-init must be" in run_refused("solve", folder, "-T", 2, "--n-init", 0)

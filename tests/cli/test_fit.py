@@ -144,7 +144,7 @@ def test_discount_and_first_state(tmp_path: Path) -> None:
     words = ("solve", file, "-T", 2, "--json", "--initial")
     assert run(*words, "up", "--discount", 0.5).json["value"] == 4.5
     assert run(*words, "up=0.5,down=0.5").json["value"] == 5.0
-    assert "the model has no label 'left'" in run_refused(*words, "left")
+    assert "unknown label 'left'" in run_refused(*words, "left")
 
 
 def test_files_that_only_happen_to_lie_beside(tmp_path: Path) -> None:

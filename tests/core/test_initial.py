@@ -203,7 +203,7 @@ def test_first_states_of_named_axes_as_text(text, initial):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("left", "no label 'left'"),
+        ("left", "unknown label 'left'"),
         ("up=0.5,left=0.5", "'left=0.5' is neither a state nor shares of states like"),
         ("up=half", "'up=half' is neither a state nor shares"),
         ("up=0.5", "initial must sum to 1"),

@@ -132,9 +132,9 @@ def test_provenance_is_enough_to_compute_it_again():
 @pytest.mark.parametrize(
     ("horizon", "message"),
     [
-        (0, "horizon must be at least 1, not 0; give the number of decisions"),
-        (-1, "horizon must be at least 1, not -1"),
-        (2.5, "horizon must be a whole number of decisions, not 2.5"),
+        (0, "horizon must be a whole number of at least 1, not 0"),
+        (-1, "horizon must be a whole number of at least 1, not -1"),
+        (2.5, "horizon must be a whole number of at least 1, not 2.5"),
         ("inf", "horizon must be a number or None, not 'inf'; write float"),
         (None, "give the horizon"),
     ],

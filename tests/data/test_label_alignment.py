@@ -58,10 +58,10 @@ def test_fields_of_a_model_go_by_label(case: str) -> None:
 
 
 def test_a_mapping_names_the_first_axis_of_its_values() -> None:
-    with pytest.raises(mmdp.InputError, match="no label 'high' here; use well, ill, dead"):
+    with pytest.raises(mmdp.InputError, match="unknown label 'high'; choose from well, ill, dead"):
         make_model(rewards={"high": R, "low": 2 * R})  # not in the order of the mapping
     square = np.eye(2)
-    with pytest.raises(mmdp.InputError, match="no label 'treat' here; use well, ill"):
+    with pytest.raises(mmdp.InputError, match="unknown label 'treat'; choose from well, ill"):
         mmdp.MMDP({"treat": square, "wait": square}, np.eye(2), states=STATES[:2], actions=ACTIONS)
     named = {x: dict(zip(ACTIONS, P[0, s], strict=True)) for s, x in enumerate(STATES)}
     back = mmdp.MMDP({x: named[x] for x in STATES[::-1]}, R, states=STATES, actions=ACTIONS)
@@ -85,7 +85,7 @@ def test_default_indexes_are_ids_and_other_labels_an_error(case: str) -> None:
         make_model(**{field: unlabeled.iloc[::-1]}).fingerprint() == expected
     )  # ids too are labels
     named = shuffle_labels(values, *axes)
-    with pytest.raises(mmdp.InputError, match="the model has no label '(wel|lo)'"):
+    with pytest.raises(mmdp.InputError, match="unknown label '(wel|lo)'"):
         make_model(**{field: named.rename({"well": "wel", "low": "lo"})})
     with pytest.raises(mmdp.InputError, match="twice"):
         make_model(**{field: pd.concat([named, named])})
@@ -170,7 +170,7 @@ def test_policies_go_by_label() -> None:
     assert policy.actions.tolist() == table.to_numpy().tolist()
     row = mmdp.policies.StationaryPolicy(shuffle_labels([0, 1, 1], STATES), state_labels=STATES)
     assert row.to_markov(1).actions.tolist() == [[0, 1, 1]]
-    with pytest.raises(mmdp.InputError, match="no label 'dead'"):
+    with pytest.raises(mmdp.InputError, match="unknown label 'dead'"):
         mmdp.policies.MarkovPolicy(table.iloc[:, ::-1])
 
 

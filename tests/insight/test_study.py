@@ -274,7 +274,7 @@ def test_labels_of_a_policy_class_are_those_of_its_model(tmp_path: Path) -> None
         policy_classes=mmdp.policies.Fixed({"w": 0}),
         cache_dir=tmp_path,
     )
-    assert "no label 'w'" in failed["error"][0]
+    assert "unknown label 'w'" in failed["error"][0]
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])

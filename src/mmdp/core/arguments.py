@@ -11,7 +11,6 @@ takes long is shown in the progress line (:class:`mmdp.core.timing.ProgressLine`
 from __future__ import annotations
 
 import builtins
-import collections.abc
 import functools
 import importlib
 import inspect
@@ -20,7 +19,7 @@ import numbers
 import os
 import sys
 import types
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import (
     Annotated,
     Any,
@@ -30,7 +29,6 @@ from typing import (
     TypeVar,
     Union,
     Unpack,
-    cast,
     get_args,
     get_origin,
 )
@@ -107,21 +105,22 @@ Vector = Annotated[npt.ArrayLike, _make_array_constraint(1)]
 Matrix = Annotated[npt.ArrayLike, _make_array_constraint(2)]
 Array3D = Annotated[npt.ArrayLike, _make_array_constraint(3)]
 ARRAY_LIKE_TYPES = set(get_args(getattr(npt.ArrayLike, "__value__", npt.ArrayLike)))  # as below
+SEQUENCE_TYPES: dict[object, str] = {
+    tuple: "a tuple",
+    list: "a list",
+    **dict.fromkeys((Sequence, Iterable, Collection), "a sequence"),
+}
 TYPE_DESCRIPTIONS: dict[object, str] = {
     type(None): "None",
     bool: "True or False",
     int: "a whole number",
     float: "a number",
     str: "text",
-    collections.abc.Callable: "a function",
+    Callable: "a function",
     os.PathLike: "a path",
-    collections.abc.Mapping: "a mapping such as a dict",
+    Mapping: "a mapping such as a dict",
     np.ndarray: "an array",
-    collections.abc.Sequence: "a sequence",
-    collections.abc.Iterable: "a sequence",
-    collections.abc.Collection: "a sequence",
-    tuple: "a tuple",
-    list: "a list",
+    **SEQUENCE_TYPES,
 }
 NUMERIC_TYPES: dict[object, type] = {
     bool: bool,
@@ -129,13 +128,6 @@ NUMERIC_TYPES: dict[object, type] = {
     float: numbers.Real,
     complex: numbers.Complex,
 }
-SEQUENCE_TYPES = (
-    tuple,
-    list,
-    collections.abc.Sequence,
-    collections.abc.Iterable,
-    collections.abc.Collection,
-)
 
 
 def check_arguments(function: F) -> F:
@@ -338,21 +330,17 @@ def is_of_type(value: object, hint: Any) -> bool:
     if origin is None:
         return value is None
     if origin in NUMERIC_TYPES:
-        is_bool = isinstance(value, (bool, np.bool_))
-        is_number = (
-            isinstance(value, NUMERIC_TYPES[origin]) and not is_bool and value == value
-        )  # not NaN
-        if _is_whole(value):
-            is_number = is_number and -WIDEST <= value < WIDEST
-        return is_bool if origin is bool else is_number
+        if origin is bool or isinstance(value, (bool, np.bool_)):
+            return origin is bool and isinstance(value, (bool, np.bool_))
+        is_too_large = _is_whole(value) and not -WIDEST <= value < WIDEST
+        is_number = isinstance(value, NUMERIC_TYPES[origin]) and value == value  # not NaN
+        return is_number and not is_too_large
     if origin is np.ndarray:
         return _is_array_like(value)
-    if origin is collections.abc.Mapping:
-        is_mapping = isinstance(value, Mapping) or hasattr(value, "items")
-        return is_mapping and all(
-            is_of_type(x, type_args[1])
-            for _, x in cast("Mapping[object, object]", value).items()
-            if type_args
+    if origin is Mapping:
+        items: Any = value
+        return hasattr(value, "items") and all(
+            is_of_type(x, type_args[1]) for _, x in items.items() if type_args
         )
     if origin in SEQUENCE_TYPES:
         return _is_sequence(value, origin, type_args)
@@ -384,7 +372,7 @@ def _is_sequence(value: object, origin: object, type_args: tuple[object, ...]) -
     A mapping is an Iterable of its keys, such as labels, but no Sequence.
     """
     is_single_text = isinstance(value, str) and type_args == (str,)  # most often one entry
-    is_lookup = isinstance(value, Mapping) and origin is not collections.abc.Iterable
+    is_lookup = isinstance(value, Mapping) and origin is not Iterable
     is_scalar = not isinstance(value, Iterable) or getattr(value, "shape", None) == ()
     if is_scalar or is_single_text or is_lookup or isinstance(value, bytes):
         return False

@@ -73,8 +73,7 @@ class Evaluator:
 
     def to_probabilities(self, table: PolicyTable) -> Array:
         """Convert a table that a method returns to probabilities (cells, A)."""
-        probs: Array = table if is_randomized(table) else np.eye(self.problem.n_actions)[table]
-        return probs
+        return table if is_randomized(table) else np.eye(self.problem.n_actions)[table]
 
     def project(self, table: PolicyTable) -> PolicyTable:
         """Replace actions that are not allowed by ones that are."""
@@ -187,8 +186,7 @@ class RepeatedRowEvaluator(Evaluator):
         return np.repeat(policy[None], self.prepared.horizon, axis=0) if is_row else policy
 
     def to_probabilities(self, table: PolicyTable) -> Array:
-        probs: Array = super().to_probabilities(table).mean(axis=0)
-        return probs
+        return super().to_probabilities(table).mean(axis=0)
 
     def compute_jacobian(self, policy: PolicyTable) -> tuple[Array, Array, Array]:
         returns, J, occupancy = super().compute_jacobian(policy)
@@ -320,8 +318,7 @@ class RankOneUpdate:
         with np.errstate(divide="ignore", invalid="ignore"):  # actions that are not allowed
             # (M, A): how far v moves along x_m
             self.value_step = (q - self.v[:, [s]]) / self.denominator
-        changes: Array = (self.d[:, [s]] * self.value_step).T
-        return changes
+        return (self.d[:, [s]] * self.value_step).T
 
     def apply_change(self, s: int, a: int) -> None:
         """Set the action of state s, after :meth:`compute_changes` of that state."""

@@ -733,10 +733,10 @@ class MMDP:
         log, is_log = state, action is None and next_state is None
         if not is_log:
             columns = {"state": state, "action": action, "next_state": next_state, "time": time}
-            step_columns = {name: values for name, values in columns.items() if values is not None}
             log = {
                 name: check_labels(values if is_list(values) else [values], name)
-                for name, values in step_columns.items()
+                for name, values in columns.items()
+                if values is not None
             }
         elif time is not None:
             raise InputError("time belongs to a step; a log has a column time")

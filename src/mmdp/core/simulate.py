@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from mmdp.core import kernels
 from mmdp.core.arguments import Seed, Unchecked, check_arguments
-from mmdp.core.errors import InputError, check_memory
+from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend, PreparedProblem
 from mmdp.core.kernels.infinite import check_infinite_horizon, find_truncation_horizon
 from mmdp.core.kernels.planner import PlannerTables
@@ -154,7 +155,7 @@ def run_simulation(
     returns = controlled_returns = runner.returns
     details: dict[str, Any] = {
         "n_episodes_requested": n_per_model,
-        "n_impossible": int(runner.n_impossible.sum()),
+        "n_impossible": runner.n_impossible,
         **truncation,
     }
     if stop_state.is_interrupted:
@@ -242,23 +243,19 @@ def _choose_n_episodes(n_queries: int, model: MMDP, n_episodes: int | None) -> i
     if n_episodes is None:
         total = MAX_TREE_QUERIES // n_queries if n_queries else DEFAULT_TOTAL_EPISODES
         return max(MIN_EPISODES, total // model.n_models)
-    if not isinstance(n_episodes, (int, np.integer)) or n_episodes < 2:
-        raise InputError(
-            f"n_episodes={n_episodes!r} is not a whole number of at least 2 (for a standard error)"
-        )
-    check_memory(16 * int(n_episodes) * model.n_models, f"{n_episodes:,} episodes per model")
-    return int(n_episodes)
+    return check_int(n_episodes, "n_episodes", 2, 16 * model.n_models)  # 2 for a standard error
 
 
+@dataclass
 class _EpisodeRunner:
     """Batches of simulated episodes of one policy in every model."""
 
-    def __init__(
-        self, prepared: PreparedProblem, tables: PlannerTables, model: MMDP, seed: int
-    ) -> None:
-        self.prepared, self.tables, self.model, self.seed = prepared, tables, model, seed
-        self.n_impossible = np.zeros(model.n_models, dtype=np.int64)
-        self._batches: list[Array] = []
+    prepared: PreparedProblem
+    tables: PlannerTables
+    model: MMDP
+    seed: int
+    n_impossible: int = 0  # steps that no model of the policy explains
+    _batches: list[Array] = field(default_factory=list)
 
     @property
     def returns(self) -> Array:
@@ -298,7 +295,7 @@ class _EpisodeRunner:
                     *args, size, self.seed, first_episode=self.n_done
                 )
                 self._batches.append(returns)
-                self.n_impossible += n_unexplained
+                self.n_impossible += int(n_unexplained.sum())
                 if check_time is not None and self.n_done < n_episodes:
                     check_time()
         return stop_state

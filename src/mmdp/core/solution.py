@@ -94,27 +94,6 @@ def compute_t_factor(dof: float) -> float:
     return max(float(stdtrit(dof, 0.975)) / 2, 1.0)
 
 
-def describe_randomization(
-    policy: TablePolicy,
-    policy_class: PolicyClass,
-    gain: float,
-    unit: str | None = None,
-    suffix: AmountSuffix = lambda amount: "",
-) -> str:
-    """Describe the gain of a randomized policy, in ``unit``, and the states where it draws."""
-    if not (gain > 0 and len(policy.randomized_cells)):
-        return "drawing actions at random earns nothing"
-    if policy_class.name == "stationary" and policy.horizon < math.inf:
-        # all rows are equal
-        policy = StationaryPolicy.from_table(policy.table[0], **policy.label_kwargs)
-    axis_names = " and ".join(f"{axis}s" for axis in policy.axes)
-    cells = policy.randomized_cells.tolist()
-    examples = join_first(map(policy.describe_randomization, cells), 3, "; ")
-    share_text = f"{len(cells):,} of {policy.actions.size:,} {axis_names}"
-    amount = f"{format_with_unit(format_number(gain, 3), unit)}{suffix(gain)}"
-    return f"drawing actions at random earns {amount}, in {share_text}: {examples}"
-
-
 def describe_restriction_cost(
     policy_class: PolicyClass,
     value: float,
@@ -512,8 +491,17 @@ class Solution:
         gain, policy = self.details.get("randomization_gain"), self.policy
         if gain is None or not isinstance(policy, TablePolicy):
             return ""
-        policy_class, unit = self.provenance.policy_class, self.evaluation.unit
-        return describe_randomization(policy, policy_class, gain, unit, suffix)
+        if not (gain > 0 and len(policy.randomized_cells)):
+            return "drawing actions at random earns nothing"
+        if self.provenance.policy_class.name == "stationary" and policy.horizon < math.inf:
+            # all rows are equal
+            policy = StationaryPolicy.from_table(policy.table[0], **policy.label_kwargs)
+        axis_names = " and ".join(f"{axis}s" for axis in policy.axes)
+        cells = policy.randomized_cells.tolist()
+        examples = join_first(map(policy.describe_randomization, cells), 3, "; ")
+        share_text = f"{len(cells):,} of {policy.actions.size:,} {axis_names}"
+        amount = f"{format_with_unit(format_number(gain, 3), self.evaluation.unit)}{suffix(gain)}"
+        return f"drawing actions at random earns {amount}, in {share_text}: {examples}"
 
     @property
     def evpi(self) -> float:

@@ -1,31 +1,22 @@
-"""solve() computes one policy for all models; evaluate() computes the returns of a policy.
-
-A certificate is a proven upper bound on the value of the best policy, searched after the solve.
-"""
+"""solve() computes one policy for all models; evaluate() computes the returns of a policy."""
 
 from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, replace
-from typing import Literal, cast
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from mmdp._version import __version__
 from mmdp.core import kernels
 from mmdp.core.arguments import Seconds, Seed, Unchecked, as_instance, check_arguments
-from mmdp.core.bounds import closed_form
-from mmdp.core.bounds.api import check_request, search_bound
-from mmdp.core.bounds.portfolio import choose_history_method
+from mmdp.core.certificate import CertificateSearch, check_certifiable
 from mmdp.core.checkpoint import Checkpoint
-from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend
-from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.methods import METHODS, Method, MethodResult, SolveContext
-from mmdp.core.methods.base import ProblemSpec
-from mmdp.core.methods.exact import Exact
-from mmdp.core.methods.registry import check_supported, require_markov_method
+from mmdp.core.methods.registry import check_supported
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import OBJECTIVES, Objective, ObjectiveFunction, as_objective
 from mmdp.core.policies import Planner, PolicyClass, as_policy
@@ -34,7 +25,6 @@ from mmdp.core.search.unreachable import fill_unreachable
 from mmdp.core.shapes import Array
 from mmdp.core.simulate import run_simulation
 from mmdp.core.solution import (
-    OPTIMALITY_GAP,
     Bound,
     BoundScope,
     Evaluation,
@@ -43,19 +33,8 @@ from mmdp.core.solution import (
     Status,
     make_evaluation,
 )
-from mmdp.core.timing import (
-    Callback,
-    Progress,
-    Stopwatch,
-    TimeUp,
-    accept_interrupt,
-    allow_stop,
-    show_progress,
-)
+from mmdp.core.timing import Callback, accept_interrupt, show_progress
 from mmdp.core.validate import check_not_sharded, check_problem_size
-
-EXACT_TIME_SHARE = 0.8  # share of certify_time for ``exact`` if the horizon is infinite
-NO_BOUND = Bound(math.inf, "", "history")
 
 
 @check_arguments
@@ -173,7 +152,9 @@ def solve(
     else:
         result = _run_method(resolved_method, context)
     solution = _make_solution(result, resolved_method, context)
-    return certify_solution(solution, context, certify_time, backend)
+    if certify_time is None:
+        return solution
+    return CertificateSearch(solution, context, certify_time, backend).add_certificate()
 
 
 @check_arguments
@@ -303,8 +284,14 @@ def _make_solution(result: MethodResult, method: Method, context: SolveContext) 
             method.name,
             cast("BoundScope", scope),
             seconds=provenance.seconds,
+            model_fingerprint=model.fingerprint(),
             objective=context.objective,
         )
+    is_of_one_model = model.n_models == 1 and context.objective.key in OBJECTIVES
+    if is_of_one_model and status is Status.LOCAL_OPTIMUM:
+        # the optimum of the only model is the best policy under any objective
+        max_regret = 2 * context.estimate_rounding(evaluation.returns)
+        status = Status.OPTIMAL if evaluation.regret[0] <= max_regret else status
     return Solution(
         policy=policy,
         value=value,
@@ -335,7 +322,7 @@ def _add_provenance(
     provenance = Provenance(
         method=context.method,
         options=options,
-        horizon=math.inf if context.policy_class.is_infinite_horizon else context.horizon,
+        horizon=context.policy_horizon,
         policy_class=context.policy_class,
         backend=context.backend.name,
         seed=context.seed,
@@ -344,205 +331,3 @@ def _add_provenance(
         objective=context.objective,
     )
     return replace(evaluation, provenance=provenance, _compute_oracle=compute_oracle_returns)
-
-
-# ---------------------------------------------------------------------- certificates
-def check_certifiable(method: Method, objective: Objective, model: MMDP, horizon: int) -> None:
-    """Refuse a certificate that cannot be computed for this problem, before it is solved."""
-    oracle_hint = 'use mmdp.bound(model, horizon, "oracle")'
-    check_not_sharded(model.problem, "certify_time", [oracle_hint])
-    pairs_hint = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
-    require_markov_method(type(method), "certify_time bounds", pairs_hint)
-    check_request(model.problem, horizon, "best", objective)
-
-
-def certify_solution(
-    solution: Solution,
-    context: SolveContext,
-    certify_time: float | None,
-    backend: str | Backend,
-) -> Solution:
-    """Add a certificate to a solution, searching a bound for ``certify_time`` seconds if given.
-
-    ``context`` is the one of the solve: its problem is prepared already.
-    """
-    is_of_one_model = context.model.n_models == 1 and solution.objective.key in OBJECTIVES
-    if is_of_one_model and solution.status is Status.LOCAL_OPTIMUM:
-        # the optimum of the only model is the best policy under any objective
-        regret = float(solution.evaluation.regret[0])
-        if regret <= 2 * context.estimate_rounding(solution.returns):
-            solution = replace(solution, status=Status.OPTIMAL)
-    if certify_time is not None and solution.status is not Status.INTERRUPTED:
-        solution = CertificateSearch(solution, context, certify_time, backend).add_certificate()
-    if solution.certificate is None:
-        return solution
-    certificate = replace(solution.certificate, model_fingerprint=context.model.fingerprint())
-    return replace(solution, certificate=certificate)
-
-
-@dataclass
-class CertificateSearch:
-    """Search for an upper bound on the value of every policy of a solution's class."""
-
-    solution: Solution
-    context: SolveContext
-    time_limit: float
-    backend: str | Backend
-
-    @property
-    def can_use_exact(self) -> bool:
-        """Whether ``exact`` supports this problem and bounds the policies of this class."""
-        context, policy_class = self.context, self.context.policy_class
-        is_randomizable = policy_class.is_infinite_horizon and policy_class.randomized
-        if self.solution.policy.memory_note or is_randomizable:
-            return False
-        free_class = context.unrestricted_context().policy_class
-        horizon = self.solution.provenance.horizon
-        spec = ProblemSpec(context.model, horizon, context.objective, free_class)
-        return Exact().unsupported_reason(spec) is None
-
-    def add_certificate(self) -> Solution:
-        """Add the lower of two bounds to the solution: the one of its method and a searched one."""
-        solution, own_bound = self.solution, self.solution.certificate
-        if solution.status is Status.OPTIMAL and own_bound is not None:
-            return solution
-        with allow_stop(accept_interrupts=True) as stop_state:
-            new_bound = self.find_bound()
-        if stop_state.exception is not None:  # before any bound was found: the policy is kept
-            return replace(solution, status=Status.INTERRUPTED)
-        best_bound = new_bound
-        if own_bound is not None and own_bound.value <= new_bound.value:
-            best_bound = own_bound
-        objective, excess = solution.objective, solution.value - best_bound.value
-        max_excess = OPTIMALITY_GAP * max(abs(best_bound.value), abs(solution.value))
-        if objective.key == "custom" and excess > max_excess:
-            raise InputError(
-                f"{objective} is {solution.value:.6g}, above its bound {best_bound.value:.6g}, so "
-                "it is not monotone: its value falls when a return rises; solve without "
-                "certify_time"
-            )
-        status: Status = solution.status
-        if -excess <= self.compute_tolerance(new_bound, best_bound):
-            status = Status.OPTIMAL
-        elif "is_interrupted" in new_bound.details and status is not Status.OPTIMAL:
-            status = Status.INTERRUPTED
-        seconds = solution.seconds + new_bound.seconds
-        provenance = replace(solution.provenance, seconds=seconds)
-        return replace(solution, certificate=best_bound, status=status, provenance=provenance)
-
-    def find_bound(self) -> Bound:
-        """Compute a bound by ``exact`` or by the portfolio; by both if the horizon is infinite.
-
-        ``details["bounds_by_method"]`` has the bounds on every Markov policy.
-        """
-        exact_bound = self._find_exact_bound() if self.can_use_exact else None
-        if exact_bound is None:
-            return self._find_portfolio_bound(self.time_limit)
-        is_infinite_horizon = self.context.policy_class.is_infinite_horizon
-        if "is_interrupted" in exact_bound.details or not is_infinite_horizon:
-            return exact_bound
-        # a bound on every policy is worth some time in any case
-        is_closed = exact_bound.gap(self.solution.value) <= OPTIMALITY_GAP
-        time_left = max(
-            (1 - EXACT_TIME_SHARE) * self.time_limit,
-            0.0 if is_closed else self.time_limit - exact_bound.seconds,
-        )
-        portfolio_bound = self._find_portfolio_bound(time_left, exact_bound)
-        if portfolio_bound.value < exact_bound.value:
-            return portfolio_bound
-        bounds = {
-            "oracle": portfolio_bound.details["bounds_by_method"]["oracle"],
-            portfolio_bound.method: portfolio_bound.value,
-        }
-        return replace(
-            exact_bound,
-            details={**portfolio_bound.details, "bounds_by_method": bounds},
-            seconds=exact_bound.seconds + portfolio_bound.seconds,
-        )
-
-    def _find_portfolio_bound(self, time_limit: float, exact_bound: Bound = NO_BOUND) -> Bound:
-        """Search a bound on all Markov policies, or on all policies if this one has a memory."""
-        solution, context = self.solution, self.context
-        objective, method = solution.objective, "best"
-        if solution.policy.memory_note:
-            method = choose_history_method(context.model.problem, objective)
-        return search_bound(
-            context.model,
-            None if context.policy_class.is_infinite_horizon else context.horizon,
-            method,
-            objective,
-            time_limit,
-            solution,
-            self.backend,
-            solve_context=context,
-            callback=self._make_callback(exact_bound),
-        )
-
-    def _find_exact_bound(self) -> Bound | None:
-        """Compute a bound by ``exact`` from the solution on; None if the problem is too large."""
-        context, solution = self.context, self.solution
-        exact_context, policy = context.unrestricted_context(), context.best_policy
-        exact_context.use_backend(
-            kernels.get_backend(
-                self.backend, exact_context.problem, context.horizon, n_passes=Exact.min_passes
-            )
-        )
-        time_share = EXACT_TIME_SHARE if context.policy_class.is_infinite_horizon else 1.0
-        exact_context.stopwatch = Stopwatch(time_share * self.time_limit)
-        exact_context.callback = self._make_callback()
-        is_same_class = type(context.policy_class) is type(exact_context.policy_class)
-        if is_same_class and policy is not None and not is_randomized(policy):
-            exact_context.best_policy, exact_context.best_value = policy, context.best_value
-        n_init: int | Literal["auto"] = "auto" if exact_context.best_policy is None else 1
-        try:
-            result = Exact(rel_gap=OPTIMALITY_GAP, n_init=n_init).run(exact_context)
-        except (InputError, TimeUp):  # too large for it, or for the time
-            return None
-        evaluation, exact_details = solution.evaluation, result.details
-        oracle_bound = {"oracle": float(evaluation.oracle @ evaluation.weights)}
-        bounds = exact_details.get("root_bounds", oracle_bound)
-        details: dict[str, object] = {
-            "bounds_by_method": bounds,
-            "n_nodes": exact_details["n_nodes"],
-        }
-        if result.status is Status.INTERRUPTED:
-            accept_interrupt()
-            details["is_interrupted"] = True
-        # the bound is at least the value of the solution
-        min_value = solution.value + context.estimate_rounding(solution.returns)
-        return Bound(
-            max(exact_details["bound"], min_value),
-            Exact.name,
-            exact_details["scope"],
-            details,
-            exact_context.stopwatch.elapsed,
-        )
-
-    def compute_tolerance(self, new_bound: Bound, best_bound: Bound) -> float:
-        """Compute the difference of bound and value at which the solution counts as optimal."""
-        solution, context = self.solution, self.context
-        objective, weights = context.objective, context.model.weights
-        returns = objective.relative_returns(solution.returns, lambda: solution.evaluation.oracle)
-        gap_tolerance = closed_form.GapTolerance(context.model.problem, context.effective_horizon)
-        tolerance = gap_tolerance(
-            OPTIMALITY_GAP,
-            solution.value,
-            new_bound.details.get("bounds_by_method", {}).get("oracle", best_bound.value),
-            lambda error: float(objective.value(returns + error, weights)),
-        )
-        rounding = 3 * context.estimate_rounding(solution.returns) if self.can_use_exact else 0.0
-        return max(tolerance, rounding)
-
-    def _make_callback(self, earlier_bound: Bound = NO_BOUND) -> Callback:
-        """Make the callback of a bound search that calls the callback of solve() with the bound."""
-        solution, callback = self.solution, self.context.callback
-        assert callback is not None
-
-        def report_progress(progress: Progress) -> None:
-            value, bound = solution.value, min(progress.bound, earlier_bound.value)
-            elapsed = solution.seconds + earlier_bound.seconds + progress.elapsed
-            callback(
-                Progress(solution.method, solution.iterations, value, value, bound, elapsed=elapsed)
-            )
-
-        return report_progress

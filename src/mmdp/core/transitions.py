@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mmdp.core.errors import InputError, MemoryLimitError, check_memory
-from mmdp.core.kernels.problem import Storage, TableStorage, empty_aligned
+from mmdp.core.kernels.problem import Storage, TableStorage, empty_aligned, make_indptr
 from mmdp.core.kernels.rewards import Rewards
 from mmdp.core.kernels.storage import CustomStorage
 from mmdp.core.shapes import AnyArray, AnyIntArray, Array, IndexArray, IntArray
@@ -84,9 +84,8 @@ class SparseTransitions:
         if flat_indices is None:
             flat_indices = np.arange(n_states * n_actions * n_states)
         counts = np.bincount(flat_indices // n_states, minlength=n_states * n_actions)
-        indptr = np.append(0, np.cumsum(counts)).astype(np.int64)
         indices = (flat_indices % n_states).astype(np.int32)
-        return cls(shape, indptr, indices, values, is_dense, pattern_rewards, horizon)
+        return cls(shape, make_indptr(counts), indices, values, is_dense, pattern_rewards, horizon)
 
     @classmethod
     def from_storage(

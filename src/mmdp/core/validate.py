@@ -115,15 +115,18 @@ class LabelIndex(NamedTuple):
         number = int(float(str(value)))
         return number if number < self.size else -1
 
-    def get_ids(self, values: Iterable[object]) -> list[int]:
-        """Get the ids of labels or ids; the error for an unknown one suggests a known one."""
+    def get_ids(self, values: Iterable[object], purpose: str = "") -> list[int]:
+        """Get the ids of labels or ids; the error for an unknown one suggests a known one.
+
+        ``purpose`` begins its message.
+        """
         value_list = list(values)
         ids: list[int] = self.find_ids(value_list).tolist()
         if -1 in ids:
-            choices = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
+            choices = [f"0..{self.size - 1}"] if self.labels is None else self.labels
             suggestion = did_you_mean(str(value_list[ids.index(-1)]), choices)
             raise InputError(
-                f"unknown {self.axis_name} {suggestion}; choose from {join_first(choices)}"
+                f"{purpose}unknown {self.axis_name} {suggestion}; choose from {join_first(choices)}"
             )
         return ids
 
@@ -235,17 +238,7 @@ def match_ids(keys: Iterable[object], labels: Sequence[object], name: str) -> li
     """
     key_list = list(keys)
     own_labels = None if isinstance(labels, range) else tuple(map(str, labels))
-    label_index = LabelIndex("label", len(labels), own_labels)
-    ids: list[int] = label_index.find_ids(key_list).tolist()
-    if -1 in ids:
-        key = str(key_list[ids.index(-1)])
-        if not own_labels:
-            remedy = f"use its ids, 0 to {len(labels) - 1}, or label it"
-            raise InputError(f"{name}: the model has no label {key!r} here", [remedy])
-        raise InputError(
-            f"{name}: the model has no label {did_you_mean(key, own_labels)} here",
-            [f"use {join_first(own_labels)}"],
-        )
+    ids = LabelIndex("label", len(labels), own_labels).get_ids(key_list, f"{name}: ")
     if len({*ids}) < len(ids):
         repeated = next(str(key) for i, key in enumerate(key_list) if ids[i] in ids[:i])
         raise InputError(f"{name}: {repeated!r} is given twice; keep one of them")
@@ -699,16 +692,13 @@ def check_horizon(model_horizon: int | None, horizon: float | None) -> int:
                 [Remedy("horizon", 50, verb="for example")],
             )
         return model_horizon
-    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
-        raise InputError(f"horizon must be a whole number of decisions, not {horizon!r}")
-    if horizon < 1:
-        raise InputError(f"horizon must be at least 1, not {horizon}; give the number of decisions")
-    if model_horizon is not None and horizon != model_horizon:
+    n_decisions = check_int(horizon, "horizon")
+    if model_horizon is not None and n_decisions != model_horizon:
         raise InputError(
             f"the model varies over {model_horizon} time steps, so the horizon must be "
-            f"{model_horizon}, not {horizon}"
+            f"{model_horizon}, not {n_decisions}"
         )
-    return int(horizon)
+    return n_decisions
 
 
 def check_problem_size(problem: Problem, horizon: int, method_nbytes: int = 0) -> None:

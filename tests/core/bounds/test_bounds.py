@@ -323,7 +323,7 @@ def test_interrupting_returns_a_valid_bound() -> None:
         ({"method": "none"}, "no bound is called 'none'; choose one of best"),
         ({"method": "orcale"}, r"'orcale' \(did you mean 'oracle'\?\); choose one of best"),
         ({"time_limit": 0}, "time_limit must be a positive number"),
-        ({"horizon": 0}, "horizon must be at least 1"),
+        ({"horizon": 0}, "horizon must be a whole number of at least 1"),
         ({"incumbent": float("nan")}, "a finite number"),
         ({"incumbent": "cadp"}, "a Solution, a MarkovPolicy or a finite number"),
     ],

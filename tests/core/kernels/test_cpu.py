@@ -9,8 +9,7 @@ import pytest
 
 import mmdp
 from mmdp.core.kernels import get_backend
-from mmdp.core.kernels.cpu import backend as cpu_backend
-from mmdp.core.kernels.cpu.backend import CpuProblem, NumbaBackend
+from mmdp.core.kernels.cpu.backend import NumbaBackend
 from mmdp.core.kernels.cpu.threads import ThreadPool, limit_blas_threads
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.numpy.backend import NumpyBackend
@@ -18,7 +17,6 @@ from mmdp.core.testing import (
     BackendCase,
     check_backend,
     compute_plain_returns,
-    make_random_event_model,
     make_random_model,
 )
 from tests.instances import list_seeds, n_examples, seed_ranges
@@ -33,24 +31,6 @@ def test_numba_equals_numpy_on_every_storage(seeds):
 @pytest.mark.parametrize("seeds", seed_ranges(4, 40))
 def test_threads_equal_numpy_on_every_storage(n_threads, seeds):
     check_backend(NumbaBackend(n_threads, min_parallel_work=0), seeds=seeds)
-
-
-def test_passes_over_blocks_of_models_equal_numpy(monkeypatch):
-    monkeypatch.setattr(cpu_backend, "MIN_BLOCK_MODELS", 2)
-    monkeypatch.setattr(cpu_backend, "CACHE_BYTES", 2**11)
-    n_blocks = []
-    original = CpuProblem._backward_by_block
-    monkeypatch.setattr(
-        CpuProblem,
-        "_backward_by_block",
-        lambda *args: n_blocks.append(len(args[1])) or original(*args),
-    )
-    for seed in range(n_examples(60)):
-        for model in (make_random_model(seed), make_random_event_model(seed)):
-            case = BackendCase(NumbaBackend(2), model, model.horizon or 1 + seed % 7, seed=seed)
-            case.check_passes()
-            case.check_ascents()
-    assert max(n_blocks) > 2
 
 
 @pytest.mark.parametrize("n_models", [1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 41, 64, 100, 1500])

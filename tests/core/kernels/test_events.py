@@ -470,7 +470,7 @@ def test_rows_add_up_events_that_lead_to_one_state() -> None:
         np.array([[[[[1], [1], [0]]], [[[1], [1], [1]]]]]), [[[[0.2], [0.3], [0.5]]]]
     )
     model = mmdp.MMDP(exogenous, [[0.0], [1.0]])
-    row = model.problem.storage.prepare(model.problem, 1).get_row(0, 0, 0)
+    row = model.problem.storage.get_row(0, 0)
     assert row.next_states.tolist() == [0, 1]
     np.testing.assert_allclose(row.p[:, 0], [0.5, 0.5])
 

@@ -163,7 +163,9 @@ def test_infinite_baseline_must_be_stationary():
     )
     with pytest.raises(mmdp.InputError, match="covers 3 time steps, the horizon is inf"):
         mmdp.solve(model, math.inf, mmdp.methods.QMDP(baseline=baseline.to_markov(3)))
-    with pytest.raises(mmdp.InputError, match="pomcp cannot do this: it searches ahead to a last"):
+    with pytest.raises(
+        mmdp.InputError, match="pomcp cannot do this: it plans backwards from a last"
+    ):
         mmdp.solve(model, math.inf, "pomcp")
 
 
@@ -390,7 +392,7 @@ def test_planner_messages():
     planner = mmdp.solve(MODEL, 5, "qmdp", seed=0).policy
     with pytest.raises(mmdp.InputError, match="the planner is for 4 states and 3 actions"):
         mmdp.simulate(make_random_model(1, n_states=2, n_actions=3, horizon=0), planner)
-    with pytest.raises(mmdp.InputError, match="is not a whole number of at least 2"):
+    with pytest.raises(mmdp.InputError, match="n_episodes must be a whole number of at least 2"):
         mmdp.simulate(MODEL, planner, n_episodes=1)
     with pytest.raises(
         mmdp.InputError, match="queries must be a whole number of at least 1, not 0"

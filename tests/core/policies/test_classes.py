@@ -117,7 +117,7 @@ WRONG_CLASSES: dict[str, tuple[mmdp.MMDP, Any, str]] = {
     "group of nobody": (
         MODEL,
         mmdp.policies.Tied({"wel": 1}),
-        "no label 'wel' (did you mean 'well'?)",
+        "unknown label 'wel' (did you mean 'well'?)",
     ),
     "too few groups": (MODEL, mmdp.policies.Tied([1, 2]), "groups: 2 values for 3 states"),
     "no common action": (

@@ -165,3 +165,16 @@ def test_repr_and_conversions() -> None:
 def test_messages_name_the_argument(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(mmdp.InputError, match=message):
         mmdp.policies.StationaryPolicy(**fields)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"state_labels": ["a"]}, "1 state labels for 2 states; give one to each"),
+        ({"state_labels": ["a", "a"]}, "state label 'a' is used twice"),
+        ({"action_labels": ["a", "b", "c"], "n_actions": 2}, "3 action labels for 2 actions"),
+    ],
+)
+def test_labels_are_one_for_each_and_differ(labels, message):
+    with pytest.raises(mmdp.InputError, match=message):
+        mmdp.policies.StationaryPolicy([0, 1], **labels)

@@ -131,7 +131,7 @@ def test_a_tree_over_two_axes_is_found() -> None:
         (FRAME["age"], "feature 'home' is one value, 1"),
         ({1: [1, 2, 3, 4], "1": [4, 3, 2, 1]}, "two features are called '1'"),
         (FRAME.iloc[:3], "feature 'age': no value for state 'dead'"),
-        (FRAME.rename(index={"ward": "wardd"}), "no label 'wardd'"),
+        (FRAME.rename(index={"ward": "wardd"}), "unknown label 'wardd'"),
         ([1, 2, 3, 4], "features must be a table by state"),
         ("nowhere.csv", "nowhere.csv: no such file"),
     ],

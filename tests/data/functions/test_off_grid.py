@@ -217,7 +217,7 @@ def test_a_policy_may_be_looked_up_by_name() -> None:
         assert far_policy.action(x=x) == nearest
     with pytest.raises(mmdp.InputError, match="level is 4.1, and the policy knows it from 0 to 4"):
         policy.action(level=4.1)
-    with pytest.raises(mmdp.InputError, match="no label 'level=high'"):
+    with pytest.raises(mmdp.InputError, match="unknown label 'level=high'"):
         policy.action(level="high")
     with pytest.raises(mmdp.InputError, match="states are named by level, not by depth"):
         policy.action(depth=0.5)

@@ -430,7 +430,7 @@ def make_tiny_model() -> mmdp.MMDP:
         (["wait"], "policy 'x': 1 actions for 2 decisions; give one for each"),
         (
             {"ail": "wait"},
-            "policy 'x': the rule: the model has no label 'ail' (did you mean 'ill'?)",
+            "policy 'x': the rule: unknown label 'ail' (did you mean 'ill'?)",
         ),
         (
             {"dead": "wait"},
@@ -501,7 +501,7 @@ def test_states_without_a_choice_need_no_mention() -> None:
             lambda: OutcomeDiscounting().make_outcome_models(
                 make_tiny_model(), {"ill": 1, "dead": 0}, [[0, 5], [0, 0]], 2
             ),
-            "effects: rewards: the model has no label 'ill' here; use wait, treat",
+            "effects: rewards: unknown label 'ill'; choose from wait, treat",
         ),
         (
             lambda: OutcomeDiscounting(cost_rate=0.97),

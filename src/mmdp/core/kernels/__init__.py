@@ -104,7 +104,7 @@ def _should_use_accelerator(problem: Problem, horizon: int) -> bool:
     """Return whether jax has an accelerator that can hold the transitions twice."""
     if (
         problem.model_transitions is not None  # single steps run on the CPU
-        or problem.count_multiply_adds(horizon) < MIN_ACCELERATOR_OPERATIONS
+        or problem.storage.n_entries * problem.n_models * horizon < MIN_ACCELERATOR_OPERATIONS
         or importlib.util.find_spec("jax") is None
         or not any(map(importlib.util.find_spec, ACCELERATOR_PACKAGES))
     ):

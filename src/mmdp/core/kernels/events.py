@@ -27,9 +27,10 @@ from mmdp.core.kernels.problem import (
     TransitionRow,
     as_readonly,
     at_time,
+    make_indptr,
 )
 from mmdp.core.kernels.rewards import EventRewards, expect_events
-from mmdp.core.kernels.sampling import TransitionSampler, sample_columns
+from mmdp.core.kernels.sampling import sample_columns
 from mmdp.core.kernels.storage import CustomStorage
 from mmdp.core.shapes import AnyArray, Array, IndexArray, IntArray
 from mmdp.core.text import format_bytes
@@ -158,8 +159,27 @@ class ExogenousEvents(CustomStorage):
         is_possible = p.any(axis=1)
         return TransitionRow(next_states[is_possible], p[is_possible])
 
-    def make_sampler(self, models: slice = ALL_MODELS) -> TransitionSampler:
-        return EventSampler(self)
+    def make_sampler(self, models: slice = ALL_MODELS) -> ExogenousEvents:
+        return self
+
+    def sample_next(
+        self, t: int, rows: IndexArray, models: IndexArray, u: Array
+    ) -> tuple[IndexArray, IndexArray]:
+        """Sample next states as :class:`TableSampler` does; there are no entries: -1."""
+        e, (s, a) = self.at_time(t), np.divmod(rows, self.shape[2])
+        p = e.corner_weights[s, a] * e.probs[e.distribution_id[s, a], :, models][:, :, None]
+        next_states = e.next_states[s, a].reshape(len(rows), -1)
+        order = np.argsort(next_states, axis=1, kind="stable")
+        k = sample_columns(np.take_along_axis(p.reshape(next_states.shape), order, axis=1), u)
+        indices = np.arange(len(rows))
+        return next_states[indices, order[indices, k]].astype(np.int64), np.full(len(rows), -1)
+
+    def likelihood(self, t: int, rows: IndexArray, next_states: IndexArray) -> Array:
+        """Return (n, M) the probability of these next states in every model."""
+        e, (s, a) = self.at_time(t), np.divmod(rows, self.shape[2])
+        is_match = e.next_states[s, a] == next_states[:, None, None]
+        weights = (is_match * e.corner_weights[s, a]).sum(axis=2)
+        return expect_events(weights, e.probs, e.distribution_id[s, a])
 
     def reorder(
         self, states: IndexArray, actions: IndexArray
@@ -209,45 +229,39 @@ class ExogenousEvents(CustomStorage):
     def _check_arrays(self) -> None:
         """Raise InputError if shapes, indices or probabilities are wrong."""
         _, S, A, W, C = self.next_states.shape
-        n_distributions = self.probs.shape[1]
-        expected_shapes = {
-            "probs": (self.probs, (n_distributions, W, self.shape[0])),
-            "distribution_id": (self.distribution_id, (S, A)),
-            "corner_weights": (self.corner_weights, (S, A, W, C)),
-        }
-        for name, (array, shape) in expected_shapes.items():
-            if array is not None and array.shape[1:] != shape:
+        K = self.probs.shape[1]
+        for name, shape, n_ids, axis in (  # ids from 0 to n_ids - 1, or distributions along an axis
+            ("next_states", (S, A, W, C), S, None),
+            ("probs", (K, W, self.shape[0]), None, 2),
+            ("distribution_id", (S, A), K, None),
+            ("corner_weights", (S, A, W, C), None, 4),
+        ):
+            array = getattr(self, name)
+            if array is None:
+                continue
+            if array.shape[1:] != shape:
                 raise InputError(
                     f"events: {name} has shape {array.shape}; with next_states of shape "
                     f"{self.next_states.shape} it must be "
                     f"(times or 1, {', '.join(map(str, shape))})"
                 )
-        for field in self.get_arrays():
-            if len(field) not in (1, self.n_times):
+            if len(array) not in (1, self.n_times):
                 raise InputError(
-                    f"events cover {len(field)} and {self.n_times} times; give one of them"
+                    f"events cover {len(array)} and {self.n_times} times; give one of them"
                 )
-        if self.distribution_id is None and n_distributions > 1:
+            if n_ids is not None and array.size and not 0 <= array.min() <= array.max() < n_ids:
+                raise InputError(f"events: {name} must be from 0 to {n_ids - 1}")
+            if axis is not None:
+                _check_distribution(name, array, axis)
+        if self.distribution_id is None and K > 1:
             raise InputError(
-                f"events: probs has {n_distributions} distributions; give distribution_id= with "
+                f"events: probs has {K} distributions; give distribution_id= with "
                 "the number of the one that each state and action has"
             )
         if self.corner_weights is None and C > 1:
             raise InputError(
                 f"events: next_states has {C} corners; give corner_weights= with the weight of each"
             )
-        for name, array, size in (
-            ("next_states", self.next_states, S),
-            ("distribution_id", self.distribution_id, n_distributions),
-        ):
-            if array is not None and array.size and not 0 <= array.min() <= array.max() < size:
-                raise InputError(f"events: {name} must be from 0 to {size - 1}")
-        for name, array, axis in (
-            ("probs", self.probs, 2),
-            ("corner_weights", self.corner_weights, 4),
-        ):
-            if array is not None:
-                _check_distribution(name, array, axis)
 
     @cached_property
     def pattern(self) -> EventPattern:
@@ -279,10 +293,8 @@ class ExogenousEvents(CustomStorage):
             E.append(
                 scipy.sparse.coo_array((e.corner_weights.reshape(-1)[u], coords), shape).tocsr()
             )
-        lengths = np.bincount(cells // S, minlength=n_rows)
-        return EventPattern(
-            np.concatenate([[0], np.cumsum(lengths)]), (cells % S).astype(np.int32), E
-        )
+        indptr = make_indptr(np.bincount(cells // S, minlength=n_rows))
+        return EventPattern(indptr, (cells % S).astype(np.int32), E)
 
     def compute_table(self) -> TableStorage:
         """Compute the tables p = E k of all times."""
@@ -295,8 +307,7 @@ class ExogenousEvents(CustomStorage):
         size = max(1, MAX_BLOCK_ENTRIES // self.max_row_length)
         blocks = [self._merge_runs(rows[i : i + size]) for i in range(0, len(rows), size)]
         lengths, next_states, p = (np.concatenate(x) for x in zip(*blocks, strict=True))
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        return TableStorage(indptr, next_states, p[None], is_dense=False)
+        return TableStorage(make_indptr(lengths), next_states, p[None], is_dense=False)
 
     def _merge_runs(self, rows: IndexArray) -> tuple[IndexArray, IntArray, Array]:
         """Merge events of these rows that follow each other and lead to the same state.
@@ -364,30 +375,6 @@ def _check_distribution(name: str, array: Array, axis: int) -> None:
         axis_letters = "tkm" if name == "probs" else "tsaw"
         location = ", ".join(f"{x}={i}" for x, i in zip(axis_letters, index, strict=True))
         raise InputError(f"events: {name} sums to {sums[index]:.10g}, not 1, at {location}")
-
-
-class EventSampler(NamedTuple):
-    """A sampler of next states by shared events, for single episodes."""
-
-    events: ExogenousEvents
-
-    def sample_next(
-        self, t: int, rows: IndexArray, models: IndexArray, u: Array
-    ) -> tuple[IndexArray, IndexArray]:
-        e, (s, a) = self.events.at_time(t), np.divmod(rows, self.events.shape[2])
-        p = e.corner_weights[s, a] * e.probs[e.distribution_id[s, a], :, models][:, :, None]
-        next_states = e.next_states[s, a].reshape(len(rows), -1)
-        order = np.argsort(next_states, axis=1, kind="stable")
-        k = sample_columns(np.take_along_axis(p.reshape(next_states.shape), order, axis=1), u)
-        indices = np.arange(len(rows))
-        return next_states[indices, order[indices, k]].astype(np.int64), np.full(len(rows), -1)
-
-    def likelihood(self, t: int, rows: IndexArray, next_states: IndexArray) -> Array:
-        e, (s, a) = self.events.at_time(t), np.divmod(rows, self.events.shape[2])
-        is_match = e.next_states[s, a] == next_states[:, None, None]
-        return expect_events(
-            (is_match * e.corner_weights[s, a]).sum(axis=2), e.probs, e.distribution_id[s, a]
-        )
 
 
 class EventProblem(PreparedProblem):

@@ -16,7 +16,7 @@ import numpy as np
 
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.cpu.threads import ThreadPool, default_n_threads
-from mmdp.core.kernels.problem import PolicyTable, Problem, TransitionRow, as_readonly, at_time
+from mmdp.core.kernels.problem import PolicyTable, Problem, as_readonly, at_time
 from mmdp.core.kernels.rewards import EventRewards, Rewards
 from mmdp.core.shapes import Array, IntArray, Mask
 
@@ -46,10 +46,6 @@ class Operator:
         raise NotImplementedError
 
     # ------------------------------------------------------------ written once
-    def get_row(self, t: int, s: int, a: int) -> TransitionRow:
-        """Return the next states of (s, a) at time t and their probabilities."""
-        return self.problem.storage.get_row(t, s * self.problem.n_actions + a)
-
     def get_pool(self, work: float) -> ThreadPool:
         """Return the threads of compiled code for ``work`` multiply-adds per step."""
         if is_numba_disabled():
@@ -62,8 +58,7 @@ class Operator:
 
     def q_step(self, t: int, v: Array) -> Array:
         """Compute (S, A, M) q = r + gamma P v at time t from v (S, M)."""
-        q: Array = at_time(self.problem.r, t) + self.problem.discount * self.expect_next(t, v)
-        return q
+        return at_time(self.problem.r, t) + self.problem.discount * self.expect_next(t, v)
 
     def improve_objective(
         self, table: PolicyTable, rho: Array, formula: Any, min_gain: float
@@ -85,8 +80,7 @@ class Operator:
 
     def credit_to_start(self, d: Array, gains: Array) -> Array:
         """Compute (..., M) what gains (..., M) add to the returns of the models at the start."""
-        contribution: Array = d * gains
-        return contribution
+        return d * gains
 
     def joint_weights(self, d: Array, weights: Array) -> Array:
         """Compute b (S, M) such that sum_m b x is what x adds to the returns with these weights."""

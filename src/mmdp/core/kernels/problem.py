@@ -138,7 +138,7 @@ class TableStorage(NamedTuple):
 
     def select_rows(self, rows: IndexArray) -> TableStorage:
         entries, _ = find_row_entries(self.indptr, rows)
-        indptr = np.concatenate([[0], np.cumsum(np.diff(self.indptr)[rows])])
+        indptr = make_indptr(np.diff(self.indptr)[rows])
         return TableStorage(
             indptr, self.indices[entries], self.p.take(entries, axis=1), self.is_dense
         )
@@ -171,16 +171,13 @@ class TableStorage(NamedTuple):
         S, A, row = len(states), len(actions), self.get_entry_rows()
         row = np.argsort(states)[row // A] * A + np.argsort(actions)[row % A]
         order = np.argsort(row * S + np.argsort(states)[self.indices])
-        lengths = np.bincount(row, minlength=S * A)
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        indptr = make_indptr(np.bincount(row, minlength=S * A))
         indices = np.argsort(states)[self.indices][order].astype(np.int32)
         return TableStorage(indptr, indices, self.p.take(order, axis=1), self.is_dense), order
 
     def iter_content(self, n_states: int) -> Iterator[AnyArray]:
-        p, is_nonzero = (
-            collapse_time_axis(self.p),
-            np.asarray(self.p.any(axis=(0, 2))),
-        )  # dense ones hold zeros
+        p = collapse_time_axis(self.p)
+        is_nonzero = np.asarray(self.p.any(axis=(0, 2)))
         yield np.array([len(p), p.shape[2]])
         yield (self.get_entry_rows() * n_states + self.indices)[is_nonzero]
         for p_t in p:
@@ -260,10 +257,6 @@ class Problem(NamedTuple):
     @property
     def n_actions(self) -> int:
         return self.allowed.shape[2]
-
-    def count_multiply_adds(self, horizon: int) -> int:
-        """Count the multiply-adds of one backward pass."""
-        return self.storage.n_entries * self.n_models * horizon
 
     @property
     def work(self) -> Work:
@@ -379,10 +372,8 @@ class Problem(NamedTuple):
         """Return the models that may follow these at some time, these included, in order."""
         reachable: IndexArray = np.unique(models)
         while self.model_transitions is not None:
-            previous, successors = (
-                reachable,
-                np.flatnonzero(self.model_transitions[reachable].any(axis=0)),
-            )
+            previous = reachable
+            successors = np.flatnonzero(self.model_transitions[reachable].any(axis=0))
             reachable = np.union1d(previous, successors)
             if len(reachable) == len(previous):
                 break
@@ -391,11 +382,6 @@ class Problem(NamedTuple):
     def get_rewards(self, t: int, *index: Any) -> Any:
         """Return r at time t for indices (s, a) or (s, a, m), without making a table of r."""
         return self.r[(t if len(self.r) > 1 else 0, *index)]
-
-    @property
-    def n_start_copies(self) -> int:
-        """The copies of b that are needed: one for each initial model if models change, else 1."""
-        return 1 if self.model_transitions is None else self.n_models
 
     def reason_if_switching(self, requirement: str) -> str | None:
         """Return why something needs constant models; None if these are constant."""
@@ -486,13 +472,11 @@ class Problem(NamedTuple):
 
     def mean_over_models(self, values: Array) -> Array:
         """Compute sum_m lambda_m values[..., m] over the models of all shards."""
-        total: Array = self.all_gather(values @ self.local_weights).sum(axis=0)
-        return total
+        return self.all_gather(values @ self.local_weights).sum(axis=0)
 
     def mean_probs(self, p: Array) -> Array:
         """Compute (..., 1) the mean of probabilities p (..., M), which sums to 1 again."""
-        mean: Array = self.mean_over_models(p)[..., None] / self.weights.sum()
-        return mean
+        return self.mean_over_models(p)[..., None] / self.weights.sum()
 
     def make_mean_model(self) -> Problem:
         """Make a problem of one model, the weighted mean of all."""
@@ -528,30 +512,26 @@ class Problem(NamedTuple):
                 differs[t] |= np.any(allowed & ~is_same, axis=1)
         return differs
 
-    def gather_selected(self, values: Array, models: AnyIntArray) -> Array:
-        """Gather values[..., models] from the processes that hold these models."""
+    def gather_selected(self, values: Array, models: ModelSelection) -> Array:
+        """Copy values[..., models] from the processes that hold these models."""
+        ids, local = np.arange(self.n_models)[models], self.local_models
+        selected = empty_aligned(*values.shape[:-1], len(ids))
         if self.shard is None:
-            return np.ascontiguousarray(values[..., models])
-        local = self.local_models
-        is_local = (local.start <= models) & (models < local.stop)
-        selected = np.zeros((*values.shape[:-1], len(models)))
-        selected[..., is_local] = values[..., models[is_local] - local.start]
-        total: Array = self.all_gather(selected).sum(axis=0)
-        return total
+            selected[:] = values[..., models]
+            return selected
+        is_local = (local.start <= ids) & (ids < local.stop)
+        selected[..., is_local] = values[..., ids[is_local] - local.start]
+        selected[..., ~is_local] = 0.0
+        return self.all_gather(selected).sum(axis=0)
 
     def select_models(self, models: ModelSelection, storage: Storage | None = None) -> Problem:
         """Make a problem of these models alone, which do not change; their weights stay the same.
 
         They are whole in every process. ``storage``: theirs, if it is known.
         """
-        ids = np.arange(self.n_models)[models]
 
         def select(array: Array) -> Array:
-            return (
-                copy_models(array, models)
-                if self.shard is None
-                else self.gather_selected(array, ids)
-            )
+            return self.gather_selected(array, models)
 
         return self._replace(
             storage=self.storage.map_models(select) if storage is None else storage,
@@ -584,14 +564,6 @@ def as_readonly(array: AnyArray) -> AnyArray:
     return view
 
 
-def copy_models(array: Array, models: ModelSelection) -> Array:
-    """Copy array[..., models] to a new array that begins at a cache line."""
-    selected = array[..., models]
-    out = empty_aligned(*selected.shape)
-    out[...] = selected
-    return out
-
-
 def collapse_time_axis(values: Array) -> Array:
     """Keep values by time once if they are the same at all times."""
     return values[:1] if all(np.array_equal(x, values[0]) for x in values[1:]) else values
@@ -607,6 +579,11 @@ def split_windows(horizon: int, bytes_per_time: int, max_bytes: float) -> list[s
     """
     length = horizon if horizon * bytes_per_time <= max_bytes else math.isqrt(horizon - 1) + 1
     return [slice(t, min(t + length, horizon)) for t in range(0, horizon, length)]
+
+
+def make_indptr(lengths: AnyIntArray) -> IndexArray:
+    """Make the numbers of the first entries of rows with these lengths, and of all entries."""
+    return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def find_row_entries(indptr: AnyArray, rows: AnyArray) -> tuple[IndexArray, IndexArray]:
@@ -687,10 +664,7 @@ class ModelPairs(NamedTuple):
     @property
     def grid(self) -> Array:
         """The likelihood ratios (2 K,) exp(h g), g = -K..K-1; 1 alone if K is 0."""
-        grid: Array = np.exp(
-            self.grid_step * np.arange(-self.grid_radius, max(self.grid_radius, 1))
-        )
-        return grid
+        return np.exp(self.grid_step * np.arange(-self.grid_radius, max(self.grid_radius, 1)))
 
     def interpolate(self, mass_i: Array, mass_j: Array) -> tuple[IntArray, Array, Array]:
         """Return the grid point z below the masses of two models, and the weights of z and z + 1.

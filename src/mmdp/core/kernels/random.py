@@ -44,12 +44,11 @@ def hash_uniform(key: Keys, counter: Any) -> Any:
 def make_episode_keys(seed: int, models: IndexArray, episodes: IndexArray) -> Keys:
     """Return (n,) the random key of each episode in its model."""
     seeds = np.full(len(models), seed % 2**64, np.uint64)
-    keys: Keys = splitmix64(
+    return splitmix64(
         splitmix64(splitmix64(seeds) + models.astype(np.uint64))
         + episodes.astype(np.uint64)
         + _U(1)
     )
-    return keys
 
 
 def sample_initial_states(

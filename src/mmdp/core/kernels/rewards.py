@@ -68,11 +68,10 @@ class EventRewards:
 
     def matches(self, events: object) -> bool:
         """Return whether these rewards belong to these events."""
-        own_arrays: tuple[Any, Any] = self.probs, self.distribution_id
-        other_arrays: list[Any] = [
-            getattr(events, name, None) for name in ("probs", "distribution_id")
-        ]
-        return all(np.array_equal(x, y) for x, y in zip(own_arrays, other_arrays, strict=True))
+        return all(
+            np.array_equal(getattr(self, name), getattr(events, name, ()))
+            for name in ("probs", "distribution_id")
+        )
 
     def compact(self) -> Rewards:
         """Return itself, or its table if there are no more models than events."""
@@ -98,8 +97,7 @@ Rewards = Array | EventRewards  # r (T or 1, S, A, M)
 
 def at_time(array: AnyArray | Rewards | list[Any], t: int) -> AnyArray:
     """Return the slice at time t of an array whose time axis may have length 1."""
-    result: AnyArray = array[t if len(array) > 1 else 0]
-    return result
+    return array[t if len(array) > 1 else 0]
 
 
 def iter_blocks(r: Rewards) -> Iterable[tuple[slice, Array]]:

@@ -6,6 +6,7 @@ Rows are numbered s * A + a, as in the pattern of tables.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,17 +16,18 @@ from mmdp.core.kernels.rewards import at_time
 from mmdp.core.shapes import Array, IndexArray, Mask
 
 if TYPE_CHECKING:
-    from mmdp.core.kernels.events import EventSampler
+    from mmdp.core.kernels.events import ExogenousEvents
     from mmdp.core.kernels.problem import TableStorage
 
-TransitionSampler: TypeAlias = "TableSampler | EventSampler"
+TransitionSampler: TypeAlias = "TableSampler | ExogenousEvents"
 
 
+@dataclass
 class TableSampler:
     """A sampler of next states by transition tables."""
 
-    def __init__(self, table: TableStorage, models: slice) -> None:
-        self.table, self.models = table, models
+    table: TableStorage
+    models: slice
 
     @cached_property
     def cumulative_probs(self) -> Array:

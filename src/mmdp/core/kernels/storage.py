@@ -16,6 +16,7 @@ from mmdp.core.kernels.problem import (
     StorageFormat,
     TableStorage,
     TransitionRow,
+    make_indptr,
 )
 from mmdp.core.kernels.sampling import TransitionSampler
 from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
@@ -117,18 +118,15 @@ class CustomStorage:
             discount=1.0,
             terminal=np.zeros((S, M)),
         )
-        prepared, unit_vectors = (
-            self.prepare(problem, self.n_times),
-            np.repeat(np.eye(S)[:, :, None], M, axis=2),
-        )
+        prepared = self.prepare(problem, self.n_times)
+        unit_vectors = np.repeat(np.eye(S)[:, :, None], M, axis=2)
         columns = [
             [prepared.expect_next(t, unit) for unit in unit_vectors] for t in range(self.n_times)
         ]
         p = np.moveaxis(np.array(columns), 1, 3).reshape(self.n_times, S * A, S, M)
         is_nonzero = p.any(axis=(0, 3))
-        indptr = np.concatenate([[0], np.cumsum(is_nonzero.sum(axis=1))])
         return TableStorage(
-            indptr,
+            make_indptr(is_nonzero.sum(axis=1)),
             np.nonzero(is_nonzero)[1].astype(np.int32),
             p[:, is_nonzero],
             bool(is_nonzero.all()),

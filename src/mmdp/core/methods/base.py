@@ -74,6 +74,12 @@ class ProblemSpec:
             f"it chooses each action by itself, which cannot make a {self.policy_class.name} policy"
         )
 
+    def reason_if_not_belief(self) -> str | None:
+        """Return a reason unless policies keep a belief, for the mean, over all models here."""
+        if not self.policy_class.uses_belief:
+            return f"it finds policies that keep a belief, not {self.policy_class.name} ones"
+        return self.reason_if_risk() or self.reason_if_sharded()
+
     def reason_if_infinite(self) -> str | None:
         """Return a reason if the horizon is infinite, otherwise None."""
         return "it plans backwards from a last decision" if self.is_infinite_horizon else None

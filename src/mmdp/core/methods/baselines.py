@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from mmdp.core.arguments import check_arguments
 from mmdp.core.kernels.infinite import InfiniteHorizon
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
-from mmdp.core.policies import PolicyClass
 from mmdp.core.search.spaces import compute_mvp_actions
 from mmdp.core.solution import Status
 
@@ -28,9 +26,9 @@ class WSU(Method):
     12.0
     """
 
-    name: ClassVar[str] = "wsu"
-    title: ClassVar[str] = "one backward pass with the initial weights"
-    covers_unreachable: ClassVar[bool] = True
+    name = "wsu"
+    title = "one backward pass with the initial weights"
+    covers_unreachable = True
 
     def estimate_bytes(self, spec: ProblemSpec) -> int:
         """Estimate the memory of a solve in bytes: one table of actions."""
@@ -60,8 +58,8 @@ class MVP(WSU):
     12.0
     """
 
-    name: ClassVar[str] = "mvp"
-    title: ClassVar[str] = "the optimal policy of the average model"
+    name = "mvp"
+    title = "the optimal policy of the average model"
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why the method cannot solve the problem; None if it can."""
@@ -105,10 +103,10 @@ class Oracle(Method):
 
     keep_policies: bool = True
 
-    name: ClassVar[str] = "oracle"
-    title: ClassVar[str] = "each model solved on its own, as a bound"
-    default_class: ClassVar[PolicyClass | None] = None
-    best_status: ClassVar[Status | None] = Status.OPTIMAL
+    name = "oracle"
+    title = "each model solved on its own, as a bound"
+    default_class = None
+    best_status = Status.OPTIMAL
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why the method cannot solve the problem; None if it can."""

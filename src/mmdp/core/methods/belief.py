@@ -23,7 +23,7 @@ from mmdp.core.kernels.rewards import iter_blocks
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext, TimeUp
 from mmdp.core.methods.cadp import CADP
 from mmdp.core.model import MMDP
-from mmdp.core.policies import Belief, MarkovPolicy, Policy, PolicyClass, StationaryPolicy
+from mmdp.core.policies import Belief, MarkovPolicy, Policy, StationaryPolicy
 from mmdp.core.policies.base import NamedValues, get_label_kwargs
 from mmdp.core.policies.markov import TablePolicy
 from mmdp.core.search.context import Details
@@ -102,13 +102,10 @@ class BeliefPlanner(Policy):
         metadata = {"name": self.name, "horizon": self.horizon, "models": self.model.fingerprint()}
         return {**self.tables._asdict(), **metadata, "problem": None}
 
-    def _has_too_many_actions(self, model: MMDP) -> bool:
-        """Return whether the model has another number of actions."""
-        return self.n_actions != model.n_actions
-
     def _check_actions(self, model: MMDP) -> None:
         """Raise InputError if the model does not allow every action of the policy's own models."""
-        if not (self.model.allowed <= model.allowed).all():
+        own_allowed, allowed = self.model.allowed, model.allowed
+        if own_allowed.shape != allowed.shape or not (own_allowed <= allowed).all():
             raise InputError("the planner may take actions that the model does not allow")
 
     def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
@@ -215,7 +212,7 @@ class BeliefMethod(Method):
     n_episodes: PositiveInt | None = None
     baseline: TablePolicy | None = None
 
-    default_class: ClassVar[PolicyClass | None] = Belief()
+    default_class = Belief()
     uses_sampled_model: ClassVar[bool] = False  # whether it acts by a model that it draws
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
@@ -224,9 +221,7 @@ class BeliefMethod(Method):
             reason := spec.reason_if_switching("the model that it draws must stay true")
         ):
             return reason
-        if not spec.policy_class.uses_belief:
-            return f"it finds policies that keep a belief, not {spec.policy_class.name} ones"
-        return spec.reason_if_risk() or spec.reason_if_sharded()
+        return spec.reason_if_not_belief()
 
     def estimate_bytes(self, spec: ProblemSpec) -> int:
         """Estimate the memory of q by time, state, action and model."""
@@ -330,8 +325,8 @@ class QMDP(BeliefMethod):
     12.0
     """
 
-    name: ClassVar[str] = "qmdp"
-    title: ClassVar[str] = "as if the model were known after one step"
+    name = "qmdp"
+    title = "as if the model were known after one step"
 
     def run(self, context: SolveContext) -> MethodResult:
         """Compute q* of every model."""
@@ -354,8 +349,8 @@ class Rollout(BeliefMethod):
     12.0
     """
 
-    name: ClassVar[str] = "rollout"
-    title: ClassVar[str] = "one improvement of CADP by the exact belief"
+    name = "rollout"
+    title = "one improvement of CADP by the exact belief"
 
     def run(self, context: SolveContext) -> MethodResult:
         """Compute q of CADP's policy in every model."""
@@ -402,9 +397,9 @@ class MixTS(BeliefMethod):
     carry_belief: bool = False
     reward_sd: PositiveFloat | None = None
 
-    name: ClassVar[str] = "mixts"
-    title: ClassVar[str] = "Thompson sampling over the models"
-    uses_sampled_model: ClassVar[bool] = True
+    name = "mixts"
+    title = "Thompson sampling over the models"
+    uses_sampled_model = True
 
     def estimate_bytes(self, spec: ProblemSpec) -> int:
         """Estimate the memory of a solve in bytes, as of a method with values by model."""
@@ -465,17 +460,14 @@ class POMCP(BeliefMethod):
     leaf_value: Literal["cadp", "rollout", "random"] = "cadp"
     exploration: NonNegativeFloat = 1.0
 
-    name: ClassVar[str] = "pomcp"
-    title: ClassVar[str] = "tree search with the exact belief"
-    min_passes: ClassVar[float] = math.inf
-    uses_sampled_model: ClassVar[bool] = True
+    name = "pomcp"
+    title = "tree search with the exact belief"
+    min_passes = math.inf
+    uses_sampled_model = True
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why the method cannot solve the problem; None if it can."""
-        horizon_reason = (
-            "it searches ahead to a last decision" if spec.is_infinite_horizon else None
-        )
-        return super().unsupported_reason(spec) or horizon_reason
+        return super().unsupported_reason(spec) or spec.reason_if_infinite()
 
     def run(self, context: SolveContext) -> MethodResult:
         """Compute the leaf values and exploration constants of tree search from CADP's policy."""

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from mmdp.core.kernels.problem import TIE_RTOL, Problem, at_time
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.core.methods.belief import BeliefPlanner, BeliefState
 from mmdp.core.model import MMDP
-from mmdp.core.policies import Belief, MemoryPolicy, PolicyClass
+from mmdp.core.policies import Belief, MemoryPolicy
 from mmdp.core.policies.base import NamedValues
 from mmdp.core.search.context import get_stop_status
 from mmdp.core.search.spaces import StationarySpace
@@ -255,11 +255,11 @@ class BeliefGrid(Method):
 
     max_points: int = 101
 
-    name: ClassVar[str] = "grid"
-    title: ClassVar[str] = "plans on a grid of beliefs for 2 to 4 models"
-    default_class: ClassVar[PolicyClass | None] = Belief()
-    best_status: ClassVar[Status | None] = Status.OPTIMAL
-    covers_unreachable: ClassVar[bool] = True
+    name = "grid"
+    title = "plans on a grid of beliefs for 2 to 4 models"
+    default_class = Belief()
+    best_status = Status.OPTIMAL
+    covers_unreachable = True
 
     def __post_init__(self) -> None:
         """Check the number of grid points."""
@@ -271,11 +271,9 @@ class BeliefGrid(Method):
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why the method cannot solve the problem; None if it can."""
-        if not spec.policy_class.uses_belief:
-            return f"it finds policies that keep a belief, not {spec.policy_class.name} ones"
         if not 2 <= (n_models := spec.model.n_models) <= MAX_MODELS:
             return f"its grid is for two to four models, not {n_models:,}"
-        return spec.reason_if_risk() or spec.reason_if_sharded()
+        return spec.reason_if_not_belief()
 
     def estimate_bytes(self, spec: ProblemSpec) -> int:
         """Estimate the memory of a solve in bytes: the sweeps over the points of the grid."""

@@ -11,7 +11,6 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -86,11 +85,11 @@ class CADP(Method):
     max_iter: PositiveInt = 1000
     sweep_type: SweepType = "two-way"
 
-    name: ClassVar[str] = "cadp"
-    title: ClassVar[str] = "coordinate ascent and dynamic programming"
-    best_status: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
-    can_resume: ClassVar[bool] = True
-    ignores_rounding: ClassVar[bool] = True  # for the mean of policies without restriction
+    name = "cadp"
+    title = "coordinate ascent and dynamic programming"
+    best_status = Status.LOCAL_OPTIMUM
+    can_resume = True
+    ignores_rounding = True  # for the mean of policies without restriction
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why CADP cannot solve the problem with these options; None if it can."""
@@ -108,7 +107,7 @@ class CADP(Method):
         n_bytes, n_steps = super().estimate_bytes(spec), spec.planning_horizon
         if spec.objective.is_mean:  # weights in windows, if those of all times do not fit
             return n_bytes * min(n_steps, 2 * math.isqrt(n_steps) + 2) // n_steps
-        n_bytes *= spec.model.problem.n_start_copies  # for single changes
+        n_bytes *= spec.model.n_models if spec.model.is_switching else 1  # for single changes
         by_action = spec.policy_class.randomized and not spec.is_infinite_horizon  # by action too
         return n_bytes * (spec.model.n_actions if by_action else 1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
 
 from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
 from mmdp.core.kernels.problem import PolicyTable
@@ -41,8 +40,8 @@ class _GradientMethod(Method):
     tol: NonNegativeFloat = 1e-6
     deterministic: bool = True
 
-    can_resume: ClassVar[bool] = True
-    min_passes: ClassVar[float] = 600  # about three per step of the line search
+    can_resume = True
+    min_passes = 600  # about three per step of the line search
 
     def run(self, context: SolveContext) -> MethodResult:
         """Ascend from the initial policy, then round to a deterministic policy if asked."""
@@ -52,29 +51,19 @@ class _GradientMethod(Method):
             gradient.SmoothedObjective(context), gradient.table_to_logits(context, table)
         )
         direction = gradient.DIRECTIONS[self.name]
-        iterates, max_iter = (
-            gradient.iter_gradient_ascent(context, iterate, direction, self.tol),
-            self.max_iter,
-        )
+        iterates = gradient.iter_gradient_ascent(context, iterate, direction, self.tol)
         with allow_stop() as stop_state:
-            for iterate in islice(iterates, max_iter + 1):
+            for iterate in islice(iterates, self.max_iter + 1):
                 context.record(iterate.policy, iterate.value)
         n_steps = context.n_iterations
-        status = Status.ITERATION_LIMIT if n_steps == max_iter else Status.COMPLETED
-        details = {
-            "stationarity": iterate.stationarity,
-            "randomized_value": iterate.value,
-        }
+        status = Status.ITERATION_LIMIT if n_steps == self.max_iter else Status.COMPLETED
+        details = {"stationarity": iterate.stationarity, "randomized_value": iterate.value}
         table = iterate.policy
         if self.deterministic:
             table, returns = context.maximize_weighted(context.prepared.forward(iterate.policy))
             details["rounded_value"] = context.compute_mean(returns)
-        return MethodResult(
-            table,
-            get_stop_status(stop_state, status),
-            n_steps,
-            details=details,
-        )
+        status = get_stop_status(stop_state, status)
+        return MethodResult(table, status, n_steps, details=details)
 
 
 @check_arguments
@@ -92,8 +81,8 @@ class NaturalGradient(_GradientMethod):
     7.0
     """
 
-    name: ClassVar[str] = "gradient"
-    title: ClassVar[str] = "natural policy gradient, exact line search"
+    name = "gradient"
+    title = "natural policy gradient, exact line search"
 
 
 @check_arguments
@@ -111,5 +100,5 @@ class MirrorAscent(_GradientMethod):
     7.0
     """
 
-    name: ClassVar[str] = "mirror"
-    title: ClassVar[str] = "mirror ascent, exact line search"
+    name = "mirror"
+    title = "mirror ascent, exact line search"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from mmdp.core.arguments import NonNegativeFloat, check_arguments
 from mmdp.core.bounds.closed_form import GapTolerance, compute_first_bound
@@ -45,9 +44,9 @@ class MILP(Method):
 
     rel_gap: NonNegativeFloat = 1e-6
 
-    name: ClassVar[str] = "milp"
-    title: ClassVar[str] = "a mixed-integer program, solved by HiGHS"
-    best_status: ClassVar[Status | None] = Status.OPTIMAL
+    name = "milp"
+    title = "a mixed-integer program, solved by HiGHS"
+    best_status = Status.OPTIMAL
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why the method cannot solve the problem; None if it can."""

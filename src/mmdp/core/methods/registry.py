@@ -138,22 +138,15 @@ def list_capabilities() -> list[Capabilities]:
 def _find_capabilities(name: str) -> Capabilities:
     """Find the capabilities of a method by asking it about tiny models."""
     method_type, method = METHODS[name], METHODS[name]()
+    supports_sample = functools.partial(supports, method, make_sample_model())
 
     def find_classes(horizon: float) -> tuple[str, ...]:
         """Return the names of the policy classes that the method finds over a horizon."""
         if method_type.default_class is None:  # "" is one policy per model
-            return ("",) * supports(method, make_sample_model(), horizon, Mean())
-        return tuple(
-            policy_class.name
-            for policy_class in SAMPLE_CLASSES
-            if supports(method, make_sample_model(), horizon, Mean(), policy_class)
-        )
+            return ("",) * supports_sample(horizon, Mean())
+        return tuple(x.name for x in SAMPLE_CLASSES if supports_sample(horizon, Mean(), x))
 
-    objectives = (
-        key
-        for key, objective in SAMPLE_OBJECTIVES.items()
-        if supports(method, make_sample_model(), 2, objective)
-    )
+    objectives = (key for key, x in SAMPLE_OBJECTIVES.items() if supports_sample(2, x))
     return Capabilities(
         name,
         method_type.title,
@@ -313,19 +306,14 @@ def format_method_name(name: str) -> str:
     return METHODS[name].__name__ if name in METHODS else name
 
 
-def require_markov_method(
-    method: type[Method], purpose: str, *remedies: str | Remedy, argument: str = "method"
-) -> None:
-    """Raise InputError unless the method computes a Markov policy, and name those that do.
-
-    ``argument`` is the name of the caller's own argument for methods.
-    """
+def require_markov_method(method: type[Method], purpose: str, *remedies: str | Remedy) -> None:
+    """Raise InputError unless the method computes a Markov policy, and name those that do."""
     if method.default_class is not None and not method.default_class.uses_belief:
         return
     reason = (
         "has one policy per model" if method.default_class is None else "remembers what it has seen"
     )
-    other_methods = Remedy(argument, *methods_supporting(policy_class="markov"), verb="choose")
+    other_methods = Remedy("method", *methods_supporting(policy_class="markov"), verb="choose")
     raise InputError(
         f"{purpose} a policy of time and state, and {method.name} {reason}",
         [*remedies, other_methods],

@@ -29,7 +29,7 @@ from mmdp.core.model import MMDP
 from mmdp.core.objectives import Objective
 from mmdp.core.shapes import ActionTable, Array, IntArray, Mask, ProbabilityTable
 from mmdp.core.text import TimeLabels, join_or, parse_named_axes, parse_named_values, pluralize
-from mmdp.core.validate import check_horizon, match_ids, parse_labels, parse_time_labels
+from mmdp.core.validate import LabelIndex, check_horizon, match_ids, parse_time_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,10 +140,10 @@ class PolicyClass:
 class Belief(PolicyClass):
     """Policies that act on the state and on a belief over the models, updated at every step."""
 
-    name: ClassVar[str] = "belief"
+    name = "belief"
     decision_inputs = "everything seen so far"
-    can_initialize: ClassVar[bool] = False
-    uses_belief: ClassVar[bool] = True
+    can_initialize = False
+    uses_belief = True
 
     def with_infinite_horizon(self) -> Self:
         """Return the policy class for an infinite horizon."""
@@ -233,12 +233,8 @@ class Policy(Planner):
         """Check the labels of states, actions and times against their counts, and set them."""
         self._set_attributes(time_labels=parse_time_labels(time_labels), objective=None)
         for axis, n in (("state", n_states), ("action", n_actions)):
-            checked_labels = parse_labels(labels[f"{axis}_labels"], axis)
-            if checked_labels is not None and len(checked_labels) != n:
-                raise InputError(
-                    f"{len(checked_labels)} {axis} labels for a policy over {n} {axis}s"
-                )
-            self._set_attributes(**{f"n_{axis}s": n, f"{axis}_labels": checked_labels})
+            axis_labels = LabelIndex.parse(axis, n, labels[f"{axis}_labels"]).labels
+            self._set_attributes(**{f"n_{axis}s": n, f"{axis}_labels": axis_labels})
 
     # ------------------------------------------------------------ what it is
     @property
@@ -302,7 +298,7 @@ class Policy(Planner):
     @check_arguments
     def check(self, model: MMDP, horizon: float | None = None) -> None:
         """Raise InputError unless this policy can be followed in the model."""
-        if self.n_states != model.n_states or self._has_too_many_actions(model):
+        if self.n_states != model.n_states or self.n_actions > model.n_actions:
             raise InputError(
                 f"{self.message_name} is for {self.n_states} states and {self.n_actions} actions, "
                 f"the model has {model.n_states} states and {model.n_actions} actions"
@@ -323,10 +319,6 @@ class Policy(Planner):
             coverage = "is for an infinite horizon"
             remedy = remedy if self.memory_note else TO_MARKOV_REMEDY
         raise InputError(f"{self.message_name} {coverage}, {subject} {horizon}", [remedy])
-
-    def _has_too_many_actions(self, model: MMDP) -> bool:
-        """Return whether the policy has more actions than the model."""
-        return self.n_actions > model.n_actions
 
     def _check_names(self, model: MMDP) -> None:
         """Raise InputError if the labels of states or actions differ from those of the model."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -62,14 +62,12 @@ class Memory(PolicyClass):
 
     max_nodes: PositiveInt = 3
 
-    name: ClassVar[str] = "memory"
+    name = "memory"
     decision_inputs = "the time, the state and a few nodes of memory"
     change_text = "change of the action and moves in a single state, node and time"
     single_change_text = "change of a single action, move or first node"
-    finite_horizon_reason: ClassVar[str] = (
-        "their nodes move by tables of time, which have a last row"
-    )
-    can_initialize: ClassVar[bool] = False
+    finite_horizon_reason = "their nodes move by tables of time, which have a last row"
+    can_initialize = False
 
     def estimate_passes(self, markov_passes: float) -> float:
         """Estimate the passes of a solve: they grow with the square of the nodes."""
@@ -124,7 +122,7 @@ class MemoryPolicy(Policy):
     """
 
     controller: Controller
-    _source_model: MMDP | None
+    _source_model: MMDP | None = None  # the model that it was computed for
 
     @check_arguments
     def __init__(
@@ -141,15 +139,13 @@ class MemoryPolicy(Policy):
         controller = _read_controller(actions, node_transitions, initial_nodes)
         n_actions = max(int(controller.actions.max()) + 1, n_actions or len(action_labels or ()))
         labels: NamedValues = {"state_labels": state_labels, "action_labels": action_labels}
-        self._initialize(controller, n_actions=n_actions, time_labels=time_labels, **labels)
+        self._set_controller(controller, n_actions=n_actions, time_labels=time_labels, **labels)
 
-    def _initialize(
-        self, controller: Controller, *, source_model: MMDP | None = None, **labels: UserData
-    ) -> None:
-        """Set the controller, the model that it was computed for, and the labels."""
+    def _set_controller(self, controller: Controller, **labels: UserData) -> None:
+        """Set the controller, which is immutable from now on, and the labels."""
         for array in controller:
             array.setflags(write=False)
-        self._set_attributes(controller=controller, _source_model=source_model)
+        self._set_attributes(controller=controller)
         self._set_labels(self.actions.shape[1], **labels)
 
     @classmethod
@@ -162,7 +158,8 @@ class MemoryPolicy(Policy):
     def _own_controller(cls, model: MMDP, controller: Controller) -> MemoryPolicy:
         """Make the policy of a controller that nobody else holds."""
         policy = cls.__new__(cls)
-        policy._initialize(controller, source_model=model, **get_label_kwargs(model))
+        policy._set_controller(controller, **get_label_kwargs(model))
+        policy._set_attributes(_source_model=model)
         return policy
 
     # ------------------------------------------------------------ what it is

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -68,10 +68,10 @@ class Markov(TableClass):
     (1.0, [[[0.5, 0.5]]])
     """
 
-    name: ClassVar[str] = "markov"
+    name = "markov"
     decision_inputs = "the time and the state"
     change_text = "change of the action in a single state and time"
-    finite_horizon_reason: ClassVar[str] = "a table of time and state has a last row"
+    finite_horizon_reason = "a table of time and state has a last row"
 
     @check_arguments
     def __init__(self, randomized: bool = False) -> None:
@@ -103,11 +103,11 @@ class Stationary(TableClass):
 
     randomized: bool = False
 
-    name: ClassVar[str] = "stationary"
+    name = "stationary"
     decision_inputs = "the state alone"
     change_text = "change of the action in a single state"
     is_infinite_horizon = True
-    is_restricted: ClassVar[bool] = True
+    is_restricted = True
 
     def for_horizon(self, horizon: float | None) -> Self:
         """Return the class for the horizon: with a finite one, tables of equal rows."""
@@ -123,7 +123,7 @@ class TablePolicy(Policy):
     axes: tuple[str, ...]  # of the states, after the time if the policy depends on it
     table: PolicyTable  # what kernels read: (..., S) actions or (..., S, A) probabilities
     horizon: float = math.inf  # number of decisions; infinite if there is no last one
-    has_rules: ClassVar[bool] = False
+    has_rules = False
 
     @check_arguments
     def __init__(

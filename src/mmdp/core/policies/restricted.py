@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from mmdp.core.policies.markov import Markov
 from mmdp.core.shapes import IndexArray, Mask
 from mmdp.core.text import join_first, join_or, pluralize
 from mmdp.core.transitions import check_not_masked
-from mmdp.core.validate import align_to_labels, check_not_set, is_labeled, match_ids
+from mmdp.core.validate import align_to_labels, check_not_set, is_labeled, is_list, match_ids
 
 MISSING_TEXTS = ("", "NA", "NaN", "nan", "NaT", "<NA>")  # of values that are missing
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # 1.0 and 1 are one group
@@ -31,7 +31,7 @@ UNFIXED = -1  # any action, in a table of fixed ones
 class RestrictedMarkov(Markov):
     """Base class of restricted Markov policies; over an infinite horizon, of stationary ones."""
 
-    is_restricted: ClassVar[bool] = True
+    is_restricted = True
 
     def with_infinite_horizon(self) -> Self:
         """Return the class for an infinite horizon, with texts that leave out the time."""
@@ -67,7 +67,7 @@ class Tied(RestrictedMarkov):
 
     groups: UserData
 
-    name: ClassVar[str] = "tied"
+    name = "tied"
     is_action_mask = False
     decision_inputs = "the time and the group of the state"
     change_text = "change of the action in a single group and time"
@@ -149,7 +149,7 @@ class Monotone(RestrictedMarkov):
     states: Unchecked[Sequence[UserData] | None] = None
     actions: Unchecked[Sequence[UserData] | None] = None
 
-    name: ClassVar[str] = "monotone"
+    name = "monotone"
     is_action_mask = False
     decision_inputs = "the time and the state, never lower in a higher state"
     change_text = "other monotone rule at a single time"
@@ -158,7 +158,7 @@ class Monotone(RestrictedMarkov):
     def __post_init__(self) -> None:
         """Check that the orders are lists, and read iterators once."""
         for axis, order in (("states", self.states), ("actions", self.actions)):
-            if order is not None and not _is_collection(order):
+            if order is not None and not is_list(order):
                 raise InputError(
                     f"{axis} must be a list of all {axis} from the lowest to the highest, "
                     f"not {order!r}"
@@ -172,7 +172,7 @@ class Monotone(RestrictedMarkov):
         """Return the state ids of each chain, from lowest to highest."""
         if self.states is None:
             return [np.arange(model.n_states)]
-        chains = self.states if any(map(_is_collection, self.states)) else [self.states]
+        chains = self.states if any(map(is_list, self.states)) else [self.states]
         chain_ids = [_find_ids(chain, model, "state") for chain in chains]
         _check_order([s for chain in chain_ids for s in chain], model, "state")
         return [np.array(chain) for chain in chain_ids if chain]
@@ -240,8 +240,8 @@ class Fixed(RestrictedMarkov):
 
     actions: UserData
 
-    name: ClassVar[str] = "fixed"
-    bound_scope: ClassVar[str] = "fixed"
+    name = "fixed"
+    bound_scope = "fixed"
     decision_inputs = "the time and the state, with some decisions given"
     change_text = "change of the action in a single free state and time"
 
@@ -374,14 +374,9 @@ def read_state_values(
     return values_by_state
 
 
-def _is_collection(value: object) -> bool:
-    """Return whether a value is a collection of labels or ids, and no single text."""
-    return isinstance(value, Iterable) and not isinstance(value, str)
-
-
 def _find_ids(labels: UserData, model: MMDP, axis: str) -> list[int]:
     """Return the ids of a label or of several labels of states or actions."""
-    return model.label_index(axis).get_ids(labels if _is_collection(labels) else [labels])
+    return model.label_index(axis).get_ids(labels if is_list(labels) else [labels])
 
 
 def _format_states(states: Iterable[int], model: MMDP) -> str:

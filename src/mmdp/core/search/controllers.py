@@ -257,7 +257,7 @@ def sample_posterior(
             a = rng.choice(np.flatnonzero(at_time(x.allowed, t)[s]))
         else:
             a = controller.actions[t, s, n]
-        row = context.prepared.get_row(t, s, a)
+        row = x.storage.get_row(t, s * x.n_actions + a)
         p = row.p[:, m]
         if not p.any():  # an action that this model lacks ends the episode
             break

@@ -6,9 +6,7 @@ between passes and touch no global threading layer; scheduler.py says how they s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable
-from typing import Any
 
 import numpy as np
 
@@ -41,14 +39,10 @@ from mmdp.core.kernels.problem import (
     TableStorage,
     as_readonly,
     at_time,
-    copy_models,
     empty_aligned,
 )
 from mmdp.core.kernels.rewards import EventRewards
 from mmdp.core.shapes import AnyArray, Array, IndexArray
-
-CACHE_BYTES = 2**21  # bytes of p that a core keeps at hand
-MIN_BLOCK_MODELS = 16  # models at a time: two vectors or more
 
 
 class NumbaBackend(BaseBackend):
@@ -89,8 +83,6 @@ class CpuProblem(PreparedProblem):
         super().__init__(problem, horizon)
         self.n_threads, self.min_parallel_work = n_threads, min_parallel_work
         self.arrays = KernelArrays.from_problem(problem)
-        # parts of the models, if they are independent
-        self.model_blocks: list[tuple[slice, Array]] = []
 
     def _set_problem(self, problem: Problem, horizon: int) -> None:
         has_new_rewards = isinstance(problem.r, EventRewards) and problem.r is not self.problem.r
@@ -139,8 +131,6 @@ class CpuProblem(PreparedProblem):
     ) -> BackwardResult:
         x, T = self.problem, self.horizon
         S, A, M = x.n_states, x.n_actions, x.n_models
-        if choice == "per_model" and (blocks := self._model_blocks()):
-            return self._backward_by_block(blocks, keep)
         has_prior_weights = weights is not None and weights.shape == (1, 1, 1)
         is_plain = choice == "weighted" and has_prior_weights and policy is None and not keep
         is_constant = x.storage.n_times == len(x.r) == len(x.allowed) == 1
@@ -278,46 +268,3 @@ class CpuProblem(PreparedProblem):
     ) -> list[AscentResult]:
         sweeper = CpuSweeper(self, two_way=options.two_way)
         return [ascend(sweeper, init, *options.ascend_args) for init in inits]
-
-    # ------------------------------------------------------------ independent models
-    def _backward_by_block(
-        self, blocks: list[tuple[slice, CpuProblem]], keep: Collection[str]
-    ) -> BackwardResult:
-        """Find the optima of a block of models at a time."""
-        x, T = self.problem, self.horizon
-        S, A = x.n_states, x.n_actions
-        shapes = {"first_values": (S,), "values": (T + 1, S), "q": (T, S, A), "actions": (T, S)}
-        joined: dict[str, Any] = {
-            name: empty_aligned(*shape, x.n_models, dtype=np.int32 if name == "actions" else float)
-            for name, shape in shapes.items()
-            if name in ("first_values", *keep)
-        }
-
-        def run(block: tuple[slice, CpuProblem]) -> None:
-            m, prepared = block
-            backward_pass = prepared.backward("per_model", keep=keep)
-            for name, array in joined.items():
-                array[..., m] = getattr(backward_pass, name)
-
-        self.get_pool(math.inf).for_each(run, blocks)
-        return BackwardResult(**{**dict.fromkeys(BackwardResult._fields), **joined})
-
-    def _model_blocks(self) -> list[tuple[slice, CpuProblem]]:
-        """Prepare blocks of models whose p stays in the cache; return none if that does not pay."""
-        x = self.problem
-        is_read_once = self.horizon == 1 or x.storage.n_times > 1  # every entry of p
-        if is_read_once or not isinstance(x.storage, TableStorage):
-            return []
-        size = CACHE_BYTES // max(1, 8 * len(x.indices)) // MIN_BLOCK_MODELS * MIN_BLOCK_MODELS
-        if not 0 < size < x.n_models:
-            return []
-        if not self.model_blocks:
-            starts = range(0, x.n_models, size)
-            slices = [slice(m, min(m + size, x.n_models)) for m in starts]
-            self.model_blocks += [(m, copy_models(x.p, m)) for m in slices]
-        blocks = []
-        for m, p in self.model_blocks:
-            problem = x.select_models(m, TableStorage(x.indptr, x.indices, p, x.is_dense))
-            problem = problem._replace(r=np.asarray(problem.r))
-            blocks.append((m, CpuProblem(problem, self.horizon, n_threads=1)))
-        return blocks

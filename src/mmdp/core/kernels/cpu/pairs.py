@@ -105,12 +105,10 @@ def _backward(x, terminal, y, pair, i, j):  # type: ignore[no-untyped-def]
         p_t, r_t, allowed_t = at(x.p, t), at(x.r, t), at(x.allowed, t)
         if x.p.shape[0] > 1 or t == T - 1:
             _compute_shifts(p_t, i, j, pair)
-        w, endpoints, w_next, endpoints_next = (
-            pair.w[t % 2],
-            pair.endpoints[t % 2],
-            pair.w[1 - t % 2],
-            pair.endpoints[1 - t % 2],
-        )
+        w = pair.w[t % 2]
+        endpoints = pair.endpoints[t % 2]
+        w_next = pair.w[1 - t % 2]
+        endpoints_next = pair.endpoints[1 - t % 2]
         for s in range(_U(S)):
             top_i, top_j, is_first = -np.inf, -np.inf, True
             actions, w_s = pair.actions[t, s], w[s]
@@ -191,12 +189,10 @@ def _forward(x, pair, i, j, u):  # type: ignore[no-untyped-def]
         p_t = at(x.p, t)
         if x.p.shape[0] > 1:
             _compute_shifts(p_t, i, j, pair)
-        w, endpoints, w_next, endpoints_next = (
-            pair.w[t % 2],
-            pair.endpoints[t % 2],
-            pair.w[1 - t % 2],
-            pair.endpoints[1 - t % 2],
-        )
+        w = pair.w[t % 2]
+        endpoints = pair.endpoints[t % 2]
+        w_next = pair.w[1 - t % 2]
+        endpoints_next = pair.endpoints[1 - t % 2]
         w_next[:] = 0.0
         endpoints_next[:] = 0.0
         for s in range(_U(S)):
@@ -270,11 +266,9 @@ def compute_pair_optima(
             mass = pairs.initial_mass(x, i, j)
             problem = x.select_models(np.array([i, j])) if is_split else x
             i, j = (0, 1) if is_split else (i, j)
-            arrays, grid, endpoints = (
-                KernelArrays.from_tables(problem),
-                mass[:, 1:-1],
-                mass[:, [-1, 0]],
-            )
+            arrays = KernelArrays.from_tables(problem)
+            grid = mass[:, 1:-1]
+            endpoints = mass[:, [-1, 0]]
             _backward(arrays, problem.terminal, prices, pair, i, j)
             values[n] = (grid * pair.w[0, :, G : 2 * G]).sum() + (
                 endpoints * pair.endpoints[0]

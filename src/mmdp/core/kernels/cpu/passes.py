@@ -185,6 +185,14 @@ def at(array, t):  # type: ignore[no-untyped-def]
     return array[t * (len(array) > 1)]
 
 
+@jit(**BASE_OPTIONS, helper=True, inline="always")
+def find_row_entries(x, t, row):  # type: ignore[no-untyped-def]
+    """Return the first row of p of a row s * A + a at time t, and its first and last entry."""
+    p_start, offset = at(x.p_start, t), t * x.time_stride
+    first_row = p_start[row if len(p_start) > 1 else 0]
+    return first_row, x.indptr[row] + offset, x.indptr[row + 1] + offset
+
+
 @jit(**REASSOC_OPTIONS, helper=True)
 def dot(x, y, lo, hi):  # type: ignore[no-untyped-def]
     total = 0.0
@@ -245,7 +253,6 @@ def backward(counters, rank, edges, options, x, buf, scratch):  # type: ignore[n
         t = options.last_time - step
         p, r = at(x.p, t), at(x.r, t)
         allowed, b = at(x.allowed, t), at(buf.b, t)
-        p_start, offset = at(x.p_start, t), t * x.time_stride
         v_next, v = buf.v[(t + 1) % len(buf.v)], buf.v[t % len(buf.v)]
         for s in range(edges[piece], edges[piece + 1]):
             q = buf.q[t, s] if options.keep_q else scratch.q
@@ -258,17 +265,16 @@ def backward(counters, rank, edges, options, x, buf, scratch):  # type: ignore[n
                 row = s * n_actions + a
                 if not allowed[s, a] or not (all_rows or a == old_action):
                     continue
+                first_row, start, stop = find_row_entries(x, t, row)
                 sum_row_entries(
                     p,
                     v_next,
-                    None,
                     x.indices,
                     x.entry_weights,
                     x.entry_rewards,
-                    p_start[row if len(p_start) > 1 else 0],
-                    x.indptr[row] + offset,
-                    x.indptr[row + 1] + offset,
-                    0,
+                    first_row,
+                    start,
+                    stop,
                     n_models,
                     r[min(s, len(r) - 1), min(a, r.shape[1] - 1)],
                     x.gamma,
@@ -347,8 +353,7 @@ def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, G):
         b = buf.b[t]
         if step % 2 == 1 and t + 1 < horizon:
             lo, hi = _U(model_edges[piece]), _U(model_edges[piece + 1])
-            p, p_start, offset = at(x.p, t), at(x.p_start, t), t * x.time_stride
-            b_next = buf.b[t + 1]
+            p, b_next = at(x.p, t), buf.b[t + 1]
             for s in range(_U(len(b))):
                 for m in range(lo, hi):
                     b_next[s, m] = 0.0
@@ -358,13 +363,14 @@ def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, G):
                 for a in range(n_actions):
                     prob, row = _get_action_prob(buf, t, s, a), s * n_actions + a
                     if prob > 0.0:
+                        first_row, start, stop = find_row_entries(x, t, row)
                         push_row(
                             p,
                             x.indices,
                             x.entry_weights,
-                            p_start[row if len(p_start) > 1 else 0],
-                            x.indptr[row] + offset,
-                            x.indptr[row + 1] + offset,
+                            first_row,
+                            start,
+                            stop,
                             prob,
                             b[s],
                             lo,
@@ -387,22 +393,19 @@ def forward(counters, rank, edges, model_edges, start_time, improve, x, buf, G):
 def compute_q(lo, hi, t, x, v, r, entry_rewards, gamma, q):  # type: ignore[no-untyped-def]
     """Compute q (S, A, M) = r + P (entry_rewards + gamma v) at time t for the states lo..hi."""
     n_actions, n_models = q.shape[1], np.int64(q.shape[2])
-    p, offset = at(x.p, t), t * x.time_stride
-    p_start = at(x.p_start, t)
+    p = at(x.p, t)
     for s in range(lo, hi):
         for a in range(n_actions):
-            row = s * n_actions + a
+            first_row, start, stop = find_row_entries(x, t, s * n_actions + a)
             sum_row_entries(
                 p,
                 v,
-                None,
                 x.indices,
                 x.entry_weights,
                 entry_rewards,
-                p_start[row if len(p_start) > 1 else 0],
-                x.indptr[row] + offset,
-                x.indptr[row + 1] + offset,
-                0,
+                first_row,
+                start,
+                stop,
                 n_models,
                 r[min(s, len(r) - 1), min(a, r.shape[1] - 1)],
                 gamma,

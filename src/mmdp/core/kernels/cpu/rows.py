@@ -35,8 +35,8 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
     """Make the vector code that sums a row of entries for n_vectors * width models.
 
     It is base + sum_i weight p[row] (reward + scale x[column]) from model m on, over the entries i
-    from start to stop: column is ``columns[i]``; row is ``rows[i]``, or first_row + i - start if
-    rows is None; weight is ``entry_weights[i]``, or 1; reward is ``entry_rewards[i]``, or 0.
+    from start to stop: column is ``columns[i]``; row is first_row + i - start; weight is
+    ``entry_weights[i]``, or 1; reward is ``entry_rewards[i]``, or 0.
     p and x are (any, M), base and out (M,). ``terms`` are these in the order of
     :func:`sum_row_entries`.
     """
@@ -87,9 +87,9 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
             def load_scalar(i: int, index: ir.Value) -> ir.Value:
                 return broadcast(builder, builder.load(builder.gep(get_data(i), [index])))
 
-            first_row, start, stop, scale = values[6:10]
-            has_rows, has_weights, has_rewards = (
-                not isinstance(term_types[i], types.NoneType) for i in (2, 4, 5)
+            first_row, start, stop, scale = values[5:9]
+            has_weights, has_rewards = (
+                not isinstance(term_types[i], types.NoneType) for i in (3, 4)
             )
             scale = broadcast(builder, scale)
             shape = context.make_array(term_types[0])(context, builder, values[0]).shape
@@ -99,20 +99,11 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
             shift = builder.sub(first_row, start)
             entries = cgutils.for_range_slice(builder, start, stop, ir.Constant(_INT, 1))
             with entries as (i, _):
-                column = builder.sext(builder.load(builder.gep(get_data(3), [i])), _INT)
-                row = (
-                    builder.load(builder.gep(get_data(2), [i]))
-                    if has_rows
-                    else builder.add(i, shift)
-                )
-                p_pointer, x_pointer = (
-                    element_pointer(get_data(0), row),
-                    element_pointer(get_data(1), column),
-                )
-                weight, reward = (
-                    load_scalar(4, i) if has_weights else None,
-                    load_scalar(5, i) if has_rewards else None,
-                )
+                column = builder.sext(builder.load(builder.gep(get_data(2), [i])), _INT)
+                p_pointer = element_pointer(get_data(0), builder.add(i, shift))
+                x_pointer = element_pointer(get_data(1), column)
+                weight = load_scalar(3, i) if has_weights else None
+                reward = load_scalar(4, i) if has_rewards else None
                 for nth, accumulator in enumerate(accumulators):
                     p, x = (
                         load(builder, address, nth * width) for address in (p_pointer, x_pointer)
@@ -122,7 +113,7 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
                     builder.store(
                         fused_multiply_add(builder, builder.load(accumulator), p, x), accumulator
                     )
-            base, out_pointer = builder.gep(get_data(10), [m]), builder.gep(get_data(11), [m])
+            base, out_pointer = builder.gep(get_data(9), [m]), builder.gep(get_data(10), [m])
             for nth, accumulator in enumerate(accumulators):
                 total, base_value = builder.load(accumulator), load(builder, base, nth * width)
                 result = (
@@ -149,35 +140,32 @@ _sum_scalar = _make_block_sum(1, 1)
 def sum_row_entries(  # type: ignore[no-untyped-def]
     p,
     x,
-    rows,
     columns,
     entry_weights,
     entry_rewards,
     first_row,
     start,
     stop,
-    lo,
-    hi,
+    n_models,
     base,
     scale,
     out,
 ):
-    """Compute out = base + sum_i weight p[row] (reward + scale x[column]) for the models lo..hi.
+    """Compute out = base + sum_i weight p[row] (reward + scale x[column]) for all models.
 
     See ``_make_block_sum``. The last block of vectors may overlap the one before.
     """
-    m, n_models, large, medium = lo, hi - lo, MAX_VECTORS * WIDTH, MEDIUM_VECTORS * WIDTH
-    arrays = p, x, rows, columns, entry_weights, entry_rewards
-    terms = (*arrays, first_row, start, stop, scale, base, out)
-    while m + large <= hi:
+    m, large, medium = 0, MAX_VECTORS * WIDTH, MEDIUM_VECTORS * WIDTH
+    terms = p, x, columns, entry_weights, entry_rewards, first_row, start, stop, scale, base, out
+    while m + large <= n_models:
         _sum_large_block(m, terms)
         m += large
-    while m + medium <= hi or (m + WIDTH < hi and n_models >= medium):
-        _sum_medium_block(min(m, hi - medium), terms)
+    while m + medium <= n_models or (m + WIDTH < n_models and n_models >= medium):
+        _sum_medium_block(min(m, n_models - medium), terms)
         m += medium
-    while m < hi and n_models >= WIDTH:
-        _sum_vector(min(m, hi - WIDTH), terms)
+    while m < n_models and n_models >= WIDTH:
+        _sum_vector(min(m, n_models - WIDTH), terms)
         m += WIDTH
-    while m < hi:
+    while m < n_models:
         _sum_scalar(m, terms)
         m += 1

@@ -42,14 +42,12 @@ Counters = npt.NDArray[np.int64]  # the counters of a pass, shared by its thread
 ThreadFunction = Callable[[Counters, int], None]
 
 CAN_SHARE_STEPS = sys.platform != "win32"  # whether several threads may walk together
-_N_TAKEN, _N_FINISHED, _N_DELAYED, _LAST_DELAYED, _HELPERS_LEFT, _MAX_WAIT = (
-    0,
-    16,
-    32,
-    33,
-    34,
-    35,
-)  # slots, by line
+_N_TAKEN = 0
+_N_FINISHED = 16
+_N_DELAYED = 32
+_LAST_DELAYED = 33
+_HELPERS_LEFT = 34
+_MAX_WAIT = 35
 CROWDED_LIMITS = 3, 8  # crowded: more than 3 steps, and more than one in 8 so far, were held up
 PIECES_PER_THREAD = 2  # pieces per thread and step
 SPINS_PER_CLOCK_CHECK = 256  # tries between two looks at the clock

@@ -15,10 +15,10 @@ import numpy as np
 from mmdp.core.errors import check_memory
 from mmdp.core.kernels import random
 from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
-from mmdp.core.kernels.cpu.passes import KernelArrays, at, get_entry_weight
+from mmdp.core.kernels.cpu.passes import KernelArrays, at, find_row_entries, get_entry_weight
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.planner import PlannerTables
-from mmdp.core.kernels.problem import TIE_RTOL, Problem, as_readonly
+from mmdp.core.kernels.problem import TIE_RTOL, as_readonly
 from mmdp.core.kernels.random import PLANNER_STREAM, Keys
 from mmdp.core.kernels.sampling import cumsum_rows
 from mmdp.core.shapes import Array, IndexArray, IntArray
@@ -56,18 +56,11 @@ def search_cdf(cdf, start, stop, u):  # type: ignore[no-untyped-def]
     return start + half if cdf[start + half - _U(half > _U(0))] <= target else start
 
 
-def make_cdf(problem: Problem, models: slice = slice(None)) -> Array | None:
-    """Make (T or 1, M, nnz) cumulative probabilities of tables; None for shared events."""
-    if isinstance(problem.storage, ExogenousEvents):
-        return None
-    return cumsum_rows(problem.p[:, :, models], problem.indptr)
-
-
 class SearchInputs(NamedTuple):
     """The inputs of the search (see PlannerTables)."""
 
     x: KernelArrays
-    cdf: Array | None
+    cdf: Array | None  # (T or 1, M, nnz) cumulative probabilities of tables
     n_allowed: Array  # (T or 1, S) how many actions are allowed
     terminal: Array
     values: Array
@@ -82,7 +75,7 @@ class SearchInputs(NamedTuple):
         x = planner.problem
         return cls(
             KernelArrays.from_problem(x),
-            make_cdf(x),
+            None if isinstance(x.storage, ExogenousEvents) else cumsum_rows(x.p, x.indptr),
             as_readonly(x.allowed.sum(axis=2).astype(float)),
             x.terminal,
             as_readonly(planner.values),
@@ -124,33 +117,21 @@ class SearchTree(NamedTuple):
 
 @jit(**BASE_OPTIONS, helper=True)
 def sample_next(x, cdf, t, m, row, u):  # type: ignore[no-untyped-def]
-    """Return a next state of a row in model m, its entry in tables, and if m has the action.
+    """Return the first next state of a row in model m at which the sum of probabilities exceeds u.
 
-    It is the first, in their order, at which the sum of probabilities exceeds u.
+    It is 0 if no model has the action.
     """
     if cdf is None:
-        return _sample_next_by_event(x, t, m, row, u), _U(0), True
-    cdf_m = at(cdf, t)[m]
+        return _sample_next_by_event(x, t, m, row, u)
     start, stop = _U(x.indptr[row]), _U(x.indptr[row + _U(1)])
-    if start == stop:
-        return _U(0), _U(0), False
-    k = search_cdf(cdf_m, start, stop, u)
-    return _U(x.indices[k]), k, cdf_m[stop - _U(1)] > 0.0
-
-
-@jit(**BASE_OPTIONS, helper=True)
-def find_row_entries(x, t, row):  # type: ignore[no-untyped-def]
-    """Return the entries of a row at time t, and the offset of their probabilities in p."""
-    offset, p_start = np.int64(t) * x.time_stride, at(x.p_start, t)
-    start, stop = x.indptr[row] + offset, x.indptr[row + _U(1)] + offset
-    return start, stop, p_start[row if len(p_start) > 1 else _U(0)] - start
+    return _U(x.indices[search_cdf(at(cdf, t)[m], start, stop, u)]) if start < stop else _U(0)
 
 
 @jit(**BASE_OPTIONS, helper=True)
 def _sample_next_by_event(x, t, m, row, u):  # type: ignore[no-untyped-def]
     """Return the next state of a row by shared events in model m for the uniform number u."""
-    start, stop, shift = find_row_entries(x, t, row)
-    p = at(x.p, t)
+    first_row, start, stop = find_row_entries(x, np.int64(t), np.int64(row))
+    p, shift = at(x.p, t), first_row - start
     total, last_state = 0.0, np.int64(-1)
     while True:
         next_lowest, mass = np.int64(2**62), 0.0
@@ -173,8 +154,8 @@ def _expect_event_reward(entry_rewards, x, t, m, row):  # type: ignore[no-untype
     """Compute the expected reward of the events of a row in model m."""
     total = 0.0
     if entry_rewards is not None:
-        start, stop, shift = find_row_entries(x, t, row)
-        p = at(x.p, t)
+        first_row, start, stop = find_row_entries(x, np.int64(t), np.int64(row))
+        p, shift = at(x.p, t), first_row - start
         for k in range(start, stop):
             total += get_entry_weight(x.entry_weights, k) * p[k + shift, m] * entry_rewards[k]
     return total
@@ -211,7 +192,7 @@ def _run_rollout(inputs, t, s, m, key, counter):  # type: ignore[no-untyped-def]
         total += factor * get_reward(inputs.x, t, m, s, a)
         factor *= inputs.x.gamma
         u = hash_uniform(key, counter)
-        s = sample_next(inputs.x, inputs.cdf, t, m, s * n_actions + a, u)[0]
+        s = sample_next(inputs.x, inputs.cdf, t, m, s * n_actions + a, u)
         counter += _U(1)
         t += _U(1)
     return total + factor * inputs.terminal[s, m], counter
@@ -263,7 +244,7 @@ def _search_action(t0, s0, belief, key, counter, inputs, tree):  # type: ignore[
             tree.path[depth, _U(1)] = a
             tree.path[depth, _U(2)] = s
             u = hash_uniform(key, counter)
-            s = sample_next(inputs.x, inputs.cdf, t, m, s * n_actions + a, u)[0]
+            s = sample_next(inputs.x, inputs.cdf, t, m, s * n_actions + a, u)
             counter += _U(1)
             t += _U(1)
             depth += _U(1)

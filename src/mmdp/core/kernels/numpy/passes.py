@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -145,21 +146,20 @@ class Passes(Operator):
         return [ascend(sweeper, init, *options.ascend_args) for init in inits]
 
 
+@dataclass
 class TableSweeper:
     """The sweeps of an ascent over tables; two-way ones keep q for the next forward pass."""
 
-    def __init__(self, prepared: Passes, two_way: bool, choose_row: RowChooser | None) -> None:
-        self.prepared, self.problem, self.choose_row, self.two_way = (
-            prepared,
-            prepared.problem,
-            choose_row,
-            two_way,
-        )
-        self.q: Array | None = None
+    prepared: Passes
+    two_way: bool
+    choose_row: RowChooser | None
+
+    def __post_init__(self) -> None:
+        self.problem = self.prepared.problem
 
     def initialize(self, init: PolicyTable | None) -> tuple[PolicyTable, Array]:
         """Return the first policy (of WSU if ``init`` is None) and its returns."""
-        self.q = None
+        self.q: Array | None = None
         if init is not None:
             return init, self.prepared.compute_returns(
                 self.prepared.backward("policy", policy=init).first_values
