@@ -83,7 +83,9 @@ class KernelArrays(NamedTuple):
             else e.distribution_id.reshape(-1, n_rows)
         )
         probs = np.repeat(e.probs, e.next_states.shape[4], axis=2)  # once for each corner
-        rewards = x.r.reward[..., None] if isinstance(x.r, EventRewards) else None
+        r, rewards = x.r, None
+        if isinstance(r, EventRewards):
+            rewards, r = r.reward[..., None], np.zeros((1, 1, 1, r.shape[3]))
         n_times = max(len(y) for y in (e.next_states, e.corner_weights, rewards) if y is not None)
 
         def flatten(array: AnyArray | None) -> Any:
@@ -94,7 +96,7 @@ class KernelArrays(NamedTuple):
             as_readonly(np.arange(n_rows + 1) * row_length),
             flatten(e.next_states),
             as_readonly(probs.reshape(len(probs), -1, probs.shape[3])),
-            as_readonly(x.r if rewards is None else np.zeros((1, 1, 1, x.r.shape[3]))),
+            as_readonly(r),
             as_readonly(x.allowed),
             x.discount,
             as_readonly(ids * np.int64(row_length)),
