@@ -31,7 +31,7 @@ from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.cpu.threads import limit_blas_threads
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.prepared import PreparedProblem
-from mmdp.core.kernels.problem import PolicyTable, Problem, TableStorage
+from mmdp.core.kernels.problem import PolicyTable, Problem
 from mmdp.core.kernels.proper import find_transient
 from mmdp.core.shapes import AnyArray, Array, IndexArray, IntArray, Mask
 from mmdp.core.timing import TimeUp
@@ -111,15 +111,15 @@ class ModelOptima(NamedTuple):
 class LinearSystem(NamedTuple):
     """The equation x = rhs + gamma P^pi x of a policy for x (M, S), or its transpose.
 
-    Solvers that iterate begin with ``init``, and end when what is left of the error of the
-    equation there is a share ``rtol``, or nothing beyond rounding.
+    Solvers that iterate begin with ``init``, by default with rhs, and end when what is left of the
+    error of the equation there is a share ``rtol``, or nothing beyond rounding.
     """
 
     policy: PolicyTable
     rhs: Array
-    init: Array
     is_transposed: bool = False
     rtol: float = 0.0
+    init: Array | None = None
 
 
 class InfiniteHorizon:
@@ -144,8 +144,13 @@ class InfiniteHorizon:
             self.transient = self.proper_info.transient
             self.r = self.r * self.transient[:, :, None]
             self.problem = problem._replace(r=np.moveaxis(self.r, 0, 2)[None])
-        if problem.n_models == 1 and isinstance(problem.storage, ExogenousEvents):
-            self.problem = self.problem._replace(storage=problem.storage.merged_rows)
+        if problem.n_models == 1:
+            if isinstance(problem.storage, ExogenousEvents):
+                self.problem = self.problem._replace(storage=problem.storage.merged_rows)
+            table = self.problem.storage.to_table()
+            self.single_matrix = _make_matrix(
+                table.p[0, :, 0], table.indices, table.indptr, problem.n_states
+            )
 
     @staticmethod
     def from_problem(
@@ -169,23 +174,23 @@ class InfiniteHorizon:
 
     def compute_values(self, policy: PolicyTable, rtol: float = 0.0) -> Array:
         """Compute the values v (M, S) of a policy, or approximate them; see LinearSystem."""
-        rhs = (self._to_probs(policy) * self.r).sum(axis=2)
-        last_values = self.last_cache["v"][1] if "v" in self.last_cache else rhs
-        return self._get_solution("v", LinearSystem(policy, rhs, last_values, rtol=rtol))
+        rewards = (self._to_probs(policy) * self.r).sum(axis=2)
+        return self._get_solution("v", LinearSystem(policy, rewards, rtol=rtol))
 
     def compute_occupancy(self, policy: PolicyTable) -> Array:
         """Compute the discounted visits d (M, S) of a policy."""
         initial = np.broadcast_to(self.problem.initial.T, self.r.shape[:2])
-        return self._get_solution("d", LinearSystem(policy, initial, initial, is_transposed=True))
+        return self._get_solution("d", LinearSystem(policy, initial, is_transposed=True))
 
     def _get_solution(self, name: str, system: LinearSystem) -> Array:
-        """Return the solution for the last or a retained policy, else compute it."""
+        """Return the solution for the last or a retained policy, else solve from the last one."""
         policy = system.policy
         key = policy.shape, policy.dtype.str, policy.tobytes(), system.rtol
         if name in self.retained_cache and self.retained_cache[name][0] == key:
             self.last_cache[name] = self.retained_cache[name]
-        if name not in self.last_cache or self.last_cache[name][0] != key:
-            self.last_cache[name] = key, self.solve_linear(system)
+        last_key, init = self.last_cache.get(name, (None, None))
+        if last_key != key:
+            self.last_cache[name] = key, self.solve_linear(system._replace(init=init))
         return self.last_cache[name][1]
 
     def compute_returns(self, policy: PolicyTable) -> Array:
@@ -285,17 +290,12 @@ class InfiniteHorizon:
             self.problem, 1
         )
 
-    @cached_property
-    def single_matrix(self) -> Any:
-        """The sparse matrix (S A, S) of gamma P of a single model."""
-        table = self.problem.storage.to_table()
-        return self._make_matrix(table, table.indptr, 1.0, 0)
-
     def compute_q(self, v: Array) -> Array:
         """Compute (M, S, A) q = r + gamma P v."""
         if self.problem.n_models == 1:
-            return self.r + (self.single_matrix @ v[0]).reshape(self.r.shape)
-        expected = self.prepared.expect_next(0, np.ascontiguousarray(v.T)).transpose(2, 0, 1)
+            expected = (self.single_matrix @ v[0]).reshape(self.r.shape)
+        else:
+            expected = self.prepared.expect_next(0, np.ascontiguousarray(v.T)).transpose(2, 0, 1)
         return self.r + self.problem.discount * self.transient[:, :, None] * expected
 
     def solve_linear(self, system: LinearSystem) -> Array:
@@ -311,7 +311,7 @@ class InfiniteHorizon:
         if self.uses_factorization:
             return self._solve_by_model(system)
         step, rhs = self._make_step(system), np.ascontiguousarray(system.rhs.T)
-        x = last_x = np.ascontiguousarray(system.init.T)
+        x = last_x = np.ascontiguousarray((system.rhs if system.init is None else system.init).T)
         measure = np.sum if system.is_transposed else np.max
 
         def norm(y: Array) -> float:
@@ -382,25 +382,19 @@ class InfiniteHorizon:
         """Build the matrix (S, S) of gamma P^pi in a model, from the rows of the policy."""
         x, (S, A) = self.problem, self.r.shape[1:]
         if x.n_models == 1 and policy.dtype.kind != "f":
-            return self.single_matrix[np.arange(S) * A + policy.reshape(-1)]
-        all_probs = self._to_probs(policy)
-        probs = all_probs[min(m, len(all_probs) - 1)].ravel()
-        rows = np.flatnonzero(probs)
-        table = x.storage.select_rows(rows)
-        indptr = table.indptr[np.searchsorted(rows, np.arange(S + 1) * A)]
-        return self._make_matrix(table, indptr, probs[rows][table.get_entry_rows()], m)
-
-    def _make_matrix(
-        self, table: TableStorage, indptr: IndexArray, weights: Array | float, m: int
-    ) -> Any:
-        """Make a sparse matrix of gamma times weights times the entries of a model."""
-        from scipy.sparse import csr_matrix  # unlike csr_array it has indices of 32 bits
-
-        S, data = self.problem.n_states, self.problem.discount * weights * table.p[0, :, m]
-        if self.problem.discount == 1:
-            entries_by_state = np.diff(indptr[:: (len(indptr) - 1) // S])
-            data *= np.repeat(self.transient[m], entries_by_state)
-        return csr_matrix((data, table.indices, indptr), (len(indptr) - 1, S))
+            matrix = self.single_matrix[np.arange(S) * A + policy.reshape(-1)]
+        else:
+            all_probs = self._to_probs(policy)
+            probs = all_probs[min(m, len(all_probs) - 1)].ravel()
+            rows = np.flatnonzero(probs)
+            table = x.storage.select_rows(rows)
+            data = table.p[0, :, m] * probs[rows][table.get_entry_rows()]
+            indptr = table.indptr[np.searchsorted(rows, np.arange(S + 1) * A)]
+            matrix = _make_matrix(data, table.indices, indptr, S)
+        matrix.data *= x.discount
+        if x.discount == 1:
+            matrix.data *= np.repeat(self.transient[m], np.diff(matrix.indptr))
+        return matrix
 
     def _compute_correction(
         self, step: Callable[[Array], Array], residual: Array, rtol: float
@@ -438,13 +432,11 @@ class DirectSolver(InfiniteHorizon):
     """Values by full matrices, which are factorized if there are few states."""
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
-        from scipy.sparse import csr_array
-
         super().__init__(problem, check_time)
         x, (M, S, A) = self.problem, self.r.shape
         self.P = np.empty((M, S, A, S))
         for m in range(M):
-            matrix = csr_array((x.p[0, :, m], x.indices, x.indptr), (S * A, S))
+            matrix = _make_matrix(x.p[0, :, m], x.indices, x.indptr, S)
             matrix.toarray(out=self.P[m].reshape(S * A, S))
         self.P *= self.transient[:, :, None, None]
 
@@ -481,6 +473,13 @@ class DirectSolver(InfiniteHorizon):
             P = self.P[m, s, policy]
         matrix: Array = np.eye(P.shape[1]) - self.problem.discount * P
         return matrix
+
+
+def _make_matrix(data: Array, indices: IntArray, indptr: IndexArray, n_states: int) -> Any:
+    """Make the sparse matrix (rows, S) of these entries."""
+    from scipy.sparse import csr_matrix  # its indices have 32 bits, unlike those of csr_array
+
+    return csr_matrix((data, indices, indptr), (len(indptr) - 1, n_states))
 
 
 def _solve_or_raise(A: Array, rhs: Array) -> Array:
