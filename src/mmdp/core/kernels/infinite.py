@@ -439,6 +439,8 @@ class DirectSolver(InfiniteHorizon):
             matrix = _make_matrix(x.p[0, :, m], x.indices, x.indptr, S)
             matrix.toarray(out=self.P[m].reshape(S * A, S))
         self.P *= self.transient[:, :, None, None]
+        if S <= MAX_DIRECT_STATES:
+            self.approximation_rtol = 0.0
 
     def compute_q(self, v: Array) -> Array:
         return self.r + self.problem.discount * np.matmul(self.P, v[:, None, :, None])[..., 0]
