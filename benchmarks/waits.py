@@ -276,8 +276,8 @@ def main(arguments: list[str] | None = None) -> None:
     rows = (
         (
             wait.case,
-            f"{wait.seconds:.2f}",
-            "" if wait.peer_seconds is None else f"{wait.peer_seconds:.2f} ({wait.peer})",
+            f"{wait.seconds:.3g}",
+            "" if wait.peer_seconds is None else f"{wait.peer_seconds:.3g} ({wait.peer})",
             "" if wait.peer_seconds is None else f"{wait.seconds / wait.peer_seconds:.2f}",
             wait.note,
         )
