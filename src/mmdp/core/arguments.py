@@ -383,5 +383,6 @@ def _is_sequence(value: object, origin: object, type_args: tuple[object, ...]) -
     if not type_args or type_args[0] in (Any, object):
         return True
     items = value[:1] if isinstance(value, range) else value  # all of a range are alike
-    takes_text = str in _split_union(type_args[0])  # a model may have a million labels
-    return all((takes_text and type(x) is str) or is_of_type(x, type_args[0]) for x in items)
+    if str in _split_union(type_args[0]) and set(map(type, items)) == {str}:
+        return True  # a model may have a million labels
+    return all(is_of_type(x, type_args[0]) for x in items)

@@ -649,10 +649,9 @@ def check_labels(labels: object, axis: str) -> list[object]:
     for x in label_list:
         if type(x) is not str and not is_of_type(x, Label):
             raise InputError(f"{shorten(x)} is no {axis} label; give text or numbers, one for each")
-        if _UNWRITABLE_CHARACTERS.search(str(x)):
-            raise InputError(
-                f"{axis} label {x!r} has a character that files cannot hold; remove it"
-            )
+    if _UNWRITABLE_CHARACTERS.search("".join(map(str, label_list))):
+        x = next(x for x in label_list if _UNWRITABLE_CHARACTERS.search(str(x)))
+        raise InputError(f"{axis} label {x!r} has a character that files cannot hold; remove it")
     return label_list
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.waits import make_de_moor
 from scipy.sparse import csr_array
 
 import mmdp
@@ -379,6 +381,23 @@ def test_cached_tables_are_reordered_too() -> None:
     P = model.transitions  # makes the pattern of the tables
     reordered = model.reorder_like(model.replace(states=model.state_labels[::-1]))
     np.testing.assert_array_equal(reordered.transitions, P[..., ::-1, :, ::-1])
+
+
+@pytest.mark.parametrize("horizon", [6, math.inf])
+def test_events_of_one_model_are_merged_once(horizon: float) -> None:
+    """The passes of compiled code and infinite horizons read them; other models have their own."""
+    model = make_de_moor(2)
+    storage = model.problem.storage
+    assert isinstance(storage, ExogenousEvents)
+    value = mmdp.solve(model, horizon, backend="numba").value
+    assert value == pytest.approx(mmdp.solve(to_table_model(model), horizon).value, rel=1e-12)
+    merged_rows = vars(storage)["merged_rows"]
+    assert merged_rows.n_entries < storage.n_entries / 5
+    mmdp.solve(model, horizon, backend="numba")
+    assert vars(storage)["merged_rows"] is merged_rows
+    states = np.arange(model.n_states)[::-1]
+    for other in (storage.map_models(lambda p: p), storage.reorder(states, np.arange(11))[0]):
+        assert "merged_rows" not in vars(other)
 
 
 def test_files_hold_the_events(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import mmdp
 from mmdp.core import kernels
 from mmdp.core.kernels import infinite
 from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
-from mmdp.core.kernels.numpy.passes import Passes
+from mmdp.core.kernels.numpy.passes import Passes, TableSweeper
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.methods import METHODS, SolveContext
 from mmdp.core.methods.belief_grid import _GridRecursion
@@ -168,6 +168,26 @@ def test_a_search_with_slow_parts_keeps_its_limit(
     solution = mmdp.solve(model, 3, time_limit=3.0, **options)
     assert solution.status is mmdp.Status.TIME_LIMIT
     assert clock[0] <= 5.0
+
+
+def test_no_sweep_begins_that_cannot_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps, and what completes a policy after them, do not look at the clock."""
+    clock, original_sweep = [0.0], TableSweeper.sweep
+    fake = types.SimpleNamespace(perf_counter=lambda: clock[0])
+    monkeypatch.setattr("mmdp.core.timing.time", fake)
+
+    def take_a_second(self: TableSweeper, policy: Any) -> Any:
+        clock[0] += 1.0
+        return original_sweep(self, policy)
+
+    monkeypatch.setattr(TableSweeper, "sweep", take_a_second)
+    for limit in (3.5, 6.0):
+        clock[0] = 0.0
+        solution = mmdp.solve(
+            MODEL, 9, mmdp.methods.CADP(n_init=50), time_limit=limit, backend="numpy"
+        )
+        assert solution.status is mmdp.Status.TIME_LIMIT
+        assert limit - 3.0 <= clock[0] <= limit - 1.0
 
 
 @pytest.mark.parametrize("solver_class", [DirectSolver, InfiniteHorizon])

@@ -113,6 +113,25 @@ def test_occupancies_of_many_models_are_found_in_few_steps(monkeypatch: pytest.M
         policy = q.mean(axis=0).argmax(axis=1)
 
 
+def test_values_are_exact_for_the_last_policies_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Approximate values find a policy that exact ones prove: the optimum is the same."""
+    model = make_de_moor(2)
+    direct, iterative = DirectSolver(model.problem), InfiniteHorizon(model.problem)
+    tolerances, original = [], InfiniteHorizon.solve_linear
+
+    def solve_linear(self: InfiniteHorizon, system: Any) -> Any:
+        tolerances.append(system.rtol)
+        return original(self, system)
+
+    monkeypatch.setattr(InfiniteHorizon, "solve_linear", solve_linear)
+    optima, expected = iterative.compute_model_optima(), direct.compute_model_optima()
+    assert optima.is_complete
+    assert optima.actions.tolist() == expected.actions.tolist()
+    np.testing.assert_allclose(optima.values, expected.values, rtol=1e-12)
+    assert tolerances == sorted(tolerances, reverse=True)
+    assert 1 <= tolerances.count(0.0) <= 2 < len(tolerances)
+
+
 def compute_exact_optimum(model: mmdp.MMDP, m: int) -> list[Fraction]:
     """(S,) the optimal values of model m in exact arithmetic."""
     S, gamma, values_by_policy = model.n_states, Fraction(model.discount), []

@@ -141,8 +141,7 @@ class ExogenousEvents(CustomStorage):
         return EventProblem(problem, horizon)
 
     def map_models(self, function: Callable[[Array], Array]) -> ExogenousEvents:
-        clone, probs = copy.copy(self), as_readonly(function(self.probs))
-        clone.__dict__.pop("_table", None)
+        clone, probs = self._copy(), as_readonly(function(self.probs))
         clone.probs, clone.shape = probs, (probs.shape[3], *self.shape[1:])
         return clone
 
@@ -184,9 +183,8 @@ class ExogenousEvents(CustomStorage):
     def reorder(
         self, states: IndexArray, actions: IndexArray
     ) -> tuple[ExogenousEvents, IndexArray]:
-        clone, new_ids = copy.copy(self), np.argsort(states).astype(np.int32)
-        for cached_name in ("pattern", "_table"):
-            clone.__dict__.pop(cached_name, None)
+        clone, new_ids = self._copy(), np.argsort(states).astype(np.int32)
+        clone.__dict__.pop("pattern", None)
         clone.next_states = as_readonly(new_ids[self.next_states[:, states][:, :, actions]])
         for name in ("distribution_id", "corner_weights"):
             array = getattr(self, name)
@@ -225,7 +223,19 @@ class ExogenousEvents(CustomStorage):
             )
         return EventRewards(array, self.probs, self.distribution_id)
 
+    @cached_property
+    def merged_rows(self) -> TableStorage:
+        """All rows as by :meth:`select_rows`, kept because a single model is solved on them."""
+        return self.select_rows(np.arange(self.shape[1] * self.shape[2]))
+
     # ------------------------------------------------------------ within
+    def _copy(self) -> ExogenousEvents:
+        """Return a copy without the tables."""
+        clone = copy.copy(self)
+        for cached_name in ("_table", "merged_rows"):
+            clone.__dict__.pop(cached_name, None)
+        return clone
+
     def _check_arrays(self) -> None:
         """Raise InputError if shapes, indices or probabilities are wrong."""
         _, S, A, W, C = self.next_states.shape

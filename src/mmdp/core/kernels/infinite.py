@@ -29,13 +29,14 @@ import numpy as np
 
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.cpu.threads import limit_blas_threads
+from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import PolicyTable, Problem
 from mmdp.core.kernels.proper import find_transient
-from mmdp.core.shapes import AnyArray, Array, IntArray, Mask
+from mmdp.core.shapes import AnyArray, Array, IndexArray, IntArray, Mask
 from mmdp.core.timing import TimeUp
 
-CacheKey = tuple[tuple[int, ...], str, bytes]  # shape, dtype and content of a policy
+CacheKey = tuple[tuple[int, ...], str, bytes, float]  # shape, dtype, content of a policy; rtol
 
 MAX_MATRIX_BYTES = 2**28  # bytes that P may take; beyond that values are iterated
 REL_TOL = 1e-14  # last change of iterated values, relative to the rewards
@@ -43,6 +44,7 @@ EPS = float(np.finfo(float).eps)
 TAIL_WEIGHT = 1e-4  # weight of what lies beyond the horizon at which planning by time ends
 MAX_PLANNING_HORIZON = 1000  # decisions of that horizon at most
 MAX_VALUE_BYTES = 2**29  # bytes that values by time, state and model may take there
+APPROXIMATION_RTOL = 0.01  # share of an error that is left when values are approximated
 MAX_CHANGE_RATIO, BICGSTAB_RTOL = 0.5, 1e-6  # what a correction must and may make of a change
 MAX_BICGSTAB_ITER = 64  # of a correction
 MAX_ROUNDING_CHANGE = 1000  # times the tolerance: the change at which iterations may stall
@@ -109,13 +111,15 @@ class ModelOptima(NamedTuple):
 class LinearSystem(NamedTuple):
     """The equation x = rhs + gamma P^pi x of a policy for x (M, S), or its transpose.
 
-    Solvers that iterate begin with ``init``.
+    Solvers that iterate begin with ``init``, by default with rhs, and end when what is left of the
+    error of the equation there is a share ``rtol``, or nothing beyond rounding.
     """
 
     policy: PolicyTable
     rhs: Array
-    init: Array
     is_transposed: bool = False
+    rtol: float = 0.0
+    init: Array | None = None
 
 
 class InfiniteHorizon:
@@ -127,6 +131,7 @@ class InfiniteHorizon:
     """
 
     uses_factorization = False  # whether iterating took too long before
+    approximation_rtol = APPROXIMATION_RTOL  # of the values in policy iteration before the last
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
         self.problem, self.check_time = problem, check_time
@@ -139,9 +144,13 @@ class InfiniteHorizon:
             self.transient = self.proper_info.transient
             self.r = self.r * self.transient[:, :, None]
             self.problem = problem._replace(r=np.moveaxis(self.r, 0, 2)[None])
-        if problem.n_models == 1 and problem.storage.format == "events":
-            rows = np.arange(problem.n_states * problem.n_actions)
-            self.problem = self.problem._replace(storage=problem.storage.select_rows(rows))
+        if problem.n_models == 1:
+            if isinstance(problem.storage, ExogenousEvents):
+                self.problem = self.problem._replace(storage=problem.storage.merged_rows)
+            table = self.problem.storage.to_table()
+            self.single_matrix = _make_matrix(
+                table.p[0, :, 0], table.indices, table.indptr, problem.n_states
+            )
 
     @staticmethod
     def from_problem(
@@ -163,24 +172,25 @@ class InfiniteHorizon:
         """Keep the cached results of the last policy until the next call."""
         self.retained_cache.update(self.last_cache)
 
-    def compute_values(self, policy: PolicyTable) -> Array:
-        """Compute the values v (M, S) of a policy."""
-        rhs = (self._to_probs(policy) * self.r).sum(axis=2)
-        last_values = self.last_cache["v"][1] if "v" in self.last_cache else rhs
-        return self._get_solution("v", LinearSystem(policy, rhs, last_values))
+    def compute_values(self, policy: PolicyTable, rtol: float = 0.0) -> Array:
+        """Compute the values v (M, S) of a policy, or approximate them; see LinearSystem."""
+        rewards = (self._to_probs(policy) * self.r).sum(axis=2)
+        return self._get_solution("v", LinearSystem(policy, rewards, rtol=rtol))
 
     def compute_occupancy(self, policy: PolicyTable) -> Array:
         """Compute the discounted visits d (M, S) of a policy."""
         initial = np.broadcast_to(self.problem.initial.T, self.r.shape[:2])
-        return self._get_solution("d", LinearSystem(policy, initial, initial, is_transposed=True))
+        return self._get_solution("d", LinearSystem(policy, initial, is_transposed=True))
 
     def _get_solution(self, name: str, system: LinearSystem) -> Array:
-        """Return the solution for the last or a retained policy, else compute it."""
-        key = system.policy.shape, system.policy.dtype.str, system.policy.tobytes()
+        """Return the solution for the last or a retained policy, else solve from the last one."""
+        policy = system.policy
+        key = policy.shape, policy.dtype.str, policy.tobytes(), system.rtol
         if name in self.retained_cache and self.retained_cache[name][0] == key:
             self.last_cache[name] = self.retained_cache[name]
-        if name not in self.last_cache or self.last_cache[name][0] != key:
-            self.last_cache[name] = key, self.solve_linear(system)
+        last_key, init = self.last_cache.get(name, (None, None))
+        if last_key != key:
+            self.last_cache[name] = key, self.solve_linear(system._replace(init=init))
         return self.last_cache[name][1]
 
     def compute_returns(self, policy: PolicyTable) -> Array:
@@ -192,8 +202,9 @@ class InfiniteHorizon:
     ) -> ModelOptima:
         """Compute the optimal policy of each model over the allowed actions, by policy iteration.
 
-        For any v at all the optimum is at most v + n max(T v - v), T v = max_a q, with n the most
-        decisions that count. If the time is up, that is proven for the last v.
+        Values are approximated as long as max(T v - v), T v = max_a q, falls, then exact. For any v
+        at all the optimum is at most v + n max(T v - v), with n the most decisions that count. If
+        the time is up, that is proven for the last v.
         """
         feasible = self.problem.allowed[0] if allowed is None else allowed
         m, s = np.indices(self.r.shape[:2])
@@ -206,21 +217,28 @@ class InfiniteHorizon:
             np.broadcast_to(effective_horizon * r.max(axis=(1, 2))[:, None], r.shape[:2]),
             False,
         )
+        rtol, last_gain = self.approximation_rtol, math.inf
         while True:
             try:
                 self.check_time()
-                v = self.compute_values(actions)
+                v = self.compute_values(actions, rtol)
             except TimeUp:
                 is_expired = True
             q = np.where(feasible, self.compute_q(v), -np.inf)
-            best_q, tol = q.max(axis=2), self._q_rounding_error() * np.abs(v).max(axis=1)
-            # with rounding, following ties or values that do not rise could go in circles
-            has_improved = v.sum(axis=1) > last_total
-            is_better = (best_q > q[m, s, actions] + tol[:, None]) & has_improved[:, None]
-            if is_expired or not is_better.any():
-                error_bound = effective_horizon * (np.maximum(best_q - v, 0.0).max(axis=1) + tol)
+            best_actions = q.argmax(axis=2)
+            best_q, tol = q[m, s, best_actions], self._q_rounding_error() * np.abs(v).max(axis=1)
+            is_better = best_q > q[m, s, actions] + tol[:, None]
+            gain = np.maximum(best_q - v, 0.0).max(axis=1)
+            if rtol == 0:
+                # with rounding, following ties or values that do not rise could go in circles
+                is_better &= (v.sum(axis=1) > last_total)[:, None]
+                last_total = v.sum(axis=1)
+            if is_expired or (rtol == 0 and not is_better.any()):
+                error_bound = effective_horizon * (gain + tol)
                 return ModelOptima(actions.astype(np.int32), best_q, error_bound, not is_expired)
-            actions, last_total = np.where(is_better, q.argmax(axis=2), actions), v.sum(axis=1)
+            if not is_better.any() or not gain.max() < last_gain:
+                rtol = 0.0
+            actions, last_gain = np.where(is_better, best_actions, actions), gain.max()
 
     def _q_rounding_error(self) -> float:
         """Return the relative rounding error of q."""
@@ -272,15 +290,6 @@ class InfiniteHorizon:
             self.problem, 1
         )
 
-    @cached_property
-    def single_matrix(self) -> Any:
-        """The sparse matrix (S A, S) of the transitions of a single model."""
-        from scipy.sparse import csr_array
-
-        table = self.problem.storage.to_table()
-        shape = (len(table.indptr) - 1, self.problem.n_states)
-        return csr_array((table.p[0, :, 0], table.indices, table.indptr), shape)
-
     def compute_q(self, v: Array) -> Array:
         """Compute (M, S, A) q = r + gamma P v."""
         if self.problem.n_models == 1:
@@ -302,7 +311,7 @@ class InfiniteHorizon:
         if self.uses_factorization:
             return self._solve_by_model(system)
         step, rhs = self._make_step(system), np.ascontiguousarray(system.rhs.T)
-        x = last_x = np.ascontiguousarray(system.init.T)
+        x = last_x = np.ascontiguousarray((system.rhs if system.init is None else system.init).T)
         measure = np.sum if system.is_transposed else np.max
 
         def norm(y: Array) -> float:
@@ -320,12 +329,14 @@ class InfiniteHorizon:
             new_x = rhs + step(x)
             change, tol = norm(new_x - x), max(min_change, 4 * EPS * norm(new_x))
             has_stalled = is_repetition and change >= previous_change  # by rounding
+            if n == 0:
+                min_change = max(min_change, system.rtol * change)
             if change <= (MAX_ROUNDING_CHANGE if has_stalled else 1) * tol:
                 return np.ascontiguousarray(new_x.T)
             previous_change, is_repetition = change, change >= MAX_CHANGE_RATIO * last_change
             if not is_repetition:
                 last_change, last_x = change, new_x
-                x = x + self._compute_correction(step, new_x - x)
+                x = x + self._compute_correction(step, new_x - x, system.rtol)
             else:
                 x = new_x if change < last_change else last_x
         raise AssertionError
@@ -337,6 +348,8 @@ class InfiniteHorizon:
         if M == 1 or (is_by_model and system.is_transposed):
             matrices = [self._build_model_matrix(policy, m) for m in range(M)]
             matrices = [A.T if system.is_transposed else A for A in matrices]
+            if M == 1:
+                return lambda x: (matrices[0] @ x[:, 0])[:, None]
             return lambda x: np.stack([A @ y for A, y in zip(matrices, x.T, strict=True)], 1)
         factor = self.problem.discount * self.transient.T
         if system.is_transposed:
@@ -367,20 +380,25 @@ class InfiniteHorizon:
 
     def _build_model_matrix(self, policy: PolicyTable, m: int) -> Any:
         """Build the matrix (S, S) of gamma P^pi in a model, from the rows of the policy."""
-        from scipy.sparse import csr_array
-
         x, (S, A) = self.problem, self.r.shape[1:]
-        all_probs = self._to_probs(policy)
-        probs = all_probs[min(m, len(all_probs) - 1)].ravel()
-        rows = np.flatnonzero(probs)
-        table = x.storage.select_rows(rows)
-        data = x.discount * table.p[0, :, m] * probs[rows][table.get_entry_rows()]
-        indptr = table.indptr[np.searchsorted(rows, np.arange(S + 1) * A)]
+        if x.n_models == 1 and policy.dtype.kind != "f":
+            matrix = self.single_matrix[np.arange(S) * A + policy.reshape(-1)]
+        else:
+            all_probs = self._to_probs(policy)
+            probs = all_probs[min(m, len(all_probs) - 1)].ravel()
+            rows = np.flatnonzero(probs)
+            table = x.storage.select_rows(rows)
+            data = table.p[0, :, m] * probs[rows][table.get_entry_rows()]
+            indptr = table.indptr[np.searchsorted(rows, np.arange(S + 1) * A)]
+            matrix = _make_matrix(data, table.indices, indptr, S)
+        matrix.data *= x.discount
         if x.discount == 1:
-            data *= np.repeat(self.transient[m], np.diff(indptr))
-        return csr_array((data, table.indices, indptr), (S, S))
+            matrix.data *= np.repeat(self.transient[m], np.diff(matrix.indptr))
+        return matrix
 
-    def _compute_correction(self, step: Callable[[Array], Array], residual: Array) -> Array:
+    def _compute_correction(
+        self, step: Callable[[Array], Array], residual: Array, rtol: float
+    ) -> Array:
         """Approximate d = residual + gamma P d (S, M) by BiCGSTAB, for each model by itself.
 
         If that does not converge in a model, its d is the residual.
@@ -390,7 +408,7 @@ class InfiniteHorizon:
             return np.einsum("sm,sm->m", x, y)  # BLAS would start threads for it
 
         def divide(x: Array, y: Array) -> Array:
-            return np.divide(x, y, out=np.zeros_like(x), where=y != 0)
+            return x / np.where(y == 0, np.inf, y)
 
         d, r, p = np.zeros_like(residual), residual, residual
         size = rho = dot(r, r)
@@ -403,7 +421,7 @@ class InfiniteHorizon:
             omega = divide(dot(r_change, r), dot(r_change, r_change))
             d += alpha * p + omega * r
             r = r - omega * r_change
-            if (dot(r, r) <= BICGSTAB_RTOL**2 * size).all():
+            if (dot(r, r) <= max(BICGSTAB_RTOL, rtol) ** 2 * size).all():
                 break
             last_rho, rho = rho, dot(residual, r)
             p = r + divide(rho * alpha, last_rho * omega) * (p - omega * p_change)
@@ -414,15 +432,15 @@ class DirectSolver(InfiniteHorizon):
     """Values by full matrices, which are factorized if there are few states."""
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
-        from scipy.sparse import csr_array
-
         super().__init__(problem, check_time)
         x, (M, S, A) = self.problem, self.r.shape
         self.P = np.empty((M, S, A, S))
         for m in range(M):
-            matrix = csr_array((x.p[0, :, m], x.indices, x.indptr), (S * A, S))
+            matrix = _make_matrix(x.p[0, :, m], x.indices, x.indptr, S)
             matrix.toarray(out=self.P[m].reshape(S * A, S))
         self.P *= self.transient[:, :, None, None]
+        if S <= MAX_DIRECT_STATES:
+            self.approximation_rtol = 0.0
 
     def compute_q(self, v: Array) -> Array:
         return self.r + self.problem.discount * np.matmul(self.P, v[:, None, :, None])[..., 0]
@@ -457,6 +475,13 @@ class DirectSolver(InfiniteHorizon):
             P = self.P[m, s, policy]
         matrix: Array = np.eye(P.shape[1]) - self.problem.discount * P
         return matrix
+
+
+def _make_matrix(data: Array, indices: IntArray, indptr: IndexArray, n_states: int) -> Any:
+    """Make the sparse matrix (rows, S) of these entries."""
+    from scipy.sparse import csr_matrix  # its indices have 32 bits, unlike those of csr_array
+
+    return csr_matrix((data, indices, indptr), (len(indptr) - 1, n_states))
 
 
 def _solve_or_raise(A: Array, rhs: Array) -> Array:

@@ -410,7 +410,7 @@ class Problem(NamedTuple):
         """Compute (..., M) returns from the values (..., S, M) at the first step."""
         is_common = self.has_common_initial
         local_returns = (
-            self.initial[:, 0] @ first_values
+            np.einsum("s,...sm->...m", self.initial[:, 0], first_values)  # BLAS starts threads
             if is_common
             else (self.initial * first_values).sum(axis=-2)
         )

@@ -226,13 +226,14 @@ class SolveContext:
                 )
             )
 
-    def check_time(self) -> None:
-        """Raise TimeUp if the time limit is reached and there is an incumbent.
+    def check_time(self, min_seconds: float = 0.0) -> None:
+        """Raise TimeUp if less than ``min_seconds`` are left and there is an incumbent.
 
         Of many processes, if the time is up in one of them.
         """
         is_late, is_pressed = self.problem.any_across_shards(
-            self.stopwatch.is_expired, self.interrupt_flag.is_set
+            self.stopwatch.is_expired or self.stopwatch.time_left < min_seconds,
+            self.interrupt_flag.is_set,
         )
         if is_pressed:
             raise KeyboardInterrupt

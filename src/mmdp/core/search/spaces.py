@@ -8,7 +8,7 @@ linear, and whole rows are tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import tee
 from typing import ClassVar, Unpack
 
@@ -46,6 +46,7 @@ MAX_EXHAUSTIVE = (
 )
 MAX_Q_BYTES = 2**31  # the most that q may take; beyond that a solve uses the paper's sweeps
 ASCENT_PASSES = 12  # of one ascent
+SWEEPS_TO_END = 2  # seconds of a sweep and of completing the policy after it, in sweeps
 
 
 class MarkovSpace(SearchSpace):
@@ -126,13 +127,31 @@ class MarkovSpace(SearchSpace):
     ) -> list[AscentResult]:
         """Run CADP sweeps from each candidate to a local optimum of the (reweighted) mean.
 
-        Each trace of a restricted ascent begins with the first feasible policy.
+        Each trace of a restricted ascent begins with the first feasible policy. As a compiled sweep
+        does not look at the time, none begins if there is not time for two.
         """
         prepared = self.prepared if weights is None else self.prepared.replace(weights=weights)
         candidates, inits = tee(candidates)
         choose_row = None if self.restriction is None else self.choose_row
+        callback, start_time, sweep_seconds = limits.get("callback"), 0.0, 0.0
+
+        def iter_candidates() -> Iterator[PolicyTable | None]:
+            nonlocal start_time
+            for candidate in candidates:
+                start_time = solver_clock()
+                yield candidate
+
+        def check_time(table: PolicyTable, value: float) -> None:
+            nonlocal start_time, sweep_seconds
+            if callback is not None:
+                callback(table, value)
+            last_time, start_time = start_time, solver_clock()
+            sweep_seconds = max(sweep_seconds, start_time - last_time)
+            self.context.check_time(SWEEPS_TO_END * sweep_seconds)
+
+        limits["callback"] = check_time
         local_optima = prepared.ascend(
-            candidates, sweep_type=self.sweep_type, choose_row=choose_row, **limits
+            iter_candidates(), sweep_type=self.sweep_type, choose_row=choose_row, **limits
         )
         if self.restriction is None:
             return local_optima

@@ -134,7 +134,7 @@ class CpuProblem(PreparedProblem):
         has_prior_weights = weights is not None and weights.shape == (1, 1, 1)
         is_plain = choice == "weighted" and has_prior_weights and policy is None and not keep
         is_constant = x.storage.n_times == len(x.r) == len(x.allowed) == 1
-        if is_plain and M == 1 and is_constant and isinstance(x.storage, TableStorage):
+        if is_plain and M == 1 and is_constant:
             return self._run_induction()
         is_randomized = policy is not None and policy.ndim == 3
         mode = {"weighted": WEIGHTED, "per_model": PER_MODEL}.get(
@@ -194,7 +194,8 @@ class CpuProblem(PreparedProblem):
             np.zeros(T),
         )
         buffers.v[T % 3] = x.terminal[:, 0]
-        tables = x.is_dense, sums.min(), sums.max(), arrays.p.reshape(-1), arrays.r.reshape(-1)
+        is_dense = x.storage.format == "dense"
+        tables = is_dense, sums.min(), sums.max(), arrays.p.reshape(-1), arrays.r.reshape(-1)
         scheduler.run_steps(
             pool,
             x.storage.n_entries // A,

@@ -52,9 +52,11 @@ class KernelArrays(NamedTuple):
     @classmethod
     def from_problem(cls, problem: Problem) -> KernelArrays:
         """Convert a problem with tables or shared events to arrays."""
-        x = problem
-        if isinstance(x.storage, ExogenousEvents):
-            return cls._from_events(x, x.storage)
+        x, e = problem, problem.storage
+        if isinstance(e, ExogenousEvents):
+            if x.n_models > 1 or e.n_times > 1:
+                return cls._from_events(x, e)
+            x = x._replace(storage=e.merged_rows)  # a tenth of the entries, often
         return cls.from_tables(x)
 
     @classmethod
@@ -81,7 +83,9 @@ class KernelArrays(NamedTuple):
             else e.distribution_id.reshape(-1, n_rows)
         )
         probs = np.repeat(e.probs, e.next_states.shape[4], axis=2)  # once for each corner
-        rewards = x.r.reward[..., None] if isinstance(x.r, EventRewards) else None
+        r, rewards = x.r, None
+        if isinstance(r, EventRewards):
+            rewards, r = r.reward[..., None], np.zeros((1, 1, 1, r.shape[3]))
         n_times = max(len(y) for y in (e.next_states, e.corner_weights, rewards) if y is not None)
 
         def flatten(array: AnyArray | None) -> Any:
@@ -92,7 +96,7 @@ class KernelArrays(NamedTuple):
             as_readonly(np.arange(n_rows + 1) * row_length),
             flatten(e.next_states),
             as_readonly(probs.reshape(len(probs), -1, probs.shape[3])),
-            cls.get_table_rewards(x),
+            as_readonly(r),
             as_readonly(x.allowed),
             x.discount,
             as_readonly(ids * np.int64(row_length)),
@@ -101,19 +105,12 @@ class KernelArrays(NamedTuple):
             flatten(rewards),
         )
 
-    @staticmethod
-    def get_table_rewards(problem: Problem) -> Array:
-        """Return the rewards as a table, or one row of zeros if entries have rewards."""
-        r = problem.r
-        return as_readonly(r if isinstance(r, np.ndarray) else np.zeros((1, 1, 1, r.shape[3])))
-
     def with_problem(self, problem: Problem) -> KernelArrays:
-        """Return the same transitions with the other arrays of a problem."""
-        x, r = problem, self.get_table_rewards(problem)
-        entry_rewards = None if isinstance(x.r, np.ndarray) else self.entry_rewards
-        return self._replace(
-            r=r, allowed=as_readonly(x.allowed), gamma=x.discount, entry_rewards=entry_rewards
-        )
+        """Return the same transitions, and rewards by event, with the other arrays of a problem."""
+        x = self._replace(allowed=as_readonly(problem.allowed), gamma=problem.discount)
+        if isinstance(problem.r, EventRewards):
+            return x
+        return x._replace(r=as_readonly(problem.r), entry_rewards=None)
 
     def from_time(self, t: int) -> KernelArrays:
         """Return the arrays from time t on."""
