@@ -1,6 +1,6 @@
-"""CPU seconds of solves that people wait for: infinite horizons, other objectives, trees, pages.
+"""CPU seconds of what people wait for: infinite horizons, objectives, classes, trees, pages.
 
-    python -m benchmarks.waits [--only infinite,growth,objectives,classes,trees,evaluate,pages]
+    python -m benchmarks.waits [--only CASE,...]  (the keys of CASES)
 
 Every row has a peer or another solve of the same process beside it. All are CPU seconds of this
 process, with what has to be loaded loaded before.
@@ -299,9 +299,59 @@ def wait_pages() -> Iterator[Wait]:
         for name, model in models.items():
             context = ReportContext(model, 20)
             chosen, skipped = choose_sections(context, DEFAULT_TIME_LIMIT)
-            announced = sum(x.estimate_seconds(context) for x in chosen)
+            announced, start = sum(x.estimate_seconds(context) for x in chosen), time.perf_counter()
             seconds, _ = measure(lambda m=model: mmdp.report.write(m, path, horizon=20))
-            yield Wait(f"page, {name}", seconds, announced, "announced", f"not: {[*skipped]}")
+            note = f"wall {time.perf_counter() - start:.1f} s; not: {[*skipped]}"
+            yield Wait(f"page, {name}", seconds, announced, "announced", note)
+
+
+def make_cart(n_points: int) -> mmdp.MMDP:
+    """Make a cart that is pushed back and forth on a grid of positions and speeds."""
+
+    def step(state: Any, action: Any, event: Any) -> Any:
+        speed = state["speed"] + action["push"] * event["friction"]
+        after = {"x": np.clip(state["x"] + speed / 5, -1, 1), "speed": np.clip(speed, -1, 1)}
+        return after, -(state["x"] ** 2)
+
+    axis = mmdp.Grid(-1, 1, n_points)
+    return mmdp.from_step(
+        step,
+        states={"x": axis, "speed": axis},
+        actions={"push": [-0.1, 0, 0.1]},
+        events={"friction": [0.5, 1.0]},
+        event_probs=lambda: [0.5, 0.5],
+    )
+
+
+def wait_agents() -> Iterator[Wait]:
+    """Decisions of an agent by named values, and models of an environment that is stepped."""
+    base, n_decisions, rng = None, 10_000, np.random.default_rng(0)
+    for n_points in (11, 41, 161):
+        model = make_cart(n_points)
+        agent = mmdp.interop.Agent(mmdp.solve(model, 1))
+
+        def decide(agent: mmdp.interop.Agent = agent) -> None:
+            for _ in range(n_decisions):
+                agent.reset()
+                agent({"x": 0.123, "speed": -0.4})
+
+        agent({"x": 0, "speed": 0})  # labels are read once
+        seconds, _ = measure(decide)
+        agent.reset()
+        states = rng.integers(model.n_states, size=n_decisions)
+        many_seconds, _ = measure(partial(agent.act, states))
+        note = f"all in one call {many_seconds:.4f}"
+        base = base or seconds
+        yield Wait(
+            f"{n_decisions:,} decisions, {model.n_states:,} states", seconds, base, "121", note
+        )
+    grid = {"position": mmdp.Grid(-1.2, 0.6, 61), "velocity": mmdp.Grid(-0.07, 0.07, 61)}
+    forces = {"force": np.linspace(0.0008, 0.0012, 20)}
+    make = partial(mmdp.interop.from_gymnasium, "MountainCar-v0", axes=grid, samples=forces)
+    seconds, model = measure(make)
+    n_steps = model.n_models * 61**2 * model.n_actions
+    note = f"{1e6 * seconds / n_steps:.0f} microseconds a step of the environment"
+    yield Wait("MountainCar, 61 x 61 states x 20 models", seconds, None, "", note)
 
 
 CASES = {
@@ -312,6 +362,7 @@ CASES = {
     "trees": wait_trees,
     "evaluate": wait_evaluate,
     "pages": wait_pages,
+    "agents": wait_agents,
 }
 
 
