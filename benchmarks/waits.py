@@ -1,6 +1,6 @@
-"""CPU seconds of solves that people wait for: infinite horizons, other objectives, trees, pages.
+"""CPU seconds of what people wait for: infinite horizons, objectives, classes, trees, pages.
 
-    python -m benchmarks.waits [--only infinite,growth,objectives,trees,evaluate,pages]
+    python -m benchmarks.waits [--only CASE,...]  (the keys of CASES)
 
 Every row has a peer or another solve of the same process beside it. All are CPU seconds of this
 process, with what has to be loaded loaded before.
@@ -120,6 +120,26 @@ def make_fishery(n_stocks: int = 41) -> mmdp.MMDP:
     )
 
 
+def make_lake(n_models: int = 100) -> mmdp.MMDP:
+    """Make slippery ice of 64 states, learnt from six steps of each action in each state."""
+    size, rng = 8, np.random.default_rng(0)
+    goal, ends = size**2 - 1, {19, 29, 35, 41, 42, 46, 49, 52, 54, 59, size**2 - 1}
+    p = np.zeros((n_models, size**2, 4, size**2))
+    for state, action in np.ndindex(size**2, 4):
+        if state in ends:
+            p[:, state, action, state] = 1.0
+            continue
+        cells = np.add(divmod(state, size), ((0, -1), (1, 0), (0, 1), (-1, 0)))
+        rows, columns = np.clip(cells, 0, size - 1).T
+        after = (rows * size + columns)[[action - 1, action, (action + 1) % 4]]
+        next_states, ways = np.unique(after, return_counts=True)
+        counts = rng.multinomial(6, ways / 3)
+        p[:, state, action, next_states] = rng.dirichlet(0.5 + counts, n_models)
+    r = p[..., goal].copy()  # for entering the goal
+    r[:, goal] = 0.0
+    return mmdp.MMDP(p, r, discount=0.99, initial=np.eye(size**2)[0])
+
+
 def make_two_echelons(size: int = 8, n_models: int = 50, max_order: int = 4) -> mmdp.MMDP:
     """Make a warehouse and a shop with unknown demand: 2,025 states and 25 actions."""
     rng = np.random.default_rng(0)
@@ -198,25 +218,59 @@ def wait_growth() -> Iterator[Wait]:
         yield wait
 
 
+def compute_soft_median(returns: Any, weights: Any) -> Any:
+    """Compute the mean of the models between the quartiles, as a function of the user."""
+    low, high = np.quantile(returns, (0.25, 0.75), axis=-1, keepdims=True)
+    return (np.clip(returns, low, high) * weights).sum(axis=-1)
+
+
+def make_small_models() -> dict[str, tuple[mmdp.MMDP, int]]:
+    """Make the models on which objectives and policy classes are compared, with horizons."""
+    return {
+        "fishery": (make_fishery(), 50),
+        "lake": (make_lake(), 200),
+        "riverswim": (mmdp.domains.riverswim().train, 50),
+    }
+
+
 def wait_objectives() -> Iterator[Wait]:
-    """The objectives beside the mean and the worst case, on the fishery."""
-    model, taken = make_fishery(), {}
-    for objective in ("mean", "worst"):
-        mmdp.solve(model, 2, objective=objective, backend="numba")
-    for objective in (
-        "mean",
-        "worst",
-        "regret:worst",
-        "cvar:0.5",
-        "cvar:0.2",
-        "var:0.2",
-        "evar:0.2",
-    ):
-        seconds, solution = measure(lambda o=objective: mmdp.solve(model, 50, objective=o))
-        taken[objective] = seconds
-        peer = "worst" if objective == "regret:worst" else "mean"
-        note = f"{solution.value:.4f}, {solution.status.name}"
-        yield Wait(f"fishery, {objective}", seconds, taken.get(peer), peer, note)
+    """The objectives beside the mean and the worst case, and a function of the user."""
+    user_function = mmdp.objectives.CustomObjective(compute_soft_median, is_monotone=True)
+    texts = ("mean", "worst", "regret:worst", "cvar:0.5", "cvar:0.2", "cvar:0.1", "var:0.2")
+    objectives = [mmdp.objectives.as_objective(x) for x in (*texts, "evar:0.2")]
+    for name, (model, T) in make_small_models().items():
+        taken = dict[str, float]()
+        for objective in (objectives[0], objectives[1], user_function):  # compiles, loads
+            mmdp.solve(model, 2, objective=objective, backend="numba")
+        for objective in (*objectives, user_function):
+            key = objective.key if objective is user_function else str(objective)
+            taken[key], solution = measure(lambda m=(model, T, objective): solve_for(*m))
+            peer = "worst" if key == "regret:worst" else "mean"
+            note = f"{solution.value:.6f}, {solution.status.name}"
+            yield Wait(f"{name}, {key}", taken[key], taken.get(peer), peer, note)
+
+
+def solve_for(model: mmdp.MMDP, horizon: float, objective: Any) -> mmdp.Solution:
+    """Solve a model for an objective by default."""
+    return mmdp.solve(model, horizon, objective=objective)
+
+
+def wait_classes() -> Iterator[Wait]:
+    """Tied and monotone policies beside those without restriction."""
+    for name, (model, T) in make_small_models().items():
+        pairs = mmdp.policies.Tied(np.arange(model.n_states) // 2)
+        classes = {"tied": pairs, "monotone": mmdp.policies.Monotone()}
+        for horizon in (T, math.inf):
+            for x in ("markov", *classes.values()):
+                mmdp.solve(model, min(horizon, 2), policy_class=x, backend="numba")
+            base, _ = measure(lambda m=model, h=horizon: mmdp.solve(m, h))
+            for class_name, x in classes.items():
+                for objective in ("mean", "cvar:0.2"):
+                    solve = partial(mmdp.solve, policy_class=x, objective=objective)
+                    seconds, solution = measure(lambda m=model, h=horizon, f=solve: f(m, h))
+                    case = f"{name}, T = {horizon:g}, {class_name}, {objective}"
+                    note = f"{solution.value:.6f}, {solution.status.name}"
+                    yield Wait(case, seconds, base, "mean, no restriction", note)
 
 
 def wait_trees() -> Iterator[Wait]:
@@ -251,18 +305,70 @@ def wait_pages() -> Iterator[Wait]:
         for name, model in models.items():
             context = ReportContext(model, 20)
             chosen, skipped = choose_sections(context, DEFAULT_TIME_LIMIT)
-            announced = sum(x.estimate_seconds(context) for x in chosen)
+            announced, start = sum(x.estimate_seconds(context) for x in chosen), time.perf_counter()
             seconds, _ = measure(lambda m=model: mmdp.report.write(m, path, horizon=20))
-            yield Wait(f"page, {name}", seconds, announced, "announced", f"not: {[*skipped]}")
+            note = f"wall {time.perf_counter() - start:.1f} s; not: {[*skipped]}"
+            yield Wait(f"page, {name}", seconds, announced, "announced", note)
+
+
+def make_cart(n_points: int) -> mmdp.MMDP:
+    """Make a cart that is pushed back and forth on a grid of positions and speeds."""
+
+    def step(state: Any, action: Any, event: Any) -> Any:
+        speed = state["speed"] + action["push"] * event["friction"]
+        after = {"x": np.clip(state["x"] + speed / 5, -1, 1), "speed": np.clip(speed, -1, 1)}
+        return after, -(state["x"] ** 2)
+
+    axis = mmdp.Grid(-1, 1, n_points)
+    return mmdp.from_step(
+        step,
+        states={"x": axis, "speed": axis},
+        actions={"push": [-0.1, 0, 0.1]},
+        events={"friction": [0.5, 1.0]},
+        event_probs=lambda: [0.5, 0.5],
+    )
+
+
+def wait_agents() -> Iterator[Wait]:
+    """Decisions of an agent by named values, and models of an environment that is stepped."""
+    base, n_decisions, rng = None, 10_000, np.random.default_rng(0)
+    for n_points in (11, 41, 161):
+        model = make_cart(n_points)
+        agent = mmdp.interop.Agent(mmdp.solve(model, 1))
+
+        def decide(agent: mmdp.interop.Agent = agent) -> None:
+            for _ in range(n_decisions):
+                agent.reset()
+                agent({"x": 0.123, "speed": -0.4})
+
+        agent({"x": 0, "speed": 0})  # labels are read once
+        seconds, _ = measure(decide)
+        agent.reset()
+        states = rng.integers(model.n_states, size=n_decisions)
+        many_seconds, _ = measure(partial(agent.act, states))
+        note = f"all in one call {many_seconds:.4f}"
+        base = base or seconds
+        yield Wait(
+            f"{n_decisions:,} decisions, {model.n_states:,} states", seconds, base, "121", note
+        )
+    grid = {"position": mmdp.Grid(-1.2, 0.6, 61), "velocity": mmdp.Grid(-0.07, 0.07, 61)}
+    forces = {"force": np.linspace(0.0008, 0.0012, 20)}
+    make = partial(mmdp.interop.from_gymnasium, "MountainCar-v0", axes=grid, samples=forces)
+    seconds, model = measure(make)
+    n_steps = model.n_models * 61**2 * model.n_actions
+    note = f"{1e6 * seconds / n_steps:.0f} microseconds a step of the environment"
+    yield Wait("MountainCar, 61 x 61 states x 20 models", seconds, None, "", note)
 
 
 CASES = {
     "infinite": wait_infinite,
     "growth": wait_growth,
     "objectives": wait_objectives,
+    "classes": wait_classes,
     "trees": wait_trees,
     "evaluate": wait_evaluate,
     "pages": wait_pages,
+    "agents": wait_agents,
 }
 
 

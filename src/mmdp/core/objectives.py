@@ -284,7 +284,7 @@ class EVaR(TailObjective):
     def _find_temperature(self, excess_returns: Array, weights: Array) -> Array:
         """Find the least temperature s (..., 1) for which exp(-x / s) has KL <= -log alpha.
 
-        Newton's steps on log s, or a halving if one would leave the bracket.
+        Newton's steps on log s to the root of log KL, or a halving if one would leave the bracket.
         """
         max_kl = -math.log(self.alpha) or 1.0
         max_excess = np.where(weights > 0, excess_returns, 0.0).max(axis=-1, keepdims=True)
@@ -301,13 +301,15 @@ class EVaR(TailObjective):
             xi, log_mean = _gibbs_density(energy, weights)
             mean = (xi * energy) @ weights
             variance = (xi * energy**2) @ weights - mean**2
-            kl_excess = (-mean - log_mean - max_kl)[..., None]  # KL - most; its slope is -variance
+            kl = (-mean - log_mean)[..., None]  # its slope is -variance
+            kl_excess = kl - max_kl
             log_high = np.where(kl_excess <= 0, log_s, log_high)
             log_low = np.where(kl_excess <= 0, log_low, log_s)
             is_converged = np.abs(kl_excess) < KL_RTOL * max_kl
             if (is_converged | (log_high - log_low < 1e-9)).all():
                 break
-            newton_step = log_s + kl_excess / np.maximum(variance, 1e-300)[..., None]
+            log_ratio = np.log(np.maximum(kl, 1e-300) / max_kl)
+            newton_step = log_s + kl * log_ratio / np.maximum(variance, 1e-300)[..., None]
             is_inside = (newton_step > log_low) & (newton_step < log_high)
             next_log_s = np.where(is_inside, newton_step, (log_low + log_high) / 2)
             log_s = np.where(is_converged, log_s, next_log_s)

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 
 import mmdp
+from mmdp.core import kernels
 from mmdp.core.kernels.ascent import ascend
 from mmdp.core.methods.registry import methods_supporting
 from mmdp.core.objectives import Objective, as_objective
+from mmdp.core.search.context import SolveContext
 from mmdp.core.search.space import AscentDirection
+from mmdp.core.search.spaces import MarkovSpace
 from mmdp.core.testing import (
     compute_plain_returns,
     compute_returns,
@@ -122,6 +125,37 @@ def test_an_ascent_that_falls_behind_is_given_up(target: float, n_sweeps: int) -
     result = ascend(_Staircase(values), None, 0.0, 1000, None, lambda x: float(x[0]), target)
     assert result.n_sweeps == n_sweeps
     assert result.stop_reason == ("local_optimum" if n_sweeps == 9 else "tolerance")
+
+
+@pytest.mark.parametrize(("gain_share", "n_sweeps"), [(0.0, 5), (0.09, 5), (0.1, 2), (1.0, 1)])
+def test_a_stage_ends_when_its_gain_has_died(gain_share: float, n_sweeps: int) -> None:
+    values = [100.0, 110.0, 111.0, 113.0, 116.0, 116.0]  # gains of 10 and of 1, a share of 1 / 11
+    options: Any = (0.0, 1000, None, lambda x: float(x[0]), -np.inf, gain_share)
+    result = ascend(_Staircase(values), None, *options)
+    assert result.n_sweeps == n_sweeps
+    assert result.stop_reason == ("local_optimum" if n_sweeps == 5 else "tolerance")
+
+
+@pytest.mark.parametrize("text", ["evar:0.2", "entropic:0.1", "cvar:0.3", "worst"])
+def test_changes_that_cannot_improve_are_not_looked_at(text: str) -> None:
+    """The mean with the risk weights rules them out, also where these are rounded (EVaR)."""
+    model = make_random_model(5, n_models=6, n_states=4, n_actions=3, horizon=0)
+    context = SolveContext(model, 6, kernels.get_backend("numpy"))
+    table, objective, looks = np.zeros((6, 4), np.int32), as_objective(text), list[int]()
+
+    class Watched(type(objective)):  # type: ignore[misc]
+        def value(self, returns: np.ndarray, weights: np.ndarray) -> Any:
+            looks.append(returns.ndim)
+            return super().value(returns, weights)
+
+    direction = AscentDirection(
+        MarkovSpace(context), table, context.compute_returns(table), Watched(**vars(objective))
+    )
+    looks.clear()
+    changes = -np.abs(np.random.default_rng(0).normal(size=(200, 3, 6)))
+    changes[:, 0] = 0.0
+    assert (direction.select_changes(changes) == -1).all()
+    assert len(looks) == 1  # at the present returns
 
 
 def test_ascents_that_crawl_do_not_keep_a_search() -> None:

@@ -40,11 +40,13 @@ def ascend(
     callback: Callback | None,
     objective_value: Callable[[Array], float] | None = None,
     target: float = -np.inf,
+    gain_share: float = 0.0,
 ) -> AscentResult:
     """Run sweeps from ``init`` until the policy repeats, gains at most ``tol`` or a limit ends it.
 
-    It also ends when ``SWEEPS_TO_TARGET`` more sweeps that gain as much as the last one would not
-    reach ``target``. ``objective_value``: the value of returns (M,), their mean by default.
+    It also ends when a sweep gains at most ``gain_share`` of what all have gained, or when
+    ``SWEEPS_TO_TARGET`` more sweeps that gain as much as the last one would not reach ``target``.
+    ``objective_value``: the value of returns (M,), their mean by default.
     """
     weights, callback = sweeper.problem.weights, callback or (lambda policy, value: None)
     objective_value = objective_value or (lambda returns: float(returns @ weights))
@@ -63,7 +65,8 @@ def ascend(
         policy, returns = new_policy, new_returns
         trace.append(value)
         callback(policy, value)
-        if was_deterministic and gain <= max(tol, (target - value) / SWEEPS_TO_TARGET):
+        min_gain = max(tol, gain_share * (value - trace[0]), (target - value) / SWEEPS_TO_TARGET)
+        if was_deterministic and gain <= min_gain:
             return AscentResult(policy, returns, value, trace, n_sweeps, "tolerance")
     return AscentResult(policy, returns, trace[-1], trace, max_sweeps, "limit")
 

@@ -33,11 +33,11 @@ from mmdp.core.timing import TimeUp
 
 AscentCache = dict[tuple[int, bytes], AscentResult]  # keys: stage and pickled candidate
 
+STAGE_GAIN_SHARE = 1e-3  # of the gain of a stage: a sweep that gains no more is its last one
 RETURN_RTOL = 1e-9  # error of the returns of a user's search space that is accepted
 MAX_REWEIGHTINGS = 8  # most rounds of risk weights
-ASCENTS_PER_INIT = (
-    4  # ascents from one start for an objective, each in the time of a start for the mean
-)
+OBJECTIVE_COST = 16  # a start for another objective than the mean, in ascents on the mean
+MAX_OBJECTIVE_INITS = 4  # initial policies that ``"auto"`` takes for it at most
 InitCount = PositiveInt | Literal["auto"]
 N_NAMED_INITS = 2  # named initial policies that every objective takes
 MAX_AUTO_INITS = 16  # initial policies that ``"auto"`` takes at most
@@ -236,12 +236,13 @@ class MultiStart:
         """Return the number of initial policies."""
         if self.n_init != "auto":
             return self.n_init
-        max_inits = default_n_init(self.space.init_names, self.space.estimate_ascent_seconds)
-        return (
-            max_inits
-            if self.context.objective.is_mean
-            else max(min(max_inits, 2), max_inits // ASCENTS_PER_INIT)
-        )
+        space, cost = self.space, self.space.estimate_ascent_seconds
+        max_inits = default_n_init(space.init_names, cost)
+        if self.context.objective.is_mean:
+            return max_inits
+        named = space.init_names[:N_NAMED_INITS]
+        n_quick = default_n_init(named, lambda name: OBJECTIVE_COST * cost(name))
+        return min(max_inits, max(2, min(n_quick, MAX_OBJECTIVE_INITS)))
 
     def _iter_inits(self) -> Iterator[Init]:
         """Iterate over initial policies; after the first, the projected unrestricted solution."""
@@ -313,7 +314,8 @@ class MultiStart:
     ) -> AscentResult:
         """Ascend on a stage of the continuation, or on objective (-1), with a cache of results.
 
-        The best result on the objective itself is the target of the next ascents on it.
+        The best result on the objective itself is the target of the next ascents on it. A stage
+        only has to find a good start for the next one.
         """
         key = stage, pickle.dumps(candidate)
         if key not in cache:
@@ -322,6 +324,7 @@ class MultiStart:
                 candidate,
                 objective,
                 target=max(values, default=-np.inf),
+                gain_share=0.0 if stage == -1 else STAGE_GAIN_SHARE,
                 **self._make_limits(callback),
             )
         return cache[key]

@@ -48,8 +48,8 @@ class AscentLimits(TypedDict, total=False):
 class AscentDirection:
     """Where an objective F rises from the current returns rho (M,), which move with every change.
 
-    If F is concave, F(rho + x) <= sum_m lambda_m xi_m (rho_m + x_m) + penalty(xi) with the dual
-    density xi of rho: a reweighted mean bounds F, and most changes need no look at F itself.
+    If F is concave, F(rho + x) <= F(rho) + sum_m lambda_m xi_m x_m with the dual density xi of rho:
+    a reweighted mean bounds the gain, and most changes need no look at F itself.
     """
 
     def __init__(
@@ -88,26 +88,30 @@ class AscentDirection:
         choices, start = np.full(len(changes), -1, np.int32), 0
         current = float(self._value(self.rho))
         while start < len(changes):
-            bounds = self._bound_changes(changes[start : start + BLOCKS_PER_BOUND])
-            next_start = start + len(bounds)
-            for i in start + np.flatnonzero(bounds > current + self.tie_tolerance):
-                candidates = self.rho + changes[i]
+            max_gains = self._bound_gains(changes[start : start + BLOCKS_PER_BOUND], current)
+            blocks = start + np.flatnonzero(max_gains > self.tie_tolerance)
+            start += len(max_gains)
+            n_tried, n_next = 0, 1
+            while n_tried < len(blocks):  # ever more at a time, as long as none improves
+                tried = blocks[n_tried : n_tried + n_next]
+                candidates = self.rho + changes[tried]
                 values = self._value(candidates)
-                best = int(values.argmax())
-                if values[best] > current + self.tie_tolerance:
-                    choices[i], self.rho, current = best, candidates[best], float(values[best])
-                    next_start = int(i) + 1
+                improving = np.flatnonzero(values.max(axis=1) > current + self.tie_tolerance)
+                if len(improving):
+                    i = improving[0]
+                    start, best = int(tried[i]) + 1, int(values[i].argmax())
+                    self.rho, current = candidates[i, best], float(values[i, best])
+                    choices[tried[i]] = best
                     break
-            start = next_start
+                n_tried, n_next = n_tried + n_next, 2 * n_next
         return choices
 
-    def _bound_changes(self, changes: Array) -> Array:
-        """Bound F after one of the changes (n, k, M) of each block, (n,)."""
+    def _bound_gains(self, changes: Array, current: float) -> Array:
+        """Bound what one of the changes (n, k, M) of each block adds to F, ``current``, (n,)."""
         if not self.objective.is_concave:
-            return self._value(self.rho + changes).max(axis=1)
-        weights = self.risk_weights()
-        bound: Array = (changes @ weights).max(axis=1)
-        return bound + weights @ self.rho + self.objective.penalty(self.xi, self.lam)
+            return self._value(self.rho + changes).max(axis=1) - current
+        gains: Array = (changes @ self.risk_weights()).max(axis=1)
+        return gains
 
 
 class SearchSpace:
@@ -202,15 +206,15 @@ class SearchSpace:
         max_sweeps: int = 1000,
         callback: Callback | None = None,
         target: float = -math.inf,
+        gain_share: float = 0.0,
     ) -> AscentResult:
         """Ascend on the objective from a candidate until no change improves it.
 
-        An ascent that is not going to reach the ``target`` soon ends earlier.
+        An ascent that is not going to reach the ``target`` soon ends earlier, and so does one with
+        a sweep that gains at most ``gain_share`` of what all have gained.
         """
-        sweeper = SpaceSweeper(self, objective)
-        optimum = ascend(
-            sweeper, candidate, tol, max_sweeps, callback, sweeper.objective_value, target
-        )
+        sweeper, limits = SpaceSweeper(self, objective), (tol, max_sweeps, callback)
+        optimum = ascend(sweeper, candidate, *limits, sweeper.objective_value, target, gain_share)
         if optimum.stop_reason == "local_optimum" and not self.is_exhaustive:
             return optimum._replace(stop_reason="tolerance")
         return optimum

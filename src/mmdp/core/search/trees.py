@@ -340,7 +340,7 @@ class TreeSpace(SearchSpace):
 def _sum_cells(values: Array, region: Region) -> CellSums:
     """Sum values (rows, S, n) over the states and over the times of a region."""
     by_time = region.states.astype(float) @ values
-    by_state = np.tensordot(region.times.astype(float), values, 1)
+    by_state = np.einsum("t,tsn->sn", region.times.astype(float), values)
     return CellSums(by_time * region.times[:, None], by_state * region.states[:, None])
 
 

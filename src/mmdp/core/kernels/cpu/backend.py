@@ -36,7 +36,6 @@ from mmdp.core.kernels.problem import (
     BackwardResult,
     PolicyTable,
     Problem,
-    TableStorage,
     as_readonly,
     at_time,
     empty_aligned,

@@ -242,7 +242,6 @@ def backward(counters, rank, edges, options, x, buf, scratch):  # type: ignore[n
     """Run a backward pass from options.last_time to 0; threads share the states of each step."""
     n_actions, n_models = x.allowed.shape[2], np.int64(x.p.shape[2])
     lo, hi = _U(0), _U(n_models)
-    all_rows = options.mode != ACTIONS or options.keep_q or options.keep_gradient
     while True:
         step, piece = take_piece(counters, rank, len(edges) - 1, options.last_time + 1)
         if step > options.last_time:
@@ -255,12 +254,14 @@ def backward(counters, rank, edges, options, x, buf, scratch):  # type: ignore[n
             q = buf.q[t, s] if options.keep_q else scratch.q
             b_s = b[s if len(b) > 1 else 0]
             old_action = np.int64(buf.actions[t, s]) if options.has_incumbent else np.int64(-1)
-            keeps_action = options.mode == ACTIONS or (
-                options.has_incumbent and sum_range(b_s, lo, hi) == 0.0
+            is_unreached = options.has_weights and sum_range(b_s, lo, hi) == 0.0
+            keeps_action = options.mode == ACTIONS or (options.has_incumbent and is_unreached)
+            one_row = (  # the gradient of a state without weight is 0
+                keeps_action and not options.keep_q and (is_unreached or not options.keep_gradient)
             )
             for a in range(n_actions):
                 row = s * n_actions + a
-                if not allowed[s, a] or not (all_rows or a == old_action):
+                if not allowed[s, a] or (one_row and a != old_action):
                     continue
                 first_row, start, stop = find_row_entries(x, t, row)
                 sum_row_entries(
@@ -280,8 +281,9 @@ def backward(counters, rank, edges, options, x, buf, scratch):  # type: ignore[n
             if options.has_weights:
                 for a in range(n_actions):
                     scratch.G[a] = -np.inf
-                    if allowed[s, a] and (all_rows or a == old_action):
-                        scratch.G[a] = dot(b_s, q[a], lo, hi)
+                    if allowed[s, a]:
+                        is_computed = not one_row or a == old_action
+                        scratch.G[a] = dot(b_s, q[a], lo, hi) if is_computed else 0.0
                     if options.keep_gradient:
                         buf.gradient[t, s, a] = scratch.G[a]
             if options.mode == WEIGHTED or options.mode == ACTIONS:
