@@ -74,7 +74,7 @@ def make_random_subset(allowed: np.ndarray, rng: np.random.Generator) -> np.ndar
     return kept[None] > 0
 
 
-@settings(max_examples=n_examples(200), **HYPOTHESIS_SETTINGS)
+@settings(max_examples=n_examples(100), **HYPOTHESIS_SETTINGS)
 @given(seed=SEEDS)
 def test_every_multiplier_bounds_every_policy(seed: int) -> None:
     model, rng = make_model(seed), np.random.default_rng(seed)
@@ -99,7 +99,7 @@ def test_every_multiplier_bounds_every_policy(seed: int) -> None:
         x.restrict_actions(allowed[None], -math.inf)
 
 
-@settings(max_examples=n_examples(100), **HYPOTHESIS_SETTINGS)
+@settings(max_examples=n_examples(50), **HYPOTHESIS_SETTINGS)
 @given(seed=SEEDS)
 def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
     model = make_model(seed)
@@ -151,7 +151,7 @@ def test_losses_are_what_models_and_the_common_policy_lose() -> None:
     assert (loss >= -1e-9).all()
 
 
-@settings(max_examples=n_examples(60), **HYPOTHESIS_SETTINGS)
+@settings(max_examples=n_examples(25), **HYPOTHESIS_SETTINGS)
 @given(seed=SEEDS)
 def test_a_descent_stays_above_every_policy(seed: int) -> None:
     model = make_model(seed)
@@ -166,7 +166,7 @@ def test_a_descent_stays_above_every_policy(seed: int) -> None:
 
 
 @pytest.mark.parametrize("max_dual_gap", [0.0, math.inf])  # by model optima, by the dual
-@settings(max_examples=n_examples(30), **HYPOTHESIS_SETTINGS)
+@settings(max_examples=n_examples(20), **HYPOTHESIS_SETTINGS)
 @given(seed=SEEDS)
 def test_exact_is_brute_force(max_dual_gap: float, seed: int) -> None:
     model = make_model(seed)

@@ -5,6 +5,9 @@ where that becomes slow, the tree begins. A node is a set of open actions. Its b
 Lagrangian dual over pairs of models, with reach bounds L and B of the open actions only. Actions
 that no better policy can take are closed by reduced cost and by probing, which often proves the
 optimum without branching. CADP inside the node finds its incumbent.
+
+Over an infinite horizon a node bounds its stationary policies by the same dual without the time,
+or by the models' own optima where multipliers close little of the gap at the root.
 """
 
 from __future__ import annotations
