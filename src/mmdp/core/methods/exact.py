@@ -43,7 +43,7 @@ from mmdp.core.timing import Progress, Stopwatch, solver_clock
 WarmStart = Any  # the multipliers of a node; over an infinite horizon after the models' optima
 NODE_LEVEL = 0.05  # level of the descent, a share of the gap, at which a node is split
 STATIONARY_LEVEL = 0.1  # the same over stationary policies
-MAX_DUAL_GAP = 2 / 3  # share of Oracle's gap that multipliers at the root must not leave open
+FIRST_NODES = 300  # nodes without multipliers, over stationary policies
 ROOT_SHARE, NODE_SHARE = 0.2, 0.05  # of the time left, at most, for reach bounds or the root's dual
 ROOT_TIME_LIMIT = 30.0  # most for the searches at the root if there is no time limit
 MAX_MULTIPLIER_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
@@ -171,8 +171,12 @@ class BranchAndBound:
         raise NotImplementedError
 
     def search(self) -> None:
-        """Expand nodes until the gap is closed or the node limit is reached."""
-        while self.heap and not self.is_closed and self.n_nodes < self.options.max_nodes:
+        """Search for a bound at the root, and expand nodes."""
+        raise NotImplementedError
+
+    def expand_nodes(self, max_nodes: int) -> None:
+        """Expand nodes until the gap is closed or there were this many."""
+        while self.heap and not self.is_closed and self.n_nodes < max_nodes:
             bound, _, mask, warm_start = heapq.heappop(self.heap)
             self.node_bound = -bound
             self.n_nodes += 1
@@ -263,7 +267,7 @@ class MarkovBranchAndBound(BranchAndBound):
             relaxation, warm_start = portfolio.descent.relaxation, portfolio.descent.best_y
             mask, self.pairs = relaxation.allowed_actions, relaxation.pairs
         self.push_node(self.root_bound, mask, warm_start)
-        super().search()
+        self.expand_nodes(self.options.max_nodes)
 
     def expand_node(self, mask: Mask, warm_start: Array | None) -> None:
         """Bound a node by dual descent; prune it, or split it at one (t, s)."""
@@ -325,9 +329,9 @@ class MarkovBranchAndBound(BranchAndBound):
 class StationaryBranchAndBound(BranchAndBound):
     """Branch and bound over deterministic stationary policies.
 
-    The bound of a node is D(y) over its allowed actions (1, S, A). If the multipliers of the root
-    close a fair share of the gap there, each node improves its own. Otherwise y is None, and every
-    model takes its own optimum. A node is split at the state where agreeing costs most.
+    In the first nodes (y is None) every model takes its own optimum over the allowed actions
+    (1, S, A). If D(y) at the root is below their bound, the tree begins anew with multipliers,
+    which each node improves. A node is split at the state where agreeing costs most.
     """
 
     bound_scope: ClassVar[str] = "deterministic stationary"
@@ -348,28 +352,32 @@ class StationaryBranchAndBound(BranchAndBound):
         """Compute the Oracle bound."""
         optima, x = self.context.model_optima, self.context.problem
         self.relaxation = StationaryRelaxation(self.context.prepared, self.solver, optima)
+        self.root_reach = self.relaxation.reach
         returns = x.compute_returns(optima.values.T) + optima.error_bound
         self.oracle_bound = self.context.compute_mean(returns) + self.rounding_error
         self.root_bound = self.oracle_bound
 
     def search(self) -> None:
-        """Minimize the dual at the root, and branch."""
-        if self.is_closed:
+        """Expand some nodes; then minimize the dual at the root, and expand more."""
+        x, context, max_nodes = self.relaxation, self.context, self.options.max_nodes
+        optima, allowed = context.model_optima, context.problem.allowed
+        self.push_node(self.root_bound, allowed, (optima, None))
+        self.node_bound = -math.inf
+        self.expand_nodes(min(FIRST_NODES, max_nodes))
+        if self.is_closed or self.n_nodes == max_nodes:
             return
-        x, optima, allowed = (
-            self.relaxation,
-            self.context.model_optima,
-            self.context.problem.allowed,
-        )
+        tree_bound = self.node_bound = self.bound
+        x.optima, x.reach = optima, self.root_reach
         x.restrict_actions(allowed, self._share_time(ROOT_SHARE))
-        self.root_reach, advantage = x.reach, x.compute_advantage(self.context.best_policy)
+        self.root_reach, advantage = x.reach, x.compute_advantage(context.best_policy)
         multipliers = [theta * advantage for theta in (1.0, 0.3)]
         y = self.minimize_dual(multipliers, SLOW_LEVEL, self._share_time(ROOT_SHARE))
-        self.root_bound = min(self.oracle_bound, self.node_bound)
-        is_useful = self.root_bound - self.value < MAX_DUAL_GAP * (self.oracle_bound - self.value)
-        self.push_node(self.root_bound, allowed, (optima, y if is_useful else None))
+        self.root_bound = self.node_bound
+        if self.root_bound < tree_bound:
+            self.heap.clear()
+            self.push_node(self.root_bound, allowed, (optima, y))
         self.node_bound = -math.inf
-        super().search()
+        self.expand_nodes(max_nodes)
 
     def minimize_dual(self, multipliers: list[Array], min_level: float, deadline: float) -> Array:
         """Improve ``node_bound`` by dual descent from given multipliers; return the best ones."""
