@@ -2,11 +2,13 @@
 
     python -m benchmarks.studies bounds [--seconds 1,5,20,60]
     python -m benchmarks.studies exact [--seconds 60]
+    python -m benchmarks.studies certify [--seconds 3]
     python -m benchmarks.studies coverage [--logs 100]
     python -m benchmarks.studies limits [--seconds 3] [--states 200,2000,10000,100000]
 
 ``bounds``: the bound within a limit, the seconds it took, and its gap to CADP's value.
 ``exact``: what is proven optimal within the time.
+``certify``: the gaps that ``certify_time`` and method ``exact`` leave within the same CPU seconds.
 ``coverage``: how often a 90% range over models fitted to a short log has the true return, for the
 policy computed from the log (needs Gymnasium). ``limits``: the CPU seconds that solves take beyond
 their limit, by method, horizon and number of states; limits count CPU seconds here, so that other
@@ -33,6 +35,7 @@ from mmdp.insight.paper.cases import CASES, SEED
 
 Array = npt.NDArray[np.float64]
 BOUNDS = ("pairs", "best")
+PUBLISHED = (("HIV, T = 10", "hiv", 10), ("RS, T = 50", "riverswim", 50))
 
 
 def print_table(heads: tuple[str, ...], rows: Iterator[tuple[Any, ...]]) -> None:
@@ -97,6 +100,47 @@ def study_exact(seconds: float) -> None:
         for name, x, T, n in cases
     )
     print_table(("instance", "exact", "milp"), rows)
+
+
+# ------------------------------------------------------------------ certificates
+def make_random_instances() -> Iterator[tuple[str, mmdp.MMDP, float]]:
+    """Yield ten models each: rows without zeros and nothing in common, then sparse rows."""
+    rng = np.random.default_rng(0)
+    for n_states, T in (
+        (8, 20),
+        (14, 10),
+        (20, 15),
+        (30, 8),
+        (50, 5),
+        (8, math.inf),
+        (50, math.inf),
+    ):
+        p, r = rng.random((10, n_states, 4, n_states)), rng.random((10, n_states, 4))
+        model = mmdp.MMDP(p / p.sum(axis=3, keepdims=True), r, discount=0.97)
+        yield f"random, {n_states} states, T = {T}", model, T
+    sparse = ((8, 10, 0.1), (20, 20, 1), (30, 12, 5), (40, 8, 0.1), (50, 5, 1), (40, math.inf, 1))
+    for seed, (n_states, T, concentration) in enumerate(sparse):
+        model = mmdp.domains.garnet(10, n_states, 4, 5, concentration, seed).train
+        yield f"garnet, {n_states} states, T = {T}", model, T
+
+
+def study_certify(seconds: float) -> None:
+    instances = [(x, mmdp.domains.load_published(y).train, T) for x, y, T in PUBLISHED]
+    clock = SimpleNamespace(perf_counter=time.process_time)
+
+    def list_gaps() -> Iterator[tuple[Any, ...]]:
+        for name, model, T in (*make_random_instances(), *instances):
+            gaps = []
+            for options in ({"certify_time": seconds}, {"method": "exact", "time_limit": seconds}):
+                solution = mmdp.solve(model, T, seed=0, **options)
+                gaps.append(f"{solution.gap:.3%}")
+            yield name, *gaps
+
+    with mock.patch("mmdp.core.timing.time", clock):
+        small = mmdp.domains.garnet(n_models=3, n_states=8).train
+        for T in (4, math.inf):
+            mmdp.solve(small, T, certify_time=0.5)  # compiles
+        print_table(("instance", "certify_time", "exact"), list_gaps())
 
 
 # ------------------------------------------------------------------ time limits
@@ -254,7 +298,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("study", choices=("bounds", "exact", "coverage", "limits"))
+    parser.add_argument("study", choices=("bounds", "exact", "certify", "coverage", "limits"))
     parser.add_argument("--seconds", help="time limits", metavar="S,...")
     parser.add_argument("--logs", type=int, default=20, metavar="N")
     parser.add_argument("--states", default="200,2000,10000,100000", metavar="N,...")
@@ -263,6 +307,7 @@ def main(arguments: list[str] | None = None) -> None:
     studies: dict[str, tuple[Callable[[list[float]], None], str]] = {
         "bounds": (study_bounds, "1,5,20,60"),
         "exact": (lambda limits: study_exact(limits[0]), "60"),
+        "certify": (lambda limits: study_certify(limits[0]), "3"),
         "coverage": (lambda _: study_coverage(options.logs), "0"),
         "limits": (lambda limits: study_limits(limits[0], sizes), "3"),
     }

@@ -5,6 +5,9 @@ where that becomes slow, the tree begins. A node is a set of open actions. Its b
 Lagrangian dual over pairs of models, with reach bounds L and B of the open actions only. Actions
 that no better policy can take are closed by reduced cost and by probing, which often proves the
 optimum without branching. CADP inside the node finds its incumbent.
+
+Over an infinite horizon a node bounds its stationary policies by the same dual without the time,
+or by the models' own optima where multipliers close little of the gap at the root.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
 from mmdp.core.bounds import closed_form
 from mmdp.core.bounds.dual import SLOW_LEVEL, DualDescent, LagrangianRelaxation
 from mmdp.core.bounds.portfolio import BoundPortfolio
+from mmdp.core.bounds.stationary import StationaryRelaxation
 from mmdp.core.errors import InputError
 from mmdp.core.evaluate import Evaluator
-from mmdp.core.kernels.infinite import DirectSolver, ModelOptima
+from mmdp.core.kernels.infinite import DirectSolver
 from mmdp.core.kernels.problem import ModelPairs
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext
 from mmdp.core.methods.cadp import CADP
@@ -34,10 +38,13 @@ from mmdp.core.search.spaces import MarkovSpace, StationarySpace
 from mmdp.core.shapes import Array, IntArray, Mask
 from mmdp.core.solution import Status
 from mmdp.core.text import format_bytes
-from mmdp.core.timing import Progress, Stopwatch
+from mmdp.core.timing import Progress, Stopwatch, solver_clock
 
-WarmStart = Any  # the multipliers of a node, or the optima of its models
+WarmStart = Any  # the multipliers of a node; over an infinite horizon after the models' optima
 NODE_LEVEL = 0.05  # level of the descent, a share of the gap, at which a node is split
+STATIONARY_LEVEL = 0.1  # the same over stationary policies
+FIRST_NODES = 300  # nodes without multipliers, over stationary policies
+ROOT_SHARE, NODE_SHARE = 0.2, 0.05  # of the time left, at most, for reach bounds or the root's dual
 ROOT_TIME_LIMIT = 30.0  # most for the searches at the root if there is no time limit
 MAX_MULTIPLIER_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
 
@@ -164,8 +171,12 @@ class BranchAndBound:
         raise NotImplementedError
 
     def search(self) -> None:
-        """Expand nodes until the gap is closed or the node limit is reached."""
-        while self.heap and not self.is_closed and self.n_nodes < self.options.max_nodes:
+        """Search for a bound at the root, and expand nodes."""
+        raise NotImplementedError
+
+    def expand_nodes(self, max_nodes: int) -> None:
+        """Expand nodes until the gap is closed or there were this many."""
+        while self.heap and not self.is_closed and self.n_nodes < max_nodes:
             bound, _, mask, warm_start = heapq.heappop(self.heap)
             self.node_bound = -bound
             self.n_nodes += 1
@@ -183,12 +194,17 @@ class BranchAndBound:
         """Improve ``node_bound`` of a node, then prune or split it."""
         raise NotImplementedError
 
+    def keep_multipliers(self, multipliers: Array | None) -> Array | None:
+        """Return the multipliers, or None if those of all nodes would take too much memory."""
+        n_bytes = 0 if multipliers is None else multipliers.nbytes * (len(self.heap) + 1)
+        return None if n_bytes > MAX_MULTIPLIER_BYTES else multipliers
+
     def report_bound(self) -> None:
         """Report the bound, and check the time."""
         self.context.report_bound(self.bound, self.n_nodes)
 
 
-def split_node(mask: Mask, index: tuple[np.intp, ...]) -> list[Mask]:
+def split_node(mask: Mask, index: tuple[int | np.intp, ...]) -> list[Mask]:
     """Split a mask into one for each action allowed at an index, where no other is allowed."""
     children = []
     for a in np.flatnonzero(mask[index]):
@@ -251,7 +267,7 @@ class MarkovBranchAndBound(BranchAndBound):
             relaxation, warm_start = portfolio.descent.relaxation, portfolio.descent.best_y
             mask, self.pairs = relaxation.allowed_actions, relaxation.pairs
         self.push_node(self.root_bound, mask, warm_start)
-        super().search()
+        self.expand_nodes(self.options.max_nodes)
 
     def expand_node(self, mask: Mask, warm_start: Array | None) -> None:
         """Bound a node by dual descent; prune it, or split it at one (t, s)."""
@@ -284,8 +300,7 @@ class MarkovBranchAndBound(BranchAndBound):
     def branch_node(self, relaxation: LagrangianRelaxation, multipliers: Array) -> None:
         """Split at the (t, s) where the groups disagree most, into one child for each action.
 
-        If nowhere can be split, one policy is left, whose value is known. Drop the multipliers if
-        those of all nodes take too much memory.
+        If nowhere can be split, one policy is left, whose value is known.
         """
         relaxation.evaluate(multipliers)
         action_use, allowed = relaxation.occupancy.sum(axis=3), relaxation.allowed_actions
@@ -294,8 +309,7 @@ class MarkovBranchAndBound(BranchAndBound):
         score = np.where(can_split, relaxation.discount_powers[:, None] * disagreement, -1.0)
         index = np.unravel_index(score.argmax(), score.shape)
         for child in split_node(allowed, index) if can_split.any() else ():
-            is_large = multipliers.nbytes * (len(self.heap) + 1) > MAX_MULTIPLIER_BYTES
-            self.push_node(self.node_bound, child, None if is_large else multipliers)
+            self.push_node(self.node_bound, child, self.keep_multipliers(multipliers))
 
     def ascend_within_node(self, mask: Mask) -> None:
         """Run CADP within the node, from the incumbent projected to it."""
@@ -313,11 +327,11 @@ class MarkovBranchAndBound(BranchAndBound):
 
 
 class StationaryBranchAndBound(BranchAndBound):
-    """Branch and bound over deterministic stationary policies; warm starts are model optima.
+    """Branch and bound over deterministic stationary policies.
 
-    The bound of a node lets every model take its own optimum over the allowed actions (S, A). If
-    all models agree, that is one policy, and the node is done; otherwise it is split at the state
-    where agreeing costs most.
+    In the first nodes (y is None) every model takes its own optimum over the allowed actions
+    (1, S, A). If D(y) at the root is below their bound, the tree begins anew with multipliers,
+    which each node improves. A node is split at the state where agreeing costs most.
     """
 
     bound_scope: ClassVar[str] = "deterministic stationary"
@@ -335,32 +349,77 @@ class StationaryBranchAndBound(BranchAndBound):
         super().__init__(context, options, context.compute_mean(solver.rounding_errors()))
 
     def compute_initial_bound(self) -> None:
-        """Compute the Oracle bound and push the root."""
-        optima, allowed = self.context.model_optima, self.context.problem.allowed[0]
-        self.oracle_bound = self.root_bound = self.compute_bound(optima)
+        """Compute the Oracle bound."""
+        optima, x = self.context.model_optima, self.context.problem
+        self.relaxation = StationaryRelaxation(self.context.prepared, self.solver, optima)
+        self.root_reach = self.relaxation.reach
+        returns = x.compute_returns(optima.values.T) + optima.error_bound
+        self.oracle_bound = self.context.compute_mean(returns) + self.rounding_error
+        self.root_bound = self.oracle_bound
+
+    def search(self) -> None:
+        """Expand some nodes; then minimize the dual at the root, and expand more."""
+        x, context, max_nodes = self.relaxation, self.context, self.options.max_nodes
+        optima, allowed = context.model_optima, context.problem.allowed
+        self.push_node(self.root_bound, allowed, (optima, None))
         self.node_bound = -math.inf
-        self.push_node(self.oracle_bound, allowed, optima)
+        self.expand_nodes(min(FIRST_NODES, max_nodes))
+        if self.is_closed or self.n_nodes == max_nodes:
+            return
+        tree_bound = self.node_bound = self.bound
+        x.optima, x.reach = optima, self.root_reach
+        x.restrict_actions(allowed, self._share_time(ROOT_SHARE))
+        self.root_reach, advantage = x.reach, x.compute_advantage(context.best_policy)
+        multipliers = [theta * advantage for theta in (1.0, 0.3)]
+        y = self.minimize_dual(multipliers, SLOW_LEVEL, self._share_time(ROOT_SHARE))
+        self.root_bound = self.node_bound
+        if self.root_bound < tree_bound:
+            self.heap.clear()
+            self.push_node(self.root_bound, allowed, (optima, y))
+        self.node_bound = -math.inf
+        self.expand_nodes(max_nodes)
 
-    def compute_bound(self, optima: ModelOptima) -> float:
-        """Compute the mean of the models' own optima, rounded up."""
-        returns = self.context.problem.compute_returns(optima.values.T) + optima.error_bound
-        return self.context.compute_mean(returns) + self.rounding_error
+    def minimize_dual(self, multipliers: list[Array], min_level: float, deadline: float) -> Array:
+        """Improve ``node_bound`` by dual descent from given multipliers; return the best ones."""
+        bound = self.node_bound
 
-    def expand_node(self, mask: Mask, warm_start: ModelOptima) -> None:
-        """Try the policy with the smallest losses, and split the state where it loses most.
+        def report_progress() -> None:
+            """Update the bound of the node and report it."""
+            self.node_bound = min(bound, descent.bound)
+            self.report_bound()
 
-        Losses are what models lose by each action in the states of their optimum.
-        """
-        solver, weights = self.solver, self.context.problem.weights
-        occupancy = weights[:, None] * solver.compute_occupancy(warm_start.actions)
-        loss = warm_start.values[:, :, None] - solver.compute_q(warm_start.values)
-        loss = np.where(mask, np.einsum("ms,msa->sa", occupancy, loss), np.inf)
+        descent = DualDescent(
+            self.relaxation,
+            self.value,
+            multipliers,
+            deadline=min(deadline, self.context.stopwatch.deadline),
+            target=self.value,
+            callback=report_progress,
+        )
+        descent.descend(min_level)
+        report_progress()
+        return descent.best_y
+
+    def expand_node(self, mask: Mask, warm_start: WarmStart) -> None:
+        """Try the policy with the smallest losses, and split the state where it loses most."""
+        x, (x.optima, y) = self.relaxation, warm_start
+        x.reach = self.root_reach
+        x.restrict_actions(mask, -math.inf if y is None else self._share_time(NODE_SHARE))
+        if y is not None:
+            y = self.minimize_dual([y], STATIONARY_LEVEL, math.inf)
+        loss = x.estimate_losses(y)
         actions: IntArray = loss.argmin(axis=1).astype(np.int32)
-        if self.context.compute_mean(solver.compute_returns(actions)) > self.value:
+        if self.context.compute_mean(self.solver.compute_returns(actions)) > self.value:
             self.space.ascend_mean([actions], callback=self.context.record)
-        s = np.where(mask.sum(axis=1) > 1, loss.min(axis=1), -1.0).argmax()
+        s = np.where(mask[0].sum(axis=1) > 1, loss.min(axis=1), -1.0).argmax()
         self.report_bound()
-        if mask[s].sum() > 1:  # otherwise one policy is left, whose value is known
-            for child in split_node(mask, (s,)):
-                optima = solver.compute_model_optima(child, warm_start)
-                self.push_node(min(self.compute_bound(optima), self.node_bound), child, optima)
+        if mask[0, s].sum() > 1:  # otherwise one policy is left, whose value is known
+            warm_start = x.optima, self.keep_multipliers(y)
+            for child in split_node(mask, (0, s)):
+                x.optima = warm_start[0]
+                bound = min(x.bound_subset(y, child), self.node_bound)
+                self.push_node(bound, child, (x.optima, warm_start[1]))
+
+    def _share_time(self, share: float) -> float:
+        """Return the deadline that leaves a share of the time from now on."""
+        return solver_clock() + share * min(self.context.stopwatch.time_left, ROOT_TIME_LIMIT)
