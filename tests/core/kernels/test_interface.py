@@ -12,6 +12,7 @@ import pytest
 
 import mmdp
 from mmdp.core import kernels, timing
+from mmdp.core.kernels.numpy.backend import SparseProblem
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.testing import check_backend, make_random_model
 from tests.core.kernels.instances import PatchedBackend
@@ -92,6 +93,19 @@ except mmdp.InputError as error:
     assert lines[0] == "numpy"
     assert "NUMBA_DISABLE_JIT switches off; unset it or choose backend 'numpy'" in lines[1]
     assert "beliefs and dual bounds need numba's compiler" in lines[2]
+
+
+def test_steps_of_numpy_on_sparse_rows_equal_whole_matrices():
+    model, rng = mmdp.domains.garnet(3, 40, 3, branching=2, seed=0).train, np.random.default_rng(0)
+    prepared = kernels.get_backend("numpy").prepare(model.problem, 1)
+    assert isinstance(prepared, SparseProblem)
+    P, v, b = model.transitions, rng.normal(size=(40, 3)), rng.random((40, 3))
+    expected = np.einsum("msaz,zm->sam", P, v)
+    np.testing.assert_allclose(prepared.expect_next(0, v), expected, atol=1e-12)
+    actions, probabilities = rng.integers(3, size=40), rng.dirichlet(np.ones(3), 40)
+    for policy_row, pi in ((actions, np.eye(3)[actions]), (probabilities, probabilities)):
+        expected = np.einsum("msaz,sa,sm->zm", P, pi, b)
+        np.testing.assert_allclose(prepared.push_forward(0, b, policy_row), expected, atol=1e-12)
 
 
 # ------------------------------------------------------------------ the conformance kit
