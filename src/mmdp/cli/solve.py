@@ -145,10 +145,7 @@ def make_policy_class(
             raise InputError("a tied policy needs groups; give them with --groups FILE")
         return name
     names.append("stationary" if horizon == math.inf else "markov")
-    policy_class: PolicyClass = find_named("policy class", POLICY_CLASSES, names[0], options)(
-        **options
-    )
-    return policy_class
+    return find_named("policy class", POLICY_CLASSES, names[0], options)(**options)
 
 
 def make_document(solution: Solution, init: str | None) -> dict[str, object]:

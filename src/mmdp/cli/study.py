@@ -442,8 +442,7 @@ def study(target: Path, *, out: Path | None = None, as_json: bool = False, **opt
     _check_options(form)
     values = {**options, "target": target, "out": out, "as_json": as_json}
     if is_grid:
-        status: int = bind(solve_grid, values)
-        return status
+        return bind(solve_grid, values)
     if out is not None:
         pictures = () if form == "a comparison" else (".png", ".svg")
         out = PathParam(".csv", *pictures).convert(out, None, None)

@@ -87,8 +87,7 @@ class Objective:
 
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute F for many policies at once: values (...) of returns (..., M), weights (M,)."""
-        values: Array = (self.dual_density(returns, weights) * returns) @ weights
-        return values
+        return (self.dual_density(returns, weights) * returns) @ weights
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
         """Compute the dual density xi (..., M): lambda_m xi_m is a supergradient of F here."""
@@ -153,8 +152,7 @@ class Mean(Objective):
 
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute the mean return over the models."""
-        values: Array = returns @ weights
-        return values
+        return returns @ weights
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
         """Compute the dual density, 1 for all models."""
@@ -211,8 +209,7 @@ class CVaR(TailObjective):
         tail_weights = xp.clip(self.alpha - preceding_weights, 0.0, sorted_weights)
         tail_weights = tail_weights / tail_weights.sum(axis=-1, keepdims=True)
         sorted_density = tail_weights / xp.where(sorted_weights > 0, sorted_weights, 1.0)
-        xi: Array = xp.take_along_axis(sorted_density, _stable_argsort(order), axis=-1)
-        return xi
+        return xp.take_along_axis(sorted_density, _stable_argsort(order), axis=-1)
 
 
 @check_arguments
@@ -342,8 +339,7 @@ class Entropic(Objective):
         # relative to the largest term of the sum, whose digits then count
         reference = xp.take_along_axis(returns, terms.argmax(axis=-1)[..., None], axis=-1)
         log_mean = _gibbs_density(self.beta * (returns - reference), weights)[1]
-        values: Array = reference[..., 0] - log_mean / self.beta
-        return values
+        return reference[..., 0] - log_mean / self.beta
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
         """Compute the dual density: the Gibbs density of the returns."""
@@ -392,8 +388,7 @@ class WorstCase(Objective):
         xp = _get_array_module(returns)
         worst_model = xp.where(weights > 0, returns, np.inf).argmin(axis=-1)[..., None]
         is_worst = xp.arange(len(weights)) == worst_model
-        xi: Array = xp.where(is_worst, 1.0 / weights[worst_model], 0.0)
-        return xi
+        return xp.where(is_worst, 1.0 / weights[worst_model], 0.0)
 
     def continuation_path(self, weights: Array) -> list[Objective]:
         """List the CVaR of tails wider than one model, the widest first."""
@@ -422,8 +417,7 @@ class MeanCVaR(CVaR):
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute the weighted mean of the mean return and CVaR."""
         cvar = super().value(returns, weights)
-        values: Array = self.mean_weight * (returns @ weights) + (1 - self.mean_weight) * cvar
-        return values
+        return self.mean_weight * (returns @ weights) + (1 - self.mean_weight) * cvar
 
     def dual_density(self, returns: Array, weights: Array) -> Array:
         """Compute the dual density: the weighted mean of 1 and the density of CVaR."""
@@ -594,17 +588,15 @@ def _get_array_module(x: npt.NDArray[np.generic]) -> ModuleType:
 
 def _stable_argsort(x: npt.NDArray[np.generic]) -> npt.NDArray[np.intp]:
     """Sort along the last axis; return indices (..., M), equal ones in their order."""
-    order: npt.NDArray[np.intp] = (
+    return (
         np.argsort(x, axis=-1, kind="stable") if _get_array_module(x) is np else x.argsort(axis=-1)
     )
-    return order
 
 
 def _min_return(returns: Array, weights: Array) -> Array:
     """Find the lowest return (..., 1) over the models of positive weight."""
     xp = _get_array_module(returns)
-    min_returns: Array = xp.where(weights > 0, returns, np.inf).min(axis=-1, keepdims=True)
-    return min_returns
+    return xp.where(weights > 0, returns, np.inf).min(axis=-1, keepdims=True)
 
 
 def _gibbs_density(energy: Array, weights: Array) -> tuple[Array, Array]:

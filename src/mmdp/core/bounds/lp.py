@@ -310,8 +310,7 @@ class OccupancyProgram(LinearProgram):
         """Extract the actions (T, S); the lowest allowed one where no model goes."""
         probs = np.where(self.allowed, -1.0, -2.0)
         probs[self.cells] = variables[self.pi]
-        actions: PolicyTable = probs.argmax(axis=2).astype(np.int32)
-        return actions
+        return probs.argmax(axis=2).astype(np.int32)
 
 
 def compute_loss_caps(

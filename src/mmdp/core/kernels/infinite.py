@@ -277,8 +277,7 @@ class InfiniteHorizon:
         """Convert a policy to action probabilities (M or 1, S, A)."""
         if policy.ndim == 2 and policy.dtype.kind == "f":
             return np.asarray(policy[None], dtype=np.float64)
-        probs: Array = np.eye(self.problem.n_actions)[np.atleast_2d(policy)]
-        return probs
+        return np.eye(self.problem.n_actions)[np.atleast_2d(policy)]
 
     # ------------------------------------------------------------ by iteration
     @cached_property
@@ -473,8 +472,7 @@ class DirectSolver(InfiniteHorizon):
         else:
             m, s = np.indices(self.r.shape[:2])
             P = self.P[m, s, policy]
-        matrix: Array = np.eye(P.shape[1]) - self.problem.discount * P
-        return matrix
+        return np.eye(P.shape[1]) - self.problem.discount * P
 
 
 def _make_matrix(data: Array, indices: IntArray, indptr: IndexArray, n_states: int) -> Any:

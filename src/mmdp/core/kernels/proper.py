@@ -110,10 +110,9 @@ class _TransitionGraph:
             component, component[sources[component[sources] != component[targets]]]
         )  # some step leads out of them
         is_recurrent = improper[:, m] & ~has_exit
-        cycle: list[int] = np.flatnonzero(
+        return np.flatnonzero(
             is_recurrent & (component == component[is_recurrent.argmax()])
         ).tolist()
-        return cycle
 
     def find_reachable_states(self) -> Bits:
         """Return (S, bytes) the states that some policy reaches with a positive probability."""

@@ -145,8 +145,7 @@ def _line_search(
 def softmax(logits: Array) -> Array:
     """Convert logits to probabilities (..., A); -inf marks actions that are not allowed."""
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    result: Array = weights / weights.sum(axis=-1, keepdims=True)
-    return result
+    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def table_to_logits(context: SolveContext, table: PolicyTable) -> Array:

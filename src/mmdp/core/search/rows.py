@@ -54,8 +54,7 @@ class TiedRows(RowRestriction):
         group_G[self.membership @ ~np.isfinite(G) > 0] = -np.inf
         incumbent_actions = None if incumbent is None else incumbent[self.first_members]
         actions = choose_actions(group_G, self.membership @ b, incumbent_actions)
-        row: IntArray = actions[self.group_ids]
-        return row
+        return actions[self.group_ids]
 
     def project(self, row: IntArray, allowed: Mask) -> IntArray:
         """Give each group the most frequent action of its states that all of them allow."""

@@ -110,8 +110,7 @@ class AscentDirection:
         """Bound what one of the changes (n, k, M) of each block adds to F, ``current``, (n,)."""
         if not self.objective.is_concave:
             return self._value(self.rho + changes).max(axis=1) - current
-        gains: Array = (changes @ self.risk_weights()).max(axis=1)
-        return gains
+        return (changes @ self.risk_weights()).max(axis=1)
 
 
 class SearchSpace:
@@ -252,8 +251,7 @@ class WeightedMean(Objective):
 
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute the weighted mean of returns (..., M)."""
-        result: Array = returns @ self.weights
-        return result
+        return returns @ self.weights
 
 
 def improve_once(
@@ -267,8 +265,7 @@ def improve_once(
         while True:
             batch = changes.send(direction.select_changes(batch))
     except StopIteration as end:
-        result: tuple[Candidate, Array] = end.value
-        return result
+        return end.value
 
 
 def compute_gains(

@@ -300,10 +300,7 @@ class StationarySpace(SearchSpace):
     def compute_magnitudes(self, candidate: IntArray, returns: Array) -> Array:
         """Compute the sum of absolute discounted rewards of a row, (M,)."""
         r = self.infinite_horizon.r[:, np.arange(len(candidate)), candidate]
-        magnitudes: Array = (self.infinite_horizon.compute_occupancy(candidate) * np.abs(r)).sum(
-            axis=1
-        )
-        return magnitudes
+        return (self.infinite_horizon.compute_occupancy(candidate) * np.abs(r)).sum(axis=1)
 
     def iter_changes(self, candidate: IntArray, direction: AscentDirection) -> ChangeGenerator:
         """Iterate over single actions, by exact rank-one updates if the matrices fit in memory.

@@ -56,8 +56,7 @@ class CellSums(NamedTuple):
     @property
     def total(self) -> Array:
         """The sum over both, (n,)."""
-        total: Array = self.by_time.sum(axis=0)
-        return total
+        return self.by_time.sum(axis=0)
 
 
 class TreeNode(NamedTuple):
@@ -346,8 +345,7 @@ def _sum_cells(values: Array, region: Region) -> CellSums:
 
 def _compute_max_score(sums: Array) -> Array:
     """Score leaves by their best action: the largest of the sums along the last axis."""
-    result: Array = sums.max(axis=-1)
-    return result
+    return sums.max(axis=-1)
 
 
 def _compute_purity(sums: Array) -> Array:

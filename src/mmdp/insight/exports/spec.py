@@ -86,8 +86,7 @@ class PolicySpec:
     def to_nested_lists(self, table: npt.NDArray[np.generic]) -> list[object]:
         """Convert a table (T, S, N) to nested lists without the unused axes."""
         dropped_axes = (0,) * (not self.uses_time) + (2,) * (not self.has_nodes)
-        lists: list[object] = table.squeeze(axis=dropped_axes).tolist()
-        return lists
+        return table.squeeze(axis=dropped_axes).tolist()
 
     def iter_cells(self) -> Iterator[tuple[list[int | str], ActionShares, list[int]]]:
         """Yield each cell: arguments, action shares, node row id if there is memory."""

@@ -372,8 +372,7 @@ def fit_smoothing_spline(values: Array, y: Array, weights: Array) -> Array:
     rss = np.maximum(total - (1 - (1 - shrinkage) ** 2) @ z**2, 1e-14 * total)
     residual_share = np.maximum(1 - shrinkage.sum(axis=1) / n_effective, 1e-3)
     best_penalty = (rss / residual_share[:, None] ** 2).argmin(axis=0)
-    fitted: Array = basis @ (modes @ (shrinkage[best_penalty].T * z))
-    return fitted
+    return basis @ (modes @ (shrinkage[best_penalty].T * z))
 
 
 def _cubic_kernel(x: Array, knots: Array) -> Array:

@@ -80,8 +80,7 @@ class NearOptimalActions:
     @property
     def is_near_optimal_alone(self) -> Mask:
         """Actions (T, S, A) whose loss is at most ``max_loss`` if taken there alone."""
-        result: Mask = self.loss <= max(self.max_loss, EPS * abs(self.value))
-        return result
+        return self.loss <= max(self.max_loss, EPS * abs(self.value))
 
     @property
     def share_interchangeable(self) -> float:

@@ -150,8 +150,7 @@ class ReweightedSolver:
 
     def visit_probs(self, actions: IntArray) -> Array:
         """Compute the probabilities (T, S) of visiting each state under a Markov policy."""
-        result: Array = self.context.prepared.forward(actions).sum(axis=2)
-        return result
+        return self.context.prepared.forward(actions).sum(axis=2)
 
     def solve_reweighted(
         self, weights: Array, incumbent: IntArray | None = None

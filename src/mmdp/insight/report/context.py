@@ -432,8 +432,7 @@ def _find_policy_class(policy: Policy | Solution | None) -> PolicyClass:
     """Find the policy class of a solution or policy; Markov if it has none."""
     if isinstance(policy, Solution):
         return policy.provenance.policy_class
-    policy_class: PolicyClass = getattr(policy, "policy_class", Markov())
-    return policy_class
+    return getattr(policy, "policy_class", Markov())
 
 
 def _to_markov(policy_or_solution: Policy | Solution, horizon: int | None = None) -> MarkovPolicy:

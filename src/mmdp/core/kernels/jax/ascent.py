@@ -99,7 +99,6 @@ def _sweep(
 
     in_specs = (PROBLEM_SPECS, REPLICATED, model_spec(3), REPLICATED)
     out_specs = (REPLICATED, model_spec(0), model_spec(3))
-    result: tuple[Traced, Traced, Traced | None] = shard_over_models(
-        tuning.mesh, run, in_specs, out_specs
-    )(x, policy, q, jnp.asarray(is_first))
-    return result
+    return shard_over_models(tuning.mesh, run, in_specs, out_specs)(
+        x, policy, q, jnp.asarray(is_first)
+    )

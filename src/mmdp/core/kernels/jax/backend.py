@@ -98,8 +98,7 @@ class JaxProblem(CpuProblem):
 
     def fetch_models(self, array: Traced) -> Array:
         """Copy an array (..., M) of this process's models to the host."""
-        fetched: Array = self.placement.fetch(array, self.problem.r.shape[3])
-        return fetched
+        return self.placement.fetch(array, self.problem.r.shape[3])
 
     # ------------------------------------------------------------ passes
     def _run_backward(  # type: ignore[override]  # rows chosen in Python go to numpy
