@@ -734,10 +734,6 @@ def test_refusals(tmp_path: Path) -> None:
         mmdp.export(policy, tmp_path / "rule.txt")
     with pytest.raises(InputError, match=r"no target is called 'pyton' \(did you mean 'python'"):
         mmdp.export(policy, tmp_path / "rule.py", to="pyton")
-    with pytest.raises(InputError, match="two states are called 'a'"):
-        mmdp.export(
-            mmdp.policies.MarkovPolicy([[0, 0]], state_labels=["a", "a"]), tmp_path / "rule.py"
-        )
     with pytest.raises(InputError, match="a character that files cannot hold"):
         mmdp.export(mmdp.policies.MarkovPolicy([[0]], state_labels=["a\0"]), tmp_path / "rule.py")
     with pytest.raises(InputError, match="a character that files cannot hold"):

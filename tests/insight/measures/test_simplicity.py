@@ -171,9 +171,8 @@ def test_a_given_tree_is_an_init() -> None:
         resolved = mmdp.solve(
             single_model, 4, mmdp.methods.CADP(init=best.policy), policy_class=mmdp.policies.Tree(3)
         )
-        assert resolved.value >= max(
-            best.returns[m], mmdp.solve(single_model, 4, policy_class=mmdp.policies.Tree(3)).value
-        )
+        from_growth = mmdp.solve(single_model, 4, policy_class=mmdp.policies.Tree(3))
+        assert resolved.value >= max(best.returns[m], from_growth.value) * (1 - 1e-14)
 
 
 @pytest.mark.parametrize("horizon", [4, math.inf])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp._version import __version__
-from mmdp.core.errors import InputError
 from mmdp.core.objectives import Mean, Objective
 from mmdp.core.policies import MemoryPolicy, Policy, TreePolicy, require_markov
 from mmdp.core.policies.tree import DecisionNode, Split
@@ -52,8 +51,6 @@ class PolicySpec:
         self.source, self.policy, self.model = source, policy, model
         self.states: list[str] = policy.state_names
         self.actions: list[str] = policy.action_names
-        _check_labels("state", self.states)
-        _check_labels("action", self.actions)
         self.objective: Objective = source.objective or (
             Mean() if bound is None else bound.objective
         )
@@ -117,13 +114,6 @@ def _is_exact(policy: TreePolicy) -> bool:
     levels = [x for i in find_used_features(policy.tree) for x in policy.features[i].levels]
     has_finite_levels = all(isinstance(x, str) or math.isfinite(x) for x in levels)
     return has_finite_levels and bool((policy.leaf_actions == policy.table).all())
-
-
-def _check_labels(axis: str, labels: Sequence[str]) -> None:
-    """Refuse labels that occur twice."""
-    if len({*labels}) < len(labels):
-        duplicate = next(x for i, x in enumerate(labels) if x in labels[:i])
-        raise InputError(f"two {axis}s are called {duplicate!r}; give each a name of its own")
 
 
 def _describe_provenance(
