@@ -84,7 +84,7 @@ def test_what_is_in_the_packages(built_packages: Path) -> None:
         assert files
         assert {x.relative_to(ROOT / "src").as_posix() for x in files} <= set(wheel)
     assert not [x for x in wheel if x.startswith(("tests", "docs", "benchmarks"))]
-    assert any(x.endswith("/src/mmdp/domains/data/LICENSE") for x in sdist)
+    assert any(x.endswith("/src/mmdp/data/domains/data/LICENSE") for x in sdist)
 
 
 @pytest.mark.slow
@@ -103,8 +103,7 @@ def test_it_installs_into_a_clean_environment_and_runs(
     run_clean(command, "report", "rs", "-T", "5", "--out", "page.html", cwd=tmp_path)
     assert "</html>" in (tmp_path / "page.html").read_text(encoding="utf-8")
     output = run_clean(command, "info", cwd=tmp_path)
-    assert "numba" in output
-    assert "works, " in output
+    assert "numba     works" in output
     assert "jax not installed" in output
     reinstall = ("install", "--force-reinstall", "--no-deps")
     run_clean(
