@@ -338,9 +338,9 @@ def is_of_type(value: object, hint: Any) -> bool:
     if origin is np.ndarray:
         return _is_array_like(value)
     if origin is Mapping:
-        items: Any = value
+        mapping: Any = value
         return hasattr(value, "items") and all(
-            is_of_type(x, type_args[1]) for _, x in items.items() if type_args
+            is_of_type(x, type_args[1]) for _, x in mapping.items() if type_args
         )
     if origin in SEQUENCE_TYPES:
         return _is_sequence(value, origin, type_args)

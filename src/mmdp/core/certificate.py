@@ -93,30 +93,29 @@ class CertificateSearch:
 
         ``details["bounds_by_method"]`` has the bounds on every Markov policy.
         """
-        exact_bound = self._find_exact_bound() if self.can_use_exact else None
-        if exact_bound is None:
-            return self._find_portfolio_bound(self.time_limit)
+        stopwatch = Stopwatch(self.time_limit)
+        bound = self._find_exact_bound() if self.can_use_exact else None
         is_infinite_horizon = self.context.policy_class.is_infinite_horizon
-        if "is_interrupted" in exact_bound.details or not is_infinite_horizon:
-            return exact_bound
-        # a bound on every policy is worth some time in any case
-        is_closed = exact_bound.gap(self.solution.value) <= OPTIMALITY_GAP
-        time_left = max(
-            (1 - EXACT_TIME_SHARE) * self.time_limit,
-            0.0 if is_closed else self.time_limit - exact_bound.seconds,
-        )
-        portfolio_bound = self._find_portfolio_bound(time_left, exact_bound)
+        if bound is None or (is_infinite_horizon and "is_interrupted" not in bound.details):
+            # a bound on every policy is worth some time in any case
+            is_closed = bound is not None and bound.gap(self.solution.value) <= OPTIMALITY_GAP
+            time_left = 0.0 if is_closed else stopwatch.time_left
+            min_time = (1 - EXACT_TIME_SHARE) * self.time_limit
+            bound = self._add_portfolio_bound(max(time_left, min_time), bound)
+        return replace(bound, seconds=stopwatch.elapsed)
+
+    def _add_portfolio_bound(self, time_limit: float, exact_bound: Bound | None) -> Bound:
+        """Return the lower one of a bound by the portfolio and by ``exact``."""
+        if exact_bound is None:
+            return self._find_portfolio_bound(time_limit)
+        portfolio_bound = self._find_portfolio_bound(time_limit, exact_bound)
         if portfolio_bound.value < exact_bound.value:
             return portfolio_bound
         bounds = {
             "oracle": portfolio_bound.details["bounds_by_method"]["oracle"],
             portfolio_bound.method: portfolio_bound.value,
         }
-        return replace(
-            exact_bound,
-            details={**portfolio_bound.details, "bounds_by_method": bounds},
-            seconds=exact_bound.seconds + portfolio_bound.seconds,
-        )
+        return replace(exact_bound, details={**portfolio_bound.details, "bounds_by_method": bounds})
 
     def _find_portfolio_bound(self, time_limit: float, exact_bound: Bound = NO_BOUND) -> Bound:
         """Search a bound on all Markov policies, or on all policies if this one has a memory."""
@@ -170,7 +169,6 @@ class CertificateSearch:
             Exact.name,
             exact_details["scope"],
             details,
-            exact_context.stopwatch.elapsed,
         )
 
     def compute_tolerance(self, new_bound: Bound, best_bound: Bound) -> float:

@@ -567,7 +567,9 @@ class Solution:
         if self.certificate is not None and self.gap is not None:
             is_closed = self.status is Status.OPTIMAL and self.gap <= ROUNDING_GAP
             gap_text = "0%" if is_closed else format_bound_percent(self.gap)
-            rows.append(("at most", f"{bound_text} (gap {gap_text})"))
+            scope = self.certificate.scope
+            scope_text = f" for any {SCOPE_NAMES[scope]}" if scope.startswith("determ") else ""
+            rows.append(("at most", f"{bound_text} (gap {gap_text}){scope_text}"))
             proof_text = f" (proof {self.certificate.seconds:.3g} s)"
         statistic_texts = (f"{name} {format_number(x, 6)}" for name, x in statistics.items())
         seconds_text = f"{self.seconds:.3g} s{proof_text}"

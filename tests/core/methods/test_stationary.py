@@ -178,6 +178,22 @@ def test_returns_are_as_exact_as_their_rounding_errors_say(n_models: int, n_stat
         assert abs(Fraction(returns[m]) - exact_return) <= Fraction(max_errors[m])
 
 
+def test_rewards_of_one_model_leave_the_values_of_another_exact() -> None:
+    """Also where values are iterated, for many states."""
+    S, discount = 300, 0.999
+    stay, walk = np.eye(S), 0.5 * (np.roll(np.eye(S), 1, axis=0) + np.roll(np.eye(S), -1, axis=0))
+    small = np.random.default_rng(0).random(S)
+    model = mmdp.MMDP(
+        np.stack([stay, walk])[:, :, None],
+        np.stack([np.full(S, 1e12), small])[..., None],
+        discount=discount,
+        initial=np.eye(S)[0],
+    )
+    returns = mmdp.evaluate(model, mmdp.policies.StationaryPolicy([0] * S)).returns
+    value = np.linalg.solve(np.eye(S) - discount * walk, small)[0]
+    assert returns == pytest.approx([1e12 / (1 - discount), value], rel=1e-10)
+
+
 def make_model_near_discount_one(seed: int, one_minus_discount: float, scale: float) -> mmdp.MMDP:
     """Rewards of this size, of which few differ by much; actions that are all but tied."""
     rng = np.random.default_rng(seed)

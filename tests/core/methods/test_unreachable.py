@@ -10,8 +10,9 @@ import pytest
 
 import mmdp
 from mmdp.core.kernels.problem import AscentResult
-from mmdp.core.search import multistart
+from mmdp.core.search import multistart, unreachable
 from mmdp.core.testing import compute_plain_returns
+from mmdp.core.timing import TimeUp
 
 T, S, A, M = 4, 6, 3, 3
 GROUPS = [0, 1, 1, 2, 2, 2]
@@ -142,3 +143,51 @@ def test_an_init_wins_on_the_scale_that_counts() -> None:
     model = mmdp.MMDP(P, r, discount=0.9)
     solution = mmdp.solve(model, 3, mmdp.methods.CADP(n_init=6), objective="worst", backend="numpy")
     assert solution.value == solution.details["init_values"].max()
+
+
+@pytest.mark.parametrize("seed", [429, 430])
+def test_no_single_change_improves_after_filling(seed: int) -> None:
+    """A change that leads into states which were unreachable, where actions are good now."""
+    rng = np.random.default_rng(seed)
+    M, S, A, T = 3, 4, 3, 3
+    p = rng.random((M, S, A, S)) * (rng.random((S, A, S)) < 0.35)
+    p[..., 0] += 1e-9 * (p.sum(-1) == 0)
+    p /= p.sum(-1, keepdims=True)
+    terminal, initial, weights = rng.random((M, S)), rng.dirichlet(np.ones(S)), rng.random(M)
+    weights /= weights.sum()
+    model = mmdp.MMDP(p, np.zeros((S, A)), terminal=terminal, initial=initial, weights=weights)
+    solution = mmdp.solve(model, T)
+
+    def compute_mean(actions: np.ndarray) -> float:
+        v = terminal
+        for row in actions[::-1]:
+            v = np.einsum("msz,mz->ms", p[:, np.arange(S), row], v)
+        return float((v @ initial) @ weights)
+
+    assert compute_mean(solution.policy.actions) == pytest.approx(solution.value, rel=1e-12)
+    for t, s, a in np.ndindex(T, S, A):
+        changed = np.array(solution.policy.actions)
+        changed[t, s] = a
+        assert compute_mean(changed) <= solution.value + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("exception", "status"),
+    [(TimeUp, mmdp.Status.TIME_LIMIT), (KeyboardInterrupt, mmdp.Status.INTERRUPTED)],
+)
+def test_a_policy_is_kept_if_the_last_ascent_is_stopped(
+    exception: type[BaseException], status: mmdp.Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    P = np.zeros((1, 3, 2, 3))
+    P[0, 0, 0, 1] = P[0, 0, 1, 2] = P[0, 1:, :, 2] = 1
+    model = mmdp.MMDP(P, [[0.0, 1.0], [5.0, -5.0], [0.0, 0.0]], initial=[1, 0, 0])
+    method = mmdp.methods.CADP(
+        init=mmdp.policies.MarkovPolicy([[1, 1, 0], [1, 1, 0]]), sweep_type="paper"
+    )
+
+    def stop(*_: object) -> None:
+        raise exception
+
+    monkeypatch.setattr(unreachable, "_ascend", stop)
+    solution = mmdp.solve(model, 2, method)
+    assert (solution.value, solution.status) == (1.0, status)

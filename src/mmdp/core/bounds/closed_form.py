@@ -55,7 +55,7 @@ class GapTolerance:
         magnitude = max(abs(value), 1e-3 * self.max_magnitude)
         scale = min(magnitude, MAX_GAP_SCALE * max(oracle - value, 0.0))
         F = objective_value or (lambda errors: float(self.weights @ errors))
-        return max(gap * scale, 2 * (F(self.rounding_errors) - F(-self.rounding_errors)))
+        return max(gap * scale, 3 * (F(self.rounding_errors) - F(-self.rounding_errors)))
 
 
 def estimate_rounding(problem: Problem, horizon: float) -> float:

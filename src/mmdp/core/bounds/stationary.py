@@ -43,7 +43,6 @@ class StationaryRelaxation(LagrangianRelaxation):
 
         Those that are there must hold for these actions; multipliers stay valid.
         """
-        start_time = solver_clock()
         self.prepared = self.prepared.replace(allowed=allowed)
         x, lo, hi = self.problem, self.reach.lo.copy(), self.reach.hi.copy()
         rounding_error = 4 * EPS * (x.n_states + 4)
@@ -61,7 +60,6 @@ class StationaryRelaxation(LagrangianRelaxation):
                     bounds[0, s], x.weights * visits * (1 + sign * rounding_error)
                 )
         self.reach = VisitBounds(lo, hi)
-        self.reach_seconds = solver_clock() - start_time
 
     def evaluate_groups(
         self, y: Array | None, *, subgradient: bool = False, allowed: Mask | None = None

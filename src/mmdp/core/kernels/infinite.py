@@ -309,9 +309,11 @@ class InfiniteHorizon:
         max_iter = S**3 / (DIRECT_SPEEDUP * n_entries)
         if self.uses_factorization:
             return self._solve_by_model(system)
-        step, rhs = self._make_step(system), np.ascontiguousarray(system.rhs.T)
-        x = last_x = np.ascontiguousarray((system.rhs if system.init is None else system.init).T)
-        measure = np.sum if system.is_transposed else np.max
+        measure, step = np.sum if system.is_transposed else np.max, self._make_step(system)
+        exponents = np.frexp(measure(np.abs(system.rhs), axis=1))[1]
+        scale = np.ldexp(1.0, exponents)[:, None]  # of each model, or large ones would hide others
+        rhs = np.ascontiguousarray((system.rhs / scale).T)
+        x = last_x = rhs if system.init is None else np.ascontiguousarray((system.init / scale).T)
 
         def norm(y: Array) -> float:
             return float(measure(np.abs(y), axis=0).max())
@@ -331,7 +333,7 @@ class InfiniteHorizon:
             if n == 0:
                 min_change = max(min_change, system.rtol * change)
             if change <= (MAX_ROUNDING_CHANGE if has_stalled else 1) * tol:
-                return np.ascontiguousarray(new_x.T)
+                return np.ascontiguousarray(new_x.T * scale)
             previous_change, is_repetition = change, change >= MAX_CHANGE_RATIO * last_change
             if not is_repetition:
                 last_change, last_x = change, new_x

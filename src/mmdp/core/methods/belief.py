@@ -104,8 +104,10 @@ class BeliefPlanner(Policy):
 
     def _check_actions(self, model: MMDP) -> None:
         """Raise InputError if the model does not allow every action of the policy's own models."""
-        own_allowed, allowed = self.model.allowed, model.allowed
-        if own_allowed.shape != allowed.shape or not (own_allowed <= allowed).all():
+        if self.n_actions != model.n_actions:
+            n_actions = pluralize(self.n_actions, "action")
+            raise InputError(f"the planner has {n_actions}, and the model {model.n_actions}")
+        if not (self.model.allowed <= model.allowed).all():
             raise InputError("the planner may take actions that the model does not allow")
 
     def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:

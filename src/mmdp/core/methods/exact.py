@@ -7,7 +7,8 @@ that no better policy can take are closed by reduced cost and by probing, which 
 optimum without branching. CADP inside the node finds its incumbent.
 
 Over an infinite horizon a node bounds its stationary policies by the same dual without the time,
-or by the models' own optima where multipliers close little of the gap at the root.
+or by the models' own optima where multipliers close little of the gap at the root. No action is
+closed there.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ NODE_LEVEL = 0.05  # level of the descent, a share of the gap, at which a node i
 STATIONARY_LEVEL = 0.1  # the same over stationary policies
 FIRST_NODES = 300  # nodes without multipliers, over stationary policies
 ROOT_SHARE, NODE_SHARE = 0.2, 0.05  # of the time left, at most, for reach bounds or the root's dual
-ROOT_TIME_LIMIT = 30.0  # most for the searches at the root if there is no time limit
+ROOT_TIME_LIMIT = 30.0  # of the searches at the root if there is no time limit
 MAX_MULTIPLIER_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
 
 
@@ -422,4 +423,5 @@ class StationaryBranchAndBound(BranchAndBound):
 
     def _share_time(self, share: float) -> float:
         """Return the deadline that leaves a share of the time from now on."""
-        return solver_clock() + share * min(self.context.stopwatch.time_left, ROOT_TIME_LIMIT)
+        time_left = self.context.stopwatch.time_left
+        return solver_clock() + share * (time_left if time_left < math.inf else ROOT_TIME_LIMIT)

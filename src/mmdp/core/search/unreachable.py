@@ -6,25 +6,36 @@ the maximiser of sum_m lambda_m q_{t,m}(s, a).
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from mmdp.core.kernels.array_cache import ArrayCache
 from mmdp.core.kernels.events import ExogenousEvents
-from mmdp.core.kernels.problem import PolicyTable, Problem, at_time, find_row_entries
-from mmdp.core.search.context import MethodResult, SolveContext
+from mmdp.core.kernels.problem import (
+    AscentResult,
+    PolicyTable,
+    Problem,
+    at_time,
+    find_row_entries,
+)
+from mmdp.core.search.context import MethodResult, SolveContext, get_stop_status
 from mmdp.core.search.rows import make_restriction
-from mmdp.core.shapes import Mask
-from mmdp.core.timing import TimeUp
+from mmdp.core.search.space import AscentLimits
+from mmdp.core.search.spaces import make_space
+from mmdp.core.shapes import IntArray, Mask
+from mmdp.core.solution import Status
+from mmdp.core.timing import allow_stop
 
 _cache = ArrayCache[Mask]()  # transitions that are possible in some model
 MAX_ROUNDS = 10  # at most, of a stationary policy: its actions depend on each other
 
 
 def fill_unreachable(context: SolveContext, result: MethodResult) -> MethodResult:
-    """Fill in the actions of unreachable states; ``details["unreachable"]`` marks these states."""
+    """Fill in the actions of unreachable states; ``details["unreachable"]`` marks these states.
+
+    A single change that leads into them may pay then, so a local optimum ascends once more.
+    """
     table, policy_class = result.policy, context.policy_class
     if not (isinstance(table, np.ndarray) and table.dtype.kind == "i"):
         return result
@@ -42,7 +53,7 @@ def fill_unreachable(context: SolveContext, result: MethodResult) -> MethodResul
     allowed = np.where(is_determined[..., None], is_taken, context.problem.allowed)
     prior, actions = context.problem.prior_weights(), np.asarray(table, dtype=np.int32)
     choose_row = None if restriction is None else restriction.choose_row
-    with suppress(TimeUp):
+    with allow_stop(accept_interrupts=True) as stop_state:
         for i in range(MAX_ROUNDS if policy_class.is_infinite_horizon else 1):
             if i:
                 context.check_time()
@@ -50,7 +61,23 @@ def fill_unreachable(context: SolveContext, result: MethodResult) -> MethodResul
             actions = context.evaluator.improve_mean(old_actions, prior, allowed, choose_row)
             if (actions == old_actions).all():
                 break
-    return replace(result, policy=actions, details=details)
+        if result.status is Status.LOCAL_OPTIMUM and (actions != table).any():
+            optimum = _ascend(context, actions)
+            if optimum.value > context.objective_value(result.required_returns):
+                better = replace(result, policy=optimum.policy, returns=optimum.returns)
+                return fill_unreachable(context, better)
+    status = result.status
+    if status is Status.LOCAL_OPTIMUM:
+        status = get_stop_status(stop_state, status)
+    return replace(result, policy=actions, status=status, details=details)
+
+
+def _ascend(context: SolveContext, actions: IntArray) -> AscentResult:
+    """Ascend on the objective from a table."""
+    space, limits = make_space(context), AscentLimits(callback=lambda *_: context.check_time())
+    if context.objective.is_mean:
+        return space.ascend_mean([actions], **limits)[0]
+    return space.ascend_objective(actions, context.objective, **limits)
 
 
 def find_reachable_states(problem: Problem, policy: PolicyTable) -> Mask:

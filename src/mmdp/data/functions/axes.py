@@ -245,7 +245,7 @@ class Axes(dict[str, Axis]):
 def format_row(values: AxisValues, i: int) -> str:
     """Format the i-th row of values by axis: ``stock=3, ordered=5``."""
     return ", ".join(
-        f"{k}={v[i]:.6g}" if v.dtype.kind == "f" else f"{k}={v[i]}" for k, v in values.items()
+        f"{k}={v[i]:.10g}" if v.dtype.kind == "f" else f"{k}={v[i]}" for k, v in values.items()
     )
 
 

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,11 +61,17 @@ def write_all_atomic(files: Mapping[Path, Writer], stale: Collection[Path] = ())
             if not path.parent.is_dir():
                 raise InputError(f"{path}: no folder {path.parent}; make it first")
             temp_path = _make_temp_path(path)
-            cleanup.callback(temp_path.unlink, missing_ok=True)
+            cleanup.callback(_remove_file, temp_path)
             with _convert_os_errors(path):
                 _write_content(temp_path, writer)
             renames[temp_path] = path
         _rename_all(renames, stale)
+
+
+def _remove_file(path: Path) -> None:
+    """Remove a temporary file; if that fails, the error that ended the write counts."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

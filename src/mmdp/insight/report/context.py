@@ -165,6 +165,7 @@ class ReportContext:
         self.value = self.evaluation.value(self.objective)
         self.test_evaluation = self.evaluate_test(self.policy)
         self.bound = self._read_bound(bound)
+        self.has_own_bound = self.solution is not None and self.bound is self.solution.certificate
         if self.solution is not None and self.solution.certificate is None:
             self.solution = replace(self.solution, certificate=self.bound)
 

@@ -204,12 +204,11 @@ def _compute_share_randomized(context: ReportContext) -> float:
 
 def _is_closed(context: ReportContext) -> bool:
     """Return whether the bound meets the value of the policy."""
-    bound, solution = context.bound, context.solution
-    if bound is None:
+    if context.bound is None:
         return False
-    is_own = solution is not None and solution.certificate is bound
-    is_proven = is_own and solution is not None and solution.status is Status.OPTIMAL
-    return is_proven or bound.gap(context.value) <= OPTIMALITY_GAP
+    if context.solution is not None and context.has_own_bound:
+        return context.solution.status is Status.OPTIMAL
+    return context.bound.gap(context.value) <= OPTIMALITY_GAP
 
 
 def find_simpler_policies(context: ReportContext) -> tuple[PolicyRow, ...]:
