@@ -7,6 +7,7 @@ argmax_f sum_s G_t(s, f(s)). Over an infinite horizon it is not linear, and whol
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,11 @@ class RowRestriction:
 
     membership: csr_matrix  # (blocks, S) 1 if the state belongs to the block
     block_order: IndexArray  # (blocks,) in which blocks are tried
+
+    @cached_property
+    def blocks(self) -> list[IndexArray]:
+        """States of each block."""
+        return np.split(self.membership.indices, self.membership.indptr[1:-1])
 
     def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
         """Choose the open row with the largest sum of G (S, A); ties go to the incumbent."""

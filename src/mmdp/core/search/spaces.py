@@ -206,7 +206,7 @@ class MarkovSpace(SearchSpace):
             gains -= gains[states, actions][:, None]
         for block in np.argsort(-(restriction.membership @ visit_probs), kind="stable"):
             self.context.check_time()
-            members = restriction.membership[[block]].indices
+            members = restriction.blocks[block]
             max_gains = (gains[members] @ direction.risk_weights()).max(axis=1)
             if not direction.may_improve(max_gains.sum(keepdims=True)).any():
                 continue
