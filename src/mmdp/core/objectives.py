@@ -571,12 +571,17 @@ def as_objective(objective: str | Objective | ObjectiveFunction) -> Objective:
 
 def weighted_quantile(returns: Array, weights: Array, level: float) -> Array:
     """Find the smallest return x with P(return <= x) >= level: returns (..., M) to (...)."""
+
+    def find_rank(sorted_weights: Array) -> npt.NDArray[np.intp]:
+        cumulative_weights = np.cumsum(sorted_weights, axis=-1)
+        threshold = np.minimum(level, cumulative_weights[..., -1:]) * (1 - WEIGHT_RTOL)
+        return ((cumulative_weights >= threshold) & (sorted_weights > 0)).argmax(axis=-1)
+
+    if np.ptp(weights) == 0:  # the rank is the same whatever the order
+        rank = find_rank(weights)
+        return np.partition(returns, rank, axis=-1)[..., rank]
     order = _stable_argsort(returns)
-    sorted_weights = weights[order]
-    cumulative_weights = np.cumsum(sorted_weights, axis=-1)
-    threshold = np.minimum(level, cumulative_weights[..., -1:]) * (1 - WEIGHT_RTOL)
-    rank = ((cumulative_weights >= threshold) & (sorted_weights > 0)).argmax(axis=-1)
-    model_index = np.take_along_axis(order, rank[..., None], axis=-1)
+    model_index = np.take_along_axis(order, find_rank(weights[order])[..., None], axis=-1)
     return np.take_along_axis(returns, model_index, axis=-1)[..., 0]
 
 
