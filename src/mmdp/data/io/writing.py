@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,14 @@ Writer = Callable[[Path], object] | str | bytes
 def as_path(path: PathLike) -> Path:
     """Convert to a Path; a Path is returned unchanged, with its subclass."""
     return path if isinstance(path, Path) else Path(path)
+
+
+def get_suffix(path: Path, known: Iterable[str], expected: str = "known are") -> str:
+    """Get the suffix of a path in lower case; refuse unknown ones."""
+    suffix = path.suffix.lower()
+    if suffix not in known:
+        raise InputError(f"{path}: unknown suffix {path.suffix!r}; {expected} {', '.join(known)}")
+    return suffix
 
 
 @check_arguments
