@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core import validate
+from mmdp.core.arguments import is_of_type
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.shapes import AnyArray, AnyIntArray, Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, pluralize
@@ -243,6 +244,11 @@ class ColumnLabels(validate.LabelIndex):
 
         source.fail_where(ids < 0, describe)
         return ids
+
+
+def parse_axis_argument(value: Any, axis: str) -> int | Labels | None:
+    """Parse the number of ids of an axis, or the labels in order; None stays None."""
+    return int(value) if is_of_type(value, int) else validate.parse_labels(value, axis)
 
 
 def encode_labels(

@@ -133,3 +133,13 @@ def test_a_dataset_of_transitions_is_a_model() -> None:
     np.testing.assert_allclose(model.transitions, p)
     np.testing.assert_allclose(model.rewards, (p * rewards).sum(axis=3))
     assert model.state_labels == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("n_states", [3, np.int64(3)])
+def test_a_number_of_states_is_not_enough_if_they_have_labels(n_states: int) -> None:
+    """It was ignored, and the model had fewer states."""
+    model = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[3.0], [0.0]])
+    frame, labeled_frame = map(mmdp.io.to_frame, (model, model.replace(states=["up", "down"])))
+    assert mmdp.io.from_frame(frame, states=n_states, dead_ends="absorb").n_states == 3
+    with pytest.raises(mmdp.InputError, match="states have labels, so their number is not"):
+        mmdp.io.from_frame(labeled_frame, states=n_states)
