@@ -17,7 +17,7 @@ from mmdp.core.model import MMDP
 from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, pluralize
 from mmdp.core.transitions import SparseTransitions
-from mmdp.core.validate import check_int
+from mmdp.core.validate import check_int, check_not_sharded
 from mmdp.data.interop._one_model import check_model_index
 from mmdp.data.io.tables import from_frame
 from mmdp.data.posterior.samples import ParameterSamples, read_samples
@@ -46,7 +46,7 @@ def to_gymnasium(
     varies with time) the episode is truncated, and the last reward includes the discounted
     terminal value; without a horizon it never ends. An action that is not allowed counts as
     the lowest allowed one; ``info["action_mask"]`` says which are, ``info["taken"]`` what was
-    done and ``info["time"]`` the time. ``seed`` is that of the first ``reset()`` without one.
+    done and ``info["time"]`` the time. ``seed`` holds until a ``reset(seed=...)`` sets another.
 
     With Gymnasium installed::
 
@@ -57,6 +57,7 @@ def to_gymnasium(
     _import_gymnasium()
     from mmdp.data.interop._environment import ModelEnv
 
+    check_not_sharded(model.problem, "an environment")
     return ModelEnv(
         model, check_model_index(model, model_index), _check_episode_length(model, horizon), seed
     )
@@ -87,6 +88,7 @@ def to_gymnasium_vector(
     _import_gymnasium()
     from mmdp.data.interop._environment import ModelsVectorEnv
 
+    check_not_sharded(model.problem, "an environment")
     if num_envs is not None:
         check_int(num_envs, "num_envs", item_bytes=32)
     return ModelsVectorEnv(model, num_envs, _check_episode_length(model, horizon), seed)
