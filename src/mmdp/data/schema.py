@@ -256,15 +256,15 @@ def encode_labels(
 ) -> tuple[ColumnLabels, list[IndexArray]]:
     """Convert the columns of an axis that hold labels to ids, and make its labels.
 
-    ``expected``: the labels in order; None: in the order of their appearance.
+    ``expected``: the labels in order; otherwise in the order of their appearance.
     """
     used_labels = tuple(dict.fromkeys(x for y in columns for x in y.find_used_categories()))
-    if isinstance(expected, int):
+    if isinstance(expected, int) and expected != len(used_labels):
         source.fail(
             f"{axis}s have labels, so their number is not enough",
             remedies=[Remedy(f"{axis}s", [*used_labels[:3], "..."], verb="name them all with")],
         )
-    names = used_labels if expected is None else expected
+    names = expected if isinstance(expected, tuple) else used_labels
     label_index = ColumnLabels(axis, len(names), names)
     ids = [label_index.find_codes(column) for column in columns]
     for column, role, array in zip(columns, AXIS_ROLES[axis], ids, strict=True):

@@ -143,3 +143,13 @@ def test_a_number_of_states_is_not_enough_if_they_have_labels(n_states: int) -> 
     assert mmdp.io.from_frame(frame, states=n_states, dead_ends="absorb").n_states == 3
     with pytest.raises(mmdp.InputError, match="states have labels, so their number is not"):
         mmdp.io.from_frame(labeled_frame, states=n_states)
+    assert mmdp.io.from_frame(labeled_frame, states=2).state_labels == ("up", "down")
+
+
+def test_each_categorical_column_has_an_order() -> None:
+    """Labels of the states come first, then those that only next states have."""
+    frame = pd.DataFrame({"state": ["b", "a"], "action": 0, "next_state": ["b", "c"]})
+    frame = frame.assign(probability=1.0, reward=0.0)
+    ordered = frame.astype({"state": pd.CategoricalDtype(["a", "b"])})
+    for table, labels in ((frame, ("b", "a", "c")), (ordered, ("a", "b", "c"))):
+        assert mmdp.io.from_frame(table, dead_ends="absorb").state_labels == labels

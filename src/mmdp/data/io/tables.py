@@ -179,13 +179,11 @@ def encode_transitions(table: Table, fields: Fields) -> EncodedTransitions:
             axes[axis], ids = check_ids(axis, raw_ids, source, expected, allow_gaps=False)
         elif axis == "time":
             source.fail("times are not numbers; give whole numbers from 0")
-        else:  # in the order of their categories if all columns have one
+        else:
             coded_columns = [*map(encode_column, axis_columns.values())]
-            is_ordered = all(column.is_ordered for column in coded_columns)
             for column in coded_columns:
                 is_blank = column.is_blank(("",) if expected is None else ())
                 source.fail_where(is_blank, f"a {axis} is empty; give its label or id")
-            coded_columns = [replace(column, is_ordered=is_ordered) for column in coded_columns]
             axes[axis], ids = encode_labels(axis, coded_columns, source, expected)
         columns |= dict(zip(roles, ids, strict=True))
     columns |= {role: _parse_finite(table, role) for role in VALUE_ROLES}
