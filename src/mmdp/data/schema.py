@@ -299,10 +299,10 @@ def check_ids(
     ids = [column - base for column in columns] if base else [*columns]  # no needless copies
     n_ids = max(int(array.max()) for array in ids) + 1
     size = len(expected) if isinstance(expected, tuple) else expected
-    if not allow_gaps and (size is None or n_ids > size):
-        _check_gaps(axis, roles, ids, n_ids, source)
-        return ColumnLabels(axis, n_ids, labels), ids
-    size = n_ids if size is None else size
+    if size is None:
+        size = n_ids
+        if not allow_gaps:
+            _check_gaps(axis, roles, ids, n_ids, source)
     id_range = f"{pluralize(size, axis)} {base}..{size - 1 + base}"
     for array, role in zip(ids, roles, strict=True):
         row = int(np.argmax(array >= size))

@@ -153,3 +153,12 @@ def test_each_categorical_column_has_an_order() -> None:
     ordered = frame.astype({"state": pd.CategoricalDtype(["a", "b"])})
     for table, labels in ((frame, ("b", "a", "c")), (ordered, ("a", "b", "c"))):
         assert mmdp.io.from_frame(table, dead_ends="absorb").state_labels == labels
+
+
+@pytest.mark.parametrize("states", [1, ["up"]])
+def test_ids_beyond_the_states_given_are_refused(states: object) -> None:
+    frame = mmdp.io.to_frame(mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[3.0], [0.0]]))
+    with pytest.raises(mmdp.InputError, match="state is 1, which is not one of the 1 state"):
+        mmdp.io.from_frame(frame, states=states)
+    with pytest.raises(mmdp.InputError, match="state is 1, which is not one of the 1 state"):
+        mmdp.fit(frame.drop(columns="probability").assign(model=0), states=states)
