@@ -250,6 +250,35 @@ def test_state_entered_both_ways_gets_a_terminal_copy() -> None:
         interop.from_gymnasium(object())
 
 
+@pytest.mark.parametrize(
+    "table",
+    [{}, {0: {}}, {0: {0: [(1.0, 0, 1.0)]}}, {"a": {0: []}}, {0: {1: []}}, {0: None}, {0: {0: 1}}],
+)
+def test_other_tables_of_environments_are_refused(table: Any) -> None:
+    with pytest.raises(mmdp.InputError, match=r"must list \(probability, next, reward, terminated"):
+        interop.from_gymnasium(SimpleNamespace(P=table))
+
+
+def make_discrete_dp(rewards: Any, beta: float = 0.9) -> Any:
+    tables = {"R": np.array(rewards), "Q": np.full((2, 2, 2), 0.5), "beta": beta}
+    return SimpleNamespace(**tables, s_indices=None, a_indices=None)
+
+
+def test_rewards_of_quantecon_that_are_not_numbers_are_refused() -> None:
+    """NaN is not -inf, which forbids the action."""
+    with pytest.raises(mmdp.InputError, match="reward is nan; give a finite number"):
+        interop.from_quantecon(make_discrete_dp([[1.0, np.nan], [1.0, 2.0]]))
+    with pytest.raises(mmdp.InputError, match="no rows; expected one row per transition"):
+        interop.from_quantecon(make_discrete_dp(np.full((2, 2), -np.inf)))
+
+
+def test_problems_of_quantecon_share_a_discount() -> None:
+    problems = [make_discrete_dp(np.ones((2, 2)), beta) for beta in (0.9, 0.5)]
+    with pytest.raises(mmdp.InputError, match="different discounts"):
+        interop.from_quantecon(problems)
+    assert interop.from_quantecon(problems, discount=0.8).discount == 0.8
+
+
 def step_car(state: Any, action: Any, sample: Any) -> Any:
     """MountainCar's equations."""
     pull = sample["gravity"] * np.cos(3 * state["position"])

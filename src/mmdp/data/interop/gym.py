@@ -216,14 +216,20 @@ def _read_table(base: Any) -> pd.DataFrame:
             "the environment has no transition table P[state][action]; give axes= for its "
             "state if that can be set, as in CartPole, MountainCar and Pendulum"
         )
-    entries = [
-        (s, a, *entry)
-        for s in range(len(table))
-        for a in range(len(table[s]))
-        for entry in table[s][a]
-    ]
+    try:
+        entries = [
+            (s, a, *entry)
+            for s in range(len(table))
+            for a in range(len(table[s]))
+            for entry in table[s][a]
+        ]
+    except (LookupError, TypeError):
+        entries = []
     if {*map(len, entries)} != {6}:
-        raise InputError("P[state][action] must list (probability, next, reward, terminated)")
+        raise InputError(
+            "P[state][action] must list (probability, next, reward, terminated) for states and "
+            "actions 0, 1, ..."
+        )
     columns = ["state", "action", "probability", "next_state", "reward", "ends"]
     frame = pd.DataFrame(entries, columns=columns)
     ends = frame.pop("ends").astype(bool)
