@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmdp.core.arguments import check_arguments
-from mmdp.core.errors import InputError
+from mmdp.core.errors import InputError, describe_missing
 from mmdp.core.timing import BlockedInterrupt
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ def as_path(path: PathLike) -> Path:
 
 
 def get_suffix(path: Path, known: Iterable[str], expected: str = "known are") -> str:
-    """Get the suffix of a path in lower case; refuse unknown ones."""
+    """Get the suffix of a file in lower case; refuse unknown ones, and folders."""
+    if path.is_dir():
+        raise InputError(describe_missing(path))
     suffix = path.suffix.lower()
     if suffix not in known:
         raise InputError(f"{path}: unknown suffix {path.suffix!r}; {expected} {', '.join(known)}")
