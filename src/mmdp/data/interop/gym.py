@@ -54,13 +54,10 @@ def to_gymnasium(
         env = mmdp.interop.to_gymnasium(train, 3, horizon=50, seed=1)
         state, info = env.reset()
     """
-    _import_gymnasium()
+    episode_length = _check_episode_length(model, horizon)
     from mmdp.data.interop._environment import ModelEnv
 
-    check_not_sharded(model.problem, "an environment")
-    return ModelEnv(
-        model, check_model_index(model, model_index), _check_episode_length(model, horizon), seed
-    )
+    return ModelEnv(model, check_model_index(model, model_index), episode_length, seed)
 
 
 @check_arguments
@@ -85,17 +82,18 @@ def to_gymnasium_vector(
         states, info = envs.reset()
         states, rewards, terminated, truncated, info = envs.step(envs.action_space.sample())
     """
-    _import_gymnasium()
+    episode_length = _check_episode_length(model, horizon)
     from mmdp.data.interop._environment import ModelsVectorEnv
 
-    check_not_sharded(model.problem, "an environment")
     if num_envs is not None:
         check_int(num_envs, "num_envs", item_bytes=32)
-    return ModelsVectorEnv(model, num_envs, _check_episode_length(model, horizon), seed)
+    return ModelsVectorEnv(model, num_envs, episode_length, seed)
 
 
 def _check_episode_length(model: MMDP, horizon: int | None) -> int | None:
-    """Check the number of steps of an episode; None if it never ends."""
+    """Check that there can be environments; return the steps of an episode, None if endless."""
+    _import_gymnasium()
+    check_not_sharded(model.problem, "an environment")
     if horizon is None:
         return model.horizon
     if model.horizon is not None and horizon > model.horizon:

@@ -29,7 +29,6 @@ from mmdp.core.errors import InputError, MemoryLimitError
 from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes
 from mmdp.core.transitions import MAX_DENSE_BYTES
-from mmdp.core.validate import check_not_sharded
 from mmdp.data.interop._one_model import check_stationary, list_transitions
 from mmdp.data.io.writing import PathLike, get_suffix, write_atomic
 
@@ -61,10 +60,9 @@ def save_pomdp(model: MMDP, path: PathLike) -> None:
     target = Path(path)
     writers = {".pomdp": _iter_pomdp_lines, ".pomdpx": _iter_pomdpx_lines}
     iter_lines = writers[get_suffix(target, writers, "write one of")]
-    check_not_sharded(model.problem, "a file")
-    check_stationary(model, "the POMDP formats")
+    check_stationary(model, "a POMDP file")
     if model.terminal.any():
-        raise InputError("the POMDP formats have no terminal values; use replace(terminal=None)")
+        raise InputError("a POMDP file has no terminal values; use replace(terminal=None)")
     n_next_models = np.count_nonzero(model.model_transitions) / model.n_models
     size = int(2 * BYTES_PER_LINE * np.count_nonzero(model.problem.p) * n_next_models)
     if size > MAX_DENSE_BYTES:

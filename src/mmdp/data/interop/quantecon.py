@@ -12,12 +12,7 @@ from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.core.shapes import Array, IndexArray
-from mmdp.core.validate import check_not_sharded
-from mmdp.data.interop._one_model import (
-    check_model_index,
-    check_not_switching,
-    check_stationary,
-)
+from mmdp.data.interop._one_model import check_model_index, check_stationary
 from mmdp.data.io.tables import from_frame
 
 
@@ -44,9 +39,12 @@ def to_quantecon(model: MMDP, model_index: int = 0) -> QuantEconProblem:
         from quantecon.markov import DiscreteDP
     except ImportError:
         raise InputError("this needs quantecon; install it with: pip install quantecon") from None
-    check_not_sharded(model.problem, "quantecon")
     check_stationary(model, "quantecon")
-    check_not_switching(model, "quantecon")
+    if model.is_switching:
+        raise InputError(
+            "quantecon cannot hold a model that switches; hold it still with "
+            "replace(model_transitions=None)"
+        )
     index = check_model_index(model, model_index)
     import scipy.sparse
 
