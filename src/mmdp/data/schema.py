@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core import validate
+from mmdp.core.arguments import is_of_type
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.shapes import AnyArray, AnyIntArray, Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, pluralize
@@ -245,20 +246,25 @@ class ColumnLabels(validate.LabelIndex):
         return ids
 
 
+def parse_axis_argument(value: Any, axis: str) -> int | Labels | None:
+    """Parse the number of ids of an axis, or the labels in order; None stays None."""
+    return int(value) if is_of_type(value, int) else validate.parse_labels(value, axis)
+
+
 def encode_labels(
     axis: str, columns: Sequence[CodedColumn], source: TableSource, expected: int | Labels | None
 ) -> tuple[ColumnLabels, list[IndexArray]]:
     """Convert the columns of an axis that hold labels to ids, and make its labels.
 
-    ``expected``: the labels in order; None: in the order of their appearance.
+    ``expected``: the labels in order; otherwise in the order of their appearance.
     """
     used_labels = tuple(dict.fromkeys(x for y in columns for x in y.find_used_categories()))
-    if isinstance(expected, int):
+    if isinstance(expected, int) and expected != len(used_labels):
         source.fail(
             f"{axis}s have labels, so their number is not enough",
             remedies=[Remedy(f"{axis}s", [*used_labels[:3], "..."], verb="name them all with")],
         )
-    names = used_labels if expected is None else expected
+    names = expected if isinstance(expected, tuple) else used_labels
     label_index = ColumnLabels(axis, len(names), names)
     ids = [label_index.find_codes(column) for column in columns]
     for column, role, array in zip(columns, AXIS_ROLES[axis], ids, strict=True):
@@ -293,10 +299,10 @@ def check_ids(
     ids = [column - base for column in columns] if base else [*columns]  # no needless copies
     n_ids = max(int(array.max()) for array in ids) + 1
     size = len(expected) if isinstance(expected, tuple) else expected
-    if not allow_gaps and (size is None or n_ids > size):
-        _check_gaps(axis, roles, ids, n_ids, source)
-        return ColumnLabels(axis, n_ids, labels), ids
-    size = n_ids if size is None else size
+    if size is None:
+        size = n_ids
+        if not allow_gaps:
+            _check_gaps(axis, roles, ids, n_ids, source)
     id_range = f"{pluralize(size, axis)} {base}..{size - 1 + base}"
     for array, role in zip(ids, roles, strict=True):
         row = int(np.argmax(array >= size))

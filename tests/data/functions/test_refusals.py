@@ -330,6 +330,7 @@ def test_a_model_with_terminal_states_only_is_refused() -> None:
         ({"initial": lambda state: None}, "weights of 0 or more, some above 0"),
         ({"initial": {"stock": {0: "a"}}}, "initial is not a number"),
         ({"initial": {"stock": []}}, "initial must name a value for each of stock"),
+        ({"initial": {"stock": {}}}, "initial must name a value for each of stock"),
         ({"initial": {"stock": [[0, 1]]}}, "a sample of each, of one length"),
         ({"initial": {"stock": [0, 9]}}, "initial stock is 9, which is not on its axis (0 to 5)"),
         ({"samples": {"mean": []}}, "the same number of samples, at least one"),

@@ -152,6 +152,40 @@ def test_vector_environment_follows_time_missing_actions_and_seeds() -> None:
     np.testing.assert_array_equal(first.step(np.ones(50, int))[0], second.step(np.ones(50, int))[0])
 
 
+def test_a_seed_of_reset_holds_for_the_episodes_after_it() -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    model = mmdp.domains.riverswim(seed=0).train
+    for make in (interop.to_gymnasium, lambda x, seed: interop.to_gymnasium_vector(x, seed=seed)):
+        envs = [make(model, seed=seed) for seed in (1, 1, 2)]
+        first, second, other = ([env.reset()[0] for _ in range(9)] for env in envs)
+        np.testing.assert_array_equal(first, second)
+        assert np.any(np.array(first) != other)
+        first, other = (
+            [env.reset(seed=seed)[0] for seed in (5, *[None] * 9)]
+            for env in (make(model, seed=1), make(model, seed=2))
+        )
+        np.testing.assert_array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        interop.to_gymnasium,
+        interop.to_gymnasium_vector,
+        interop.to_quantecon,
+        mmdp.io.to_frame,
+        lambda model: interop.save_pomdp(model, "models.pomdp"),
+    ],
+)
+def test_a_shard_of_the_models_is_not_converted(convert: Any) -> None:
+    """The numbers of its models are those of all models, but it holds the tables of a few."""
+    pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    pytest.importorskip("quantecon", reason="quantecon is not there")
+    shard = mmdp.domains.garnet(n_models=4, n_states=5).train.take_shard(1, 2)
+    with pytest.raises(mmdp.InputError, match="needs all models in one process"):
+        convert(shard)
+
+
 def test_forbidden_action_is_masked_and_replaced() -> None:
     pytest.importorskip("gymnasium", reason="gymnasium is not there")
     env = interop.to_gymnasium(make_small_model(initial=[0, 0, 1]), 0, seed=1)
@@ -214,6 +248,35 @@ def test_state_entered_both_ways_gets_a_terminal_copy() -> None:
     np.testing.assert_allclose(values, expected)
     with pytest.raises(mmdp.InputError, match="no transition table"):
         interop.from_gymnasium(object())
+
+
+@pytest.mark.parametrize(
+    "table",
+    [{}, {0: {}}, {0: {0: [(1.0, 0, 1.0)]}}, {"a": {0: []}}, {0: {1: []}}, {0: None}, {0: {0: 1}}],
+)
+def test_other_tables_of_environments_are_refused(table: Any) -> None:
+    with pytest.raises(mmdp.InputError, match=r"must list \(probability, next, reward, terminated"):
+        interop.from_gymnasium(SimpleNamespace(P=table))
+
+
+def make_discrete_dp(rewards: Any, beta: float = 0.9) -> Any:
+    tables = {"R": np.array(rewards), "Q": np.full((2, 2, 2), 0.5), "beta": beta}
+    return SimpleNamespace(**tables, s_indices=None, a_indices=None)
+
+
+def test_rewards_of_quantecon_that_are_not_numbers_are_refused() -> None:
+    """NaN is not -inf, which forbids the action."""
+    with pytest.raises(mmdp.InputError, match="reward is nan; give a finite number"):
+        interop.from_quantecon(make_discrete_dp([[1.0, np.nan], [1.0, 2.0]]))
+    with pytest.raises(mmdp.InputError, match="no rows; expected one row per transition"):
+        interop.from_quantecon(make_discrete_dp(np.full((2, 2), -np.inf)))
+
+
+def test_problems_of_quantecon_share_a_discount() -> None:
+    problems = [make_discrete_dp(np.ones((2, 2)), beta) for beta in (0.9, 0.5)]
+    with pytest.raises(mmdp.InputError, match="different discounts"):
+        interop.from_quantecon(problems)
+    assert interop.from_quantecon(problems, discount=0.8).discount == 0.8
 
 
 def step_car(state: Any, action: Any, sample: Any) -> Any:

@@ -133,3 +133,32 @@ def test_a_dataset_of_transitions_is_a_model() -> None:
     np.testing.assert_allclose(model.transitions, p)
     np.testing.assert_allclose(model.rewards, (p * rewards).sum(axis=3))
     assert model.state_labels == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("n_states", [3, np.int64(3)])
+def test_a_number_of_states_is_not_enough_if_they_have_labels(n_states: int) -> None:
+    """It was ignored, and the model had fewer states."""
+    model = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[3.0], [0.0]])
+    frame, labeled_frame = map(mmdp.io.to_frame, (model, model.replace(states=["up", "down"])))
+    assert mmdp.io.from_frame(frame, states=n_states, dead_ends="absorb").n_states == 3
+    with pytest.raises(mmdp.InputError, match="states have labels, so their number is not"):
+        mmdp.io.from_frame(labeled_frame, states=n_states)
+    assert mmdp.io.from_frame(labeled_frame, states=2).state_labels == ("up", "down")
+
+
+def test_each_categorical_column_has_an_order() -> None:
+    """Labels of the states come first, then those that only next states have."""
+    frame = pd.DataFrame({"state": ["b", "a"], "action": 0, "next_state": ["b", "c"]})
+    frame = frame.assign(probability=1.0, reward=0.0)
+    ordered = frame.astype({"state": pd.CategoricalDtype(["a", "b"])})
+    for table, labels in ((frame, ("b", "a", "c")), (ordered, ("a", "b", "c"))):
+        assert mmdp.io.from_frame(table, dead_ends="absorb").state_labels == labels
+
+
+@pytest.mark.parametrize("states", [1, ["up"]])
+def test_ids_beyond_the_states_given_are_refused(states: object) -> None:
+    frame = mmdp.io.to_frame(mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[3.0], [0.0]]))
+    with pytest.raises(mmdp.InputError, match="state is 1, which is not one of the 1 state"):
+        mmdp.io.from_frame(frame, states=states)
+    with pytest.raises(mmdp.InputError, match="state is 1, which is not one of the 1 state"):
+        mmdp.fit(frame.drop(columns="probability").assign(model=0), states=states)

@@ -215,3 +215,31 @@ def test_a_table_warns_that_tree_splits_are_lost(tmp_path: Path) -> None:
         mmdp.core.errors.FileNotWrittenWarning, match="policy.csv: a table holds the actions"
     ):
         mmdp.save_policy(tree, tmp_path / "policy.csv")
+
+
+@pytest.mark.parametrize("text", ["[1]", '"policy"', "{}", '{"format": "other"}'])
+def test_other_json_is_no_policy(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text(text)
+    for load in (mmdp.load_policy, mmdp.io.load_objective):
+        with pytest.raises(mmdp.InputError, match="not a policy saved by mmdp"):
+            load(file)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    policy = mmdp.policies.MarkovPolicy([[0]])
+    for call in (
+        lambda: mmdp.load_policy(tmp_path),
+        lambda: mmdp.save_policy(policy, tmp_path),
+        lambda: mmdp.fit(tmp_path),
+    ):
+        with pytest.raises(mmdp.InputError, match="is a folder; give a file"):
+            call()
+    for call in (
+        lambda: mmdp.load_policy(tmp_path / "policy.csv"),
+        lambda: mmdp.load_policy(tmp_path / "policy.json"),
+        lambda: mmdp.fit(tmp_path / "log.csv"),
+        lambda: mmdp.io.load_groups(tmp_path / "groups.csv"),
+    ):
+        with pytest.raises(mmdp.InputError, match="no such file; check the path"):
+            call()

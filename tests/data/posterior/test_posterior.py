@@ -705,3 +705,28 @@ def test_samples_and_fits_take_time_labels() -> None:
         mmdp.fit(log, n_models=2, **options).train,
     ):
         assert (model.time_labels.describe_range(0, 10), model.unit) == ("age 40 to 50", "$")
+
+
+def test_models_keep_the_prior_that_they_were_fitted_with(tmp_path: Path) -> None:
+    log = {"state": [0, 1], "action": [0, 0], "next_state": [1, 0], "reward": [1.0, 2.0]}
+    prior = np.ones((2, 1, 2))
+    model = posterior.fit(log, n_models=2, prior=prior).train
+    prior[:] = 7.0
+    assert model.evidence is not None
+    assert model.evidence.prior["pseudo_counts"].tolist() == [[[1.0, 1.0]]] * 2
+    rows = [np.ones((1, 2))] * 2  # a list of arrays is no JSON
+    assert posterior.fit_folder(log, tmp_path / "models", prior=rows).train.n_states == 2
+
+
+def test_a_step_function_keeps_its_samples() -> None:
+    samples = {"pay": np.array([1.0, 2.0])}
+    model = mmdp.from_step(
+        lambda state, action, sample: ({"x": state["x"]}, sample["pay"]),
+        states={"x": range(2)},
+        actions={"a": range(2)},
+        samples=samples,
+    )
+    samples["pay"][:] = 9.0
+    policy = mmdp.policies.MarkovPolicy.uniform(model, 3)
+    simulation = mmdp.simulate(model, policy, off_grid=True, n_episodes=2)
+    assert simulation.returns.tolist() == [3.0, 6.0]

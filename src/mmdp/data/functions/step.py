@@ -392,7 +392,8 @@ class StepSpec:
                 )
             return points, p / p.sum()
         has_all_axes = set(initial) == set(self.states)
-        shapes = {np.shape(x) for x in initial.values()} if has_all_axes else set()
+        is_empty = any(isinstance(x, Mapping) and not x for x in initial.values())
+        shapes = {np.shape(x) for x in initial.values()} if has_all_axes and not is_empty else set()
         if shapes == {()}:  # values, or values with their probabilities
             shares = [x if isinstance(x := initial[k], Mapping) else {x: 1.0} for k in self.states]
             values = np.meshgrid(*(np.array(list(x)) for x in shares), indexing="ij")

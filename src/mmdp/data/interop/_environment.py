@@ -23,15 +23,14 @@ class ModelEnv(gymnasium.Env[np.int64, np.int64]):
         self.model, self.model_index, self.horizon = model, model_index, horizon
         self.observation_space = gymnasium.spaces.Discrete(model.n_states)
         self.action_space = gymnasium.spaces.Discrete(model.n_actions)
-        self._seed, self._time, self._state, self._current_model = seed, 0, 0, model_index
+        self._time, self._state, self._current_model = 0, 0, model_index
         self._fallback_actions = find_fallback_actions(model)
+        super().reset(seed=seed)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[np.int64, dict[str, object]]:
         """Draw a state from the initial distribution."""
-        if seed is None and self._seed is not None:
-            seed, self._seed = self._seed, None  # the first reset only
         super().reset(seed=seed)
         self._time, self._current_model = 0, self.model_index
         self._state = self._sample_index(self.model.problem.get_initial(self.model_index))
@@ -95,20 +94,19 @@ class ModelsVectorEnv(gymnasium.vector.VectorEnv[IndexArray, AnyArray, Any]):
         batch_space = gymnasium.vector.utils.batch_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._seed, self._fallback_actions = seed, find_fallback_actions(model)
+        self._fallback_actions = find_fallback_actions(model)
         self._samples_models = num_envs is not None
         self._sampler = model.problem.storage.make_sampler()
         self._models = np.arange(self.num_envs) % model.n_models
         self._states = np.zeros(self.num_envs, np.int64)
         self._times = np.zeros(self.num_envs, np.int64)
         self._has_ended = np.zeros(self.num_envs, bool)
+        super().reset(seed=seed)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[IndexArray, dict[str, object]]:
         """Begin an episode in every environment."""
-        if seed is None and self._seed is not None:
-            seed, self._seed = self._seed, None  # the first reset only
         super().reset(seed=seed)
         self._start_episodes(np.ones(self.num_envs, bool))
         return self._states.copy(), self._make_info()

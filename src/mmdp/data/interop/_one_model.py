@@ -9,6 +9,7 @@ from mmdp.core.kernels.problem import find_row_entries
 from mmdp.core.model import MMDP
 from mmdp.core.shapes import Array, IndexArray
 from mmdp.core.transitions import SparseTransitions
+from mmdp.core.validate import check_not_sharded
 
 # transitions of one model, sorted by the first three:
 # state, action, next state, probability, reward
@@ -26,25 +27,16 @@ def check_model_index(model: MMDP, model_index: int) -> int:
 
 
 def check_stationary(model: MMDP, target: str) -> None:
-    """Refuse models that vary with time, or that lack actions."""
+    """Refuse a shard of the models, and models that vary with time or lack actions."""
+    check_not_sharded(model.problem, target)
     if model.horizon is not None:
         raise InputError(f"{target} cannot hold a model that varies with time")
-    indptr, indices, p, is_dense = model.problem.storage.to_table()
-    shape = (model.n_models, model.n_states, model.n_actions)
-    sums = SparseTransitions(shape, indptr, indices, p, is_dense).sum_rows()[0]
+    shape = (model.n_models, *model.allowed.shape)
+    sums = SparseTransitions(shape, *model.problem.storage.to_table()).sum_rows()[0]
     if (sums[model.allowed.reshape(-1)] == 0).any():
         raise InputError(
             f"{target} cannot hold actions that are missing in some models; load without "
             "missing_actions='zero', or forbid them with `allowed`"
-        )
-
-
-def check_not_switching(model: MMDP, target: str) -> None:
-    """Refuse models that switch."""
-    if model.is_switching:
-        raise InputError(
-            f"{target} cannot hold a model that switches; hold it still with "
-            "replace(model_transitions=None)"
         )
 
 

@@ -17,7 +17,7 @@ from mmdp.core.model import MMDP
 from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, pluralize
 from mmdp.core.transitions import SparseTransitions
-from mmdp.core.validate import check_int
+from mmdp.core.validate import check_int, check_not_sharded
 from mmdp.data.interop._one_model import check_model_index
 from mmdp.data.io.tables import from_frame
 from mmdp.data.posterior.samples import ParameterSamples, read_samples
@@ -46,7 +46,7 @@ def to_gymnasium(
     varies with time) the episode is truncated, and the last reward includes the discounted
     terminal value; without a horizon it never ends. An action that is not allowed counts as
     the lowest allowed one; ``info["action_mask"]`` says which are, ``info["taken"]`` what was
-    done and ``info["time"]`` the time. ``seed`` is that of the first ``reset()`` without one.
+    done and ``info["time"]`` the time. ``seed`` holds until a ``reset(seed=...)`` sets another.
 
     With Gymnasium installed::
 
@@ -54,12 +54,10 @@ def to_gymnasium(
         env = mmdp.interop.to_gymnasium(train, 3, horizon=50, seed=1)
         state, info = env.reset()
     """
-    _import_gymnasium()
+    episode_length = _check_episode_length(model, horizon)
     from mmdp.data.interop._environment import ModelEnv
 
-    return ModelEnv(
-        model, check_model_index(model, model_index), _check_episode_length(model, horizon), seed
-    )
+    return ModelEnv(model, check_model_index(model, model_index), episode_length, seed)
 
 
 @check_arguments
@@ -84,16 +82,18 @@ def to_gymnasium_vector(
         states, info = envs.reset()
         states, rewards, terminated, truncated, info = envs.step(envs.action_space.sample())
     """
-    _import_gymnasium()
+    episode_length = _check_episode_length(model, horizon)
     from mmdp.data.interop._environment import ModelsVectorEnv
 
     if num_envs is not None:
         check_int(num_envs, "num_envs", item_bytes=32)
-    return ModelsVectorEnv(model, num_envs, _check_episode_length(model, horizon), seed)
+    return ModelsVectorEnv(model, num_envs, episode_length, seed)
 
 
 def _check_episode_length(model: MMDP, horizon: int | None) -> int | None:
-    """Check the number of steps of an episode; None if it never ends."""
+    """Check that there can be environments; return the steps of an episode, None if endless."""
+    _import_gymnasium()
+    check_not_sharded(model.problem, "an environment")
     if horizon is None:
         return model.horizon
     if model.horizon is not None and horizon > model.horizon:
@@ -214,14 +214,20 @@ def _read_table(base: Any) -> pd.DataFrame:
             "the environment has no transition table P[state][action]; give axes= for its "
             "state if that can be set, as in CartPole, MountainCar and Pendulum"
         )
-    entries = [
-        (s, a, *entry)
-        for s in range(len(table))
-        for a in range(len(table[s]))
-        for entry in table[s][a]
-    ]
+    try:
+        entries = [
+            (s, a, *entry)
+            for s in range(len(table))
+            for a in range(len(table[s]))
+            for entry in table[s][a]
+        ]
+    except (LookupError, TypeError):
+        entries = []
     if {*map(len, entries)} != {6}:
-        raise InputError("P[state][action] must list (probability, next, reward, terminated)")
+        raise InputError(
+            "P[state][action] must list (probability, next, reward, terminated) for states and "
+            "actions 0, 1, ..."
+        )
     columns = ["state", "action", "probability", "next_state", "reward", "ends"]
     frame = pd.DataFrame(entries, columns=columns)
     ends = frame.pop("ends").astype(bool)

@@ -30,7 +30,7 @@ from mmdp.core.model import MMDP
 from mmdp.core.text import format_bytes
 from mmdp.core.transitions import MAX_DENSE_BYTES
 from mmdp.data.interop._one_model import check_stationary, list_transitions
-from mmdp.data.io.writing import PathLike, write_atomic
+from mmdp.data.io.writing import PathLike, get_suffix, write_atomic
 
 BYTES_PER_LINE = 90
 _NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -59,11 +59,10 @@ def save_pomdp(model: MMDP, path: PathLike) -> None:
     """
     target = Path(path)
     writers = {".pomdp": _iter_pomdp_lines, ".pomdpx": _iter_pomdpx_lines}
-    if target.suffix.lower() not in writers:
-        raise InputError(f"{target}: unknown suffix {target.suffix!r}; write .pomdp or .pomdpx")
-    check_stationary(model, "the POMDP formats")
+    iter_lines = writers[get_suffix(target, writers, "write one of")]
+    check_stationary(model, "a POMDP file")
     if model.terminal.any():
-        raise InputError("the POMDP formats have no terminal values; use replace(terminal=None)")
+        raise InputError("a POMDP file has no terminal values; use replace(terminal=None)")
     n_next_models = np.count_nonzero(model.model_transitions) / model.n_models
     size = int(2 * BYTES_PER_LINE * np.count_nonzero(model.problem.p) * n_next_models)
     if size > MAX_DENSE_BYTES:
@@ -74,7 +73,7 @@ def save_pomdp(model: MMDP, path: PathLike) -> None:
 
     def write_lines(temp_path: Path) -> None:
         with temp_path.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in writers[target.suffix.lower()](model))
+            file.writelines(f"{line}\n" for line in iter_lines(model))
 
     write_atomic(target, write_lines)
 

@@ -12,11 +12,7 @@ from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
 from mmdp.core.shapes import Array, IndexArray
-from mmdp.data.interop._one_model import (
-    check_model_index,
-    check_not_switching,
-    check_stationary,
-)
+from mmdp.data.interop._one_model import check_model_index, check_stationary
 from mmdp.data.io.tables import from_frame
 
 
@@ -44,7 +40,11 @@ def to_quantecon(model: MMDP, model_index: int = 0) -> QuantEconProblem:
     except ImportError:
         raise InputError("this needs quantecon; install it with: pip install quantecon") from None
     check_stationary(model, "quantecon")
-    check_not_switching(model, "quantecon")
+    if model.is_switching:
+        raise InputError(
+            "quantecon cannot hold a model that switches; hold it still with "
+            "replace(model_transitions=None)"
+        )
     index = check_model_index(model, model_index)
     import scipy.sparse
 
@@ -74,6 +74,8 @@ def from_quantecon(
     problems: list[QuantEconProblem] = list(problem) if isinstance(problem, Sequence) else [problem]
     if not problems or not all(hasattr(x, name) for x in problems for name in ("R", "Q", "beta")):
         raise InputError("from_quantecon() needs a DiscreteDP, or a list of them")
+    if len({x.beta for x in problems}) > 1 and "discount" not in fields:
+        raise InputError("the problems have different discounts (beta); give one by discount=")
     import scipy.sparse
 
     tables = []
@@ -84,8 +86,8 @@ def from_quantecon(
         q = scipy.sparse.coo_array(x.Q if is_by_pair else np.reshape(x.Q, (r.size, -1)))
         columns = (m, s[q.row], a[q.row], q.col, q.data, r.reshape(-1)[q.row])
         names = ("model", "state", "action", "next_state", "probability", "reward")
-        table = pd.DataFrame(dict(zip(names, columns, strict=True)))
-        tables.append(table[table["reward"] > -np.inf])
+        tables.append(pd.DataFrame(dict(zip(names, columns, strict=True))))
     frame = pd.concat(tables, ignore_index=True)
     sizes = {"states": problems[0].Q.shape[-1], "actions": int(frame["action"].max()) + 1}
+    frame = frame[frame["reward"] != -np.inf].reset_index(drop=True)
     return from_frame(frame, **({"discount": float(problems[0].beta), **sizes} | fields))

@@ -48,7 +48,7 @@ from mmdp.data.io.tables import (
     read_csv_table,
     to_frame,
 )
-from mmdp.data.io.writing import PathLike, as_path, write_atomic
+from mmdp.data.io.writing import PathLike, as_path, get_suffix, write_atomic
 from mmdp.data.schema import AXIS_ROLES, Fields, Table, TableSource, ValuesByLabel
 
 Split = Literal["train", "test", "true"]
@@ -222,8 +222,7 @@ def _find_files(path: Path, split: Split) -> list[Path]:
             f"{path}: is a file, but {split!r} names one of the files of a folder",
             ["give its folder", Remedy("split", verb="leave out")],
         )
-    if path.suffix.lower() not in LOADERS:
-        raise InputError(f"{path}: unknown suffix {path.suffix!r}; known are {', '.join(LOADERS)}")
+    get_suffix(path, LOADERS)
     return [path]
 
 
@@ -262,10 +261,6 @@ def save(
         save_csv(model, target)
     elif target.is_dir() or not target.suffix:
         save_folder(model, target, f"{SPLIT_STEMS[split]}.csv")
-    elif target.suffix.lower() in WRITERS:
-        write_atomic(target, partial(WRITERS[target.suffix.lower()], model))
     else:
-        known = ", ".join(WRITERS)
-        raise InputError(
-            f"{target}: unknown suffix {target.suffix!r}; write {known}, .csv or a folder"
-        )
+        suffix = get_suffix(target, WRITERS, "write .csv, a folder or")
+        write_atomic(target, partial(WRITERS[suffix], model))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core.arguments import check_arguments
-from mmdp.core.errors import FileNotWrittenWarning, InputError, Remedy, describe_missing
+from mmdp.core.errors import FileNotWrittenWarning, InputError, Remedy
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import CustomObjective, Objective, as_objective
 from mmdp.core.policies import (
@@ -34,8 +34,15 @@ from mmdp.core.policies.controller import parse_transitions
 from mmdp.core.shapes import IndexArray, NodeArray
 from mmdp.core.solution import SCOPE_NAMES, Bound, Solution
 from mmdp.core.text import TimeLabels, pluralize
-from mmdp.data.io.reading import read_csv, read_header, read_parquet, write_parquet
-from mmdp.data.io.writing import PathLike, Writer, describe_error, format_csv, write_all_atomic
+from mmdp.data.io.reading import check_file_type, read_csv, read_header, read_parquet, write_parquet
+from mmdp.data.io.writing import (
+    PathLike,
+    Writer,
+    describe_error,
+    format_csv,
+    get_suffix,
+    write_all_atomic,
+)
 from mmdp.data.schema import (
     ColumnLabels,
     Fields,
@@ -54,6 +61,7 @@ KNOWN_COLUMNS = {*MARKOV_COLUMNS, *CONTROLLER_COLUMNS}
 CERTIFICATE_FORMAT = "mmdp-certificate-1"
 JSON_TYPES = (str, int, float, bool, type(None))
 PROVE_AGAIN = Remedy("certify_time", 10, verb="prove it again with")
+SUFFIXES = (".csv", ".parquet", ".json")
 LAYOUTS = {
     MARKOV_COLUMNS: "[time,]state,action[,probability]",
     CONTROLLER_COLUMNS: "time,state,node,action,moves,start",
@@ -92,20 +100,16 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
         "objective": None if objective is None else str(objective),
     }
     files: dict[Path, Writer] = {}
-    suffix, certificate_path = target.suffix.lower(), make_certificate_path(target)
+    suffix, certificate_path = get_suffix(target, SUFFIXES), make_certificate_path(target)
     if suffix == ".csv":
         files[target] = format_csv(saved_policy.to_frame())
         if certificate is not None:
             files[certificate_path] = _format_json(certificate)
     elif suffix == ".json":
         files[target] = _format_json(policy_to_dict(saved_policy, **extra_fields))
-    elif suffix == ".parquet":
+    else:
         metadata = _make_metadata(saved_policy) | extra_fields
         files[target] = lambda file: write_parquet(saved_policy.to_frame(), metadata, file)
-    else:
-        raise InputError(
-            f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
-        )
     # the certificate of an earlier policy is invalid
     write_all_atomic(files, {certificate_path} - {*files} if suffix == ".csv" else ())
     if isinstance(saved_policy, TreePolicy) and suffix != ".json":
@@ -162,7 +166,13 @@ def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
     7.0
     """
     file, policy = Path(path), load_policy(path, model)
-    document = _read_metadata(file).get("certificate")
+    certificate_path = make_certificate_path(file)
+    if file.suffix.lower() != ".csv":
+        document = _read_file(file)[1].get("certificate")
+    elif certificate_path.is_file():
+        document = _read_json(certificate_path, PROVE_AGAIN)
+    else:
+        document = None
     if document is None:
         return None
     with TableSource(file).prefix_errors():
@@ -182,27 +192,41 @@ def load_objective(path: PathLike) -> Objective | None:
     >>> mmdp.io.load_objective(file)
     CVaR(alpha=0.1)
     """
-    is_csv = Path(path).suffix.lower() == ".csv"
-    text = "" if is_csv else str(_read_metadata(Path(path)).get("objective") or "")
-    return as_objective(text) if text and CustomObjective.key not in text.split(":") else None
+    file = Path(path)
+    return None if file.suffix.lower() == ".csv" else _parse_objective(file, _read_file(file)[1])
 
 
-def _read_metadata(file: Path) -> Fields:
-    """Read the metadata of a policy file, or of the certificate next to a CSV."""
-    if file.suffix.lower() == ".parquet":
-        return read_parquet(file)[1] or {}
-    if file.suffix.lower() == ".json":
-        return _read_json(file)
-    certificate_path = make_certificate_path(file)
-    return (
-        {"certificate": _read_json(certificate_path, PROVE_AGAIN)}
-        if certificate_path.is_file()
-        else {}
-    )
+def _parse_objective(file: Path, metadata: Fields) -> Objective | None:
+    """Parse the objective in the metadata of a file; None if it has none, or a function."""
+    text = str(metadata.get("objective") or "")
+    if not text or CustomObjective.key in text.split(":"):
+        return None
+    with TableSource(file).prefix_errors():
+        return as_objective(text)
+
+
+def _read_file(file: Path) -> tuple[pd.DataFrame | None, Fields]:
+    """Read the table of a policy file, None in JSON, and its other contents by name."""
+    suffix = get_suffix(file, SUFFIXES)
+    if suffix == ".parquet":
+        frame, metadata = read_parquet(file)
+        return frame, metadata or {}
+    if suffix == ".csv":
+        frame = read_csv(file, read_header(file))
+        _check_last_line(TableSource(file), len(frame))
+        return frame, {}
+    document = _read_json(file)
+    if not isinstance(document, dict) or document.get("format") != POLICY_FORMAT:
+        raise InputError(
+            f"{file}: not a policy saved by mmdp (no format {POLICY_FORMAT!r}); write it with "
+            "save_policy()"
+        )
+    return None, document
 
 
 def _read_json(file: Path, *remedies: Remedy) -> Any:
     """Read a JSON file, or raise an InputError."""
+    check_file_type(file, "text", "a JSON file")
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
@@ -227,87 +251,56 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
     >>> mmdp.load_policy(file, model).actions.tolist()
     [[1, 0]]
     """
-    policy = _read_policy(Path(path), model)
-    with TableSource(Path(path)).prefix_errors():
-        policy._set_attributes(objective=load_objective(path))
+    file = Path(path)
+    source, (frame, metadata) = TableSource(file), _read_file(file)
+    if frame is None:
+        policy = _policy_from_document(metadata, source, model)
+    else:
+        policy = _policy_from_table(frame, source, model, metadata)
+    policy._set_attributes(objective=_parse_objective(file, metadata))
+    if model is not None:
+        # a stationary one may be followed over any number of decisions
+        is_endless = policy.horizon == math.inf and not policy.policy_class.uses_belief
+        with source.prefix_errors():
+            (policy.to_markov(model.horizon or 1) if is_endless else policy).check(model)
     return policy
 
 
-def _read_policy(file: Path, model: MMDP | None) -> Policy:
-    """Read a policy from a file of any format, and check it against a model."""
-    source, tree = TableSource(file), None
-    metadata: Fields | None = None
-    if not file.is_file():
-        raise InputError(describe_missing(file))
-    if file.suffix.lower() == ".json":
-        json_policy = _read_json_policy(file, model)
-        if model is None or json_policy.policy_class.uses_belief:
-            return json_policy
-        frame, tree = json_policy.to_frame(), json_policy
-    elif file.suffix.lower() == ".csv":
-        frame = read_csv(file, read_header(file))
-        _check_last_line(source, len(frame))
-    elif file.suffix.lower() == ".parquet":
-        frame, metadata = read_parquet(file)
-    else:
-        raise InputError(f"{file}: unknown suffix {file.suffix!r}; known are .csv, .parquet, .json")
-    is_stationary = {"time", "node"}.isdisjoint(frame.columns)
-    frame = frame.assign(time=0) if is_stationary else frame
-    policy: Any = _policy_from_table(frame, source, model, metadata or {})
-    if is_stationary:
-        policy = StationaryPolicy.from_row(policy)
-    if isinstance(tree, TreePolicy):
-        policy = tree.reorder(policy)
-    if model is not None:
-        # a stationary one may be followed over any number of decisions
-        is_endless = policy.horizon == math.inf
-        with source.prefix_errors():
-            (policy.to_markov(model.horizon or 1) if is_endless else policy).check(model)
-    return policy  # type: ignore[no-any-return]
-
-
-def _read_json_policy(path: Path, model: MMDP | None) -> Policy:
-    """Read a policy from a JSON file."""
-    document = _read_json(path)
-    if not isinstance(document, dict) or document.get("format") != POLICY_FORMAT:
-        raise InputError(
-            f"{path}: not a policy saved by mmdp (no format {POLICY_FORMAT!r}); write it with "
-            "save_policy()"
-        )
+def _policy_from_document(document: Fields, source: TableSource, model: MMDP | None) -> Policy:
+    """Build a policy from a JSON document, with the labels of a model."""
     labels = {
         "n_actions": document.get("n_actions"),
         "state_labels": document.get("states"),
         "action_labels": document.get("actions"),
         "time_labels": document.get("times"),
     }
-    with TableSource(path).prefix_errors():
+    policy: Any
+    with source.prefix_errors():
         try:
             if "nodes" in document:
                 moves = _parse_node_transitions(document["moves"], len(document["first"]))
-                controller = MemoryPolicy(document["nodes"], moves, document["first"], **labels)
-                has_belief = "alphas" in document
-                return (
-                    _restore_belief_policy(document, controller, model)
-                    if has_belief
-                    else controller
-                )
-            probabilities = document.get("probabilities")
-            policy: Any = MarkovPolicy(
-                document.get("policy"), probabilities=probabilities, **labels
-            )
-            if document.get("kind") == "stationary" or document.get("horizon", 0) is None:
-                policy = StationaryPolicy.from_row(policy)
-            if "tree" in document:
-                features, uses_time, tree = (document[x] for x in ("features", "time", "tree"))
-                fallback = document.get("fallback")
-                policy = TreePolicy.from_dict(policy, features, uses_time, tree, fallback)
-            return policy  # type: ignore[no-any-return]
+                policy = MemoryPolicy(document["nodes"], moves, document["first"], **labels)
+                if "alphas" in document:
+                    policy = _restore_belief_policy(document, policy, model)
+            else:
+                probabilities = document.get("probabilities")
+                policy = MarkovPolicy(document.get("policy"), probabilities=probabilities, **labels)
+                if document.get("kind") == "stationary" or document.get("horizon", 0) is None:
+                    policy = StationaryPolicy.from_row(policy)
+                if "tree" in document:
+                    features, uses_time, tree = (document[x] for x in ("features", "time", "tree"))
+                    fallback = document.get("fallback")
+                    policy = TreePolicy.from_dict(policy, features, uses_time, tree, fallback)
         except InputError:
             raise
         except (LookupError, TypeError, ValueError) as error:
             raise InputError(describe_error(error)) from None
         except RecursionError:
             raise InputError("policy actions are nested too deeply for a table") from None
+    if model is None or policy.policy_class.uses_belief:
+        return policy  # type: ignore[no-any-return]
+    table_policy: Any = _policy_from_table(policy.to_frame(), source, model, {})
+    return policy.reorder(table_policy) if isinstance(policy, TreePolicy) else table_policy
 
 
 def _restore_belief_policy(
@@ -342,8 +335,10 @@ def _restore_belief_policy(
 
 def _policy_from_table(
     frame: pd.DataFrame, source: TableSource, model: MMDP | None, metadata: Fields
-) -> MarkovPolicy | MemoryPolicy:
-    """Build a policy from a table by time and state, and by node if it has nodes."""
+) -> MarkovPolicy | StationaryPolicy | MemoryPolicy:
+    """Build a policy from a table by state, and by time and node if it has these columns."""
+    is_stationary = {"time", "node"}.isdisjoint(frame.columns)
+    frame = frame.assign(time=0) if is_stationary else frame
     time_column = TimeLabels.find_column(frame, KNOWN_COLUMNS)
     table = Table.from_frame(frame.reset_index(drop=True), source)
     has_nodes, is_randomized = "node" in table, "probability" in table
@@ -390,11 +385,13 @@ def _policy_from_table(
             initial_nodes = start[0].argmax(axis=1)
             policy = MemoryPolicy(action_table, node_transitions, initial_nodes, **labels)
             return policy if model is None else MemoryPolicy.for_model(model, policy.controller)
-        if not is_randomized:
-            return MarkovPolicy(action_table, **labels)
-        probabilities = np.zeros((*shape, labels["n_actions"]))
-        probabilities[(*index, a)] = table.parse_floats("probability")
-        return MarkovPolicy(probabilities=probabilities, **labels)
+        if is_randomized:
+            probabilities = np.zeros((*shape, labels["n_actions"]))
+            probabilities[(*index, a)] = table.parse_floats("probability")
+            markov_policy = MarkovPolicy(probabilities=probabilities, **labels)
+        else:
+            markov_policy = MarkovPolicy(action_table, **labels)
+    return StationaryPolicy.from_row(markov_policy) if is_stationary else markov_policy
 
 
 def _check_cells(

@@ -43,7 +43,9 @@ _FILE_SIGNATURES = {
 
 
 def check_file_type(path: Path, expected_type: str, description: str) -> None:
-    """Refuse a file whose first bytes are not of the expected type."""
+    """Refuse a file that is missing, or whose first bytes are not of the expected type."""
+    if not path.is_file():
+        raise InputError(describe_missing(path))
     try:
         with path.open("rb") as file:
             first_bytes = file.read(4096)
@@ -170,8 +172,6 @@ def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
 
 def read_table(path: Path) -> Table:
     """Read a table with any columns: Parquet, or CSV as text."""
-    if not path.is_file():
-        raise InputError(describe_missing(path))
     is_parquet = path.suffix.lower() == ".parquet"
     frame = read_parquet(path)[0] if is_parquet else read_csv(path, read_header(path))
     return Table.from_frame(frame, TableSource(path))

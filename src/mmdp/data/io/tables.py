@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from mmdp.core.arguments import Unchecked, check_arguments
+from mmdp.core.arguments import Unchecked, check_arguments, is_of_type
 from mmdp.core.errors import InputError, MemoryLimitError, Remedy
 from mmdp.core.kernels.distributions import clip_rounding
 from mmdp.core.model import MMDP
@@ -24,7 +24,7 @@ from mmdp.core.transitions import (
     StorageOption,
     entries_to_transitions,
 )
-from mmdp.core.validate import check_field_names, parse_labels
+from mmdp.core.validate import check_field_names, check_not_sharded
 from mmdp.data.io.reading import as_frame, read_csv, read_header
 from mmdp.data.schema import (
     AXIS_BY_ROLE,
@@ -39,6 +39,7 @@ from mmdp.data.schema import (
     encode_column,
     encode_labels,
     is_finite_number,
+    parse_axis_argument,
     parse_ids,
 )
 
@@ -171,22 +172,19 @@ def encode_transitions(table: Table, fields: Fields) -> EncodedTransitions:
     for axis, roles in (*AXIS_ROLES.items(), ("time", ("time",))):
         if axis not in raw_columns:  # no times
             continue
-        axis_columns, expected = {x: raw_columns[x] for x in roles}, fields.get(f"{axis}s")
-        size = expected if isinstance(expected, int) else None
-        names = parse_labels(None if size else expected, axis)
+        axis_columns = {x: raw_columns[x] for x in roles}
+        expected = parse_axis_argument(fields.get(f"{axis}s"), axis)
         if all(map(_is_numeric, axis_columns.values())):
             raw_ids = [parse_ids(column, x, source) for x, column in axis_columns.items()]
-            axes[axis], ids = check_ids(axis, raw_ids, source, names or size, allow_gaps=False)
+            axes[axis], ids = check_ids(axis, raw_ids, source, expected, allow_gaps=False)
         elif axis == "time":
             source.fail("times are not numbers; give whole numbers from 0")
-        else:  # in the order of their categories if all columns have one
+        else:
             coded_columns = [*map(encode_column, axis_columns.values())]
-            is_ordered = all(column.is_ordered for column in coded_columns)
             for column in coded_columns:
-                is_blank = column.is_blank(("",) if names is None else ())
+                is_blank = column.is_blank(("",) if expected is None else ())
                 source.fail_where(is_blank, f"a {axis} is empty; give its label or id")
-            coded_columns = [replace(column, is_ordered=is_ordered) for column in coded_columns]
-            axes[axis], ids = encode_labels(axis, coded_columns, source, names)
+            axes[axis], ids = encode_labels(axis, coded_columns, source, expected)
         columns |= dict(zip(roles, ids, strict=True))
     columns |= {role: _parse_finite(table, role) for role in VALUE_ROLES}
     return EncodedTransitions(columns, axes, source)
@@ -260,6 +258,7 @@ def to_frame(model: MMDP) -> pd.DataFrame:
         0     a       0          b          0.5     3.0
         0     b       0          b          1.0     0.0
     """
+    check_not_sharded(model.problem, "a table")
     columns: Fields = dict(model_to_columns(model))
     for axis, roles in AXIS_ROLES.items():
         if model.has_labels[axis]:
@@ -276,7 +275,7 @@ def build_model(encoded: EncodedTransitions, fields: Fields, options: LoadOption
     columns, rewards = _apply_options(encoded, options)
     _, n_states, n_actions = shape = encoded.shape
     model_fields: Fields = {f"{axis}s": encoded.axes[axis].labels for axis in AXIS_ROLES}
-    sizes = [name for name in model_fields if isinstance(fields.get(name), int)]
+    sizes = [name for name in model_fields if is_of_type(fields.get(name), int)]
     model_fields |= {k: v for k, v in fields.items() if v is not None and k not in sizes}
     with encoded.source.prefix_errors():
         transitions = entries_to_transitions(

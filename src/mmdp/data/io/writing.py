@@ -12,13 +12,13 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmdp.core.arguments import check_arguments
-from mmdp.core.errors import InputError
+from mmdp.core.errors import InputError, describe_missing
 from mmdp.core.timing import BlockedInterrupt
 
 if TYPE_CHECKING:
@@ -31,6 +31,16 @@ Writer = Callable[[Path], object] | str | bytes
 def as_path(path: PathLike) -> Path:
     """Convert to a Path; a Path is returned unchanged, with its subclass."""
     return path if isinstance(path, Path) else Path(path)
+
+
+def get_suffix(path: Path, known: Iterable[str], expected: str = "known are") -> str:
+    """Get the suffix of a file in lower case; refuse unknown ones, and folders."""
+    if path.is_dir():
+        raise InputError(describe_missing(path))
+    suffix = path.suffix.lower()
+    if suffix not in known:
+        raise InputError(f"{path}: unknown suffix {path.suffix!r}; {expected} {', '.join(known)}")
+    return suffix
 
 
 @check_arguments

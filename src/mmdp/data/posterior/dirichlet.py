@@ -212,7 +212,8 @@ def fit(
     notes, initial_states = parsed_log.notes, parsed_log.initial_states
     del parsed_log  # frees its columns
     labels = data.states.axis_labels
-    prior = align_to_labels(prior, "prior", labels, labels)
+    if not isinstance(prior, str):  # it is kept, and the user's may change
+        prior = as_float_array(align_to_labels(prior, "prior", labels, labels), "prior").copy()
     prior_spec = Prior(prior, concentration, support, unseen, tuple(absorbing))
     rows = prior_spec.make_rows(data)
     n_kept = (n_models + n_test_models) // (1 if shard is None else shard[1])

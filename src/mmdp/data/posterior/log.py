@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mmdp.core.errors import InputError, Remedy, describe_missing
+from mmdp.core.errors import InputError, Remedy
 from mmdp.core.shapes import Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, join_first, pluralize
-from mmdp.core.validate import are_ids, parse_labels
+from mmdp.core.validate import are_ids
 from mmdp.data.io.reading import as_frame, read_column_names, read_columns, read_csv, read_header
-from mmdp.data.io.writing import as_path
+from mmdp.data.io.writing import as_path, get_suffix
 from mmdp.data.schema import (
     AXIS_ROLES,
     PAPER_COLUMNS,
@@ -30,6 +30,7 @@ from mmdp.data.schema import (
     check_ids,
     encode_column,
     encode_labels,
+    parse_axis_argument,
 )
 
 REQUIRED_ROLES = ("state", "action", "next_state")
@@ -40,6 +41,7 @@ EXPECTED_COLUMNS = (
 BOOL_TEXTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 # an added state, entered when a state that ends only some episodes ends one
 TERMINATED_LABEL = "terminated"
+TABLE_SUFFIXES = (".csv", ".parquet")
 MISSING_TEXTS = ("", "NA", "NaN", "nan", "<NA>")  # texts of missing values
 ExpectedAxis = int | Iterable[object] | None  # number of states or actions, or their labels
 
@@ -80,8 +82,7 @@ def read_log(
     if not len(table):
         source.fail("no rows; a log has one row per transition")
     expected = {
-        axis: x if x is None or isinstance(x, (int, np.integer)) else parse_labels(x, axis)
-        for axis, x in (("state", states), ("action", actions))
+        axis: parse_axis_argument(x, axis) for axis, x in (("state", states), ("action", actions))
     }
     coded = {axis: _encode_ids(table, axis, labels) for axis, labels in expected.items()}
     base = 0 if is_of_model else _find_id_base(ids for _, ids in coded.values())
@@ -177,14 +178,15 @@ def _read_table(log: Any, column_names: Mapping[str, str]) -> tuple[Table, list[
     """Read the columns of a log by role, and make notes about unused columns."""
     if isinstance(log, (str, os.PathLike)):
         path = as_path(log)
-        source, names = TableSource(path), _read_names(path)
+        source, is_csv = TableSource(path), get_suffix(path, TABLE_SUFFIXES) == ".csv"
+        names = read_header(path) if is_csv else read_column_names(path)
         roles, notes = _assign_log_roles(names, column_names, source)
-        if path.suffix.lower() == ".parquet":
-            columns = read_columns(path, roles)
-        else:  # text as categories, which takes a few bytes per row
+        if is_csv:  # text as categories, which takes a few bytes per row
             is_number = {name: roles.get(name) in ("reward", "time") for name in names}
             dtypes = {name: np.float64 if is_number[name] else "category" for name in names}
             columns = read_csv(path, names, dtypes, "category")  # a time may be a date
+        else:
+            columns = read_columns(path, roles)
     else:
         source, columns = TableSource("log"), as_frame(log)
         if not isinstance(columns, (pd.DataFrame, Mapping)):
@@ -199,15 +201,6 @@ def _read_table(log: Any, column_names: Mapping[str, str]) -> tuple[Table, list[
                     "state, one action and one next state"
                 )
     return Table({role: columns[name] for name, role in roles.items()}, source), notes
-
-
-def _read_names(path: Path) -> list[str]:
-    """Read the names of the columns of a log."""
-    if not path.is_file():
-        raise InputError(describe_missing(path))
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
-    return read_header(path) if path.suffix.lower() == ".csv" else read_column_names(path)
 
 
 def _assign_log_roles(

@@ -159,7 +159,7 @@ def _check_numeric(name: object, values: Any) -> Array:
             f"sample {int(np.argmax(is_bad))}: parameter {str(name)!r} is missing or not finite "
             f"({pluralize(int(is_bad.sum()), 'sample')} like it); drop these samples"
         )
-    return array
+    return array.copy()  # it is kept, and the user's may change
 
 
 def flatten_parameters(samples: ParameterSamples) -> ParameterSamples:

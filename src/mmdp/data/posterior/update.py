@@ -202,11 +202,10 @@ def _compute_likelihoods(model: MMDP, steps: LoggedSteps) -> Array:
     """Compute the probability (n, M) of each step in each model."""
     sampler = model.problem.storage.make_sampler()
     rows = steps.state * model.n_actions + steps.action
-    if not model.horizon:
-        return sampler.likelihood(0, rows, steps.next_state)
+    times = np.minimum(steps.time, model.problem.storage.n_times - 1)
     likelihoods = np.empty((len(rows), model.n_models))
-    for t in np.unique(steps.time):
-        is_time = steps.time == t
+    for t in np.unique(times):
+        is_time = times == t
         likelihoods[is_time] = sampler.likelihood(int(t), rows[is_time], steps.next_state[is_time])
     return likelihoods
 
