@@ -259,10 +259,15 @@ def test_an_interrupted_solve_or_bound_prints_and_exits_130(
 
 
 # ---------------------------------------------------------------- remedies
+def list_flags(command: str) -> dict[str, str]:
+    """The options of a command by the names of their arguments."""
+    return {str(x.name): x.opts[0] for x in app.commands[command].params}
+
+
 def test_every_remedy_of_the_loader_is_an_option_of_the_commands_that_load() -> None:
     """A remedy that a command has no option for would be left out of its message."""
     for name in ("solve", "evaluate", "bound", "info"):
-        known = app.commands[name].params
+        known = list_flags(name)
         for key, value in {"duplicates": "last", "dead_ends": "absorb", "compat": "cadp"}.items():
             expected = f"pass --load-option {key}={value}"
             assert format_remedy(known, Remedy(key, value)) == expected
@@ -273,7 +278,7 @@ def test_every_remedy_of_the_loader_is_an_option_of_the_commands_that_load() -> 
 
 
 def test_a_remedy_is_worded_in_the_options_of_the_command() -> None:
-    known = app.commands["fit"].params
+    known = list_flags("fit")
     assert format_remedy(known, Remedy("overwrite", True)) == "pass --overwrite"
     assert format_remedy(known, Remedy("support", verb="widen")) == "widen --support"
     two = Remedy("columns", {"state": "from", "next_state": "to"})

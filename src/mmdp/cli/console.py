@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 EXIT_INTERRUPTED = 130  # exit status after Ctrl-C
-EXIT_NOT_WRITTEN = 1  # exit status if a result is not where it was to be written
+EXIT_FAILED = 1  # exit status if a part failed, or a result is not where it was to be written
 
 
 def print_stderr(message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import runpy
 import sys
@@ -13,24 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import mmdp
+from mmdp import MMDP
 from mmdp.cli.console import print_stderr
-from mmdp.cli.signatures import OptionGroup, take_from
+from mmdp.cli.signatures import take_from
 from mmdp.cli.types import Settings, check_name
 from mmdp.core.errors import InputError, Remedy, describe_missing
+from mmdp.core.policies import Policy
 from mmdp.core.timing import progress_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mmdp import MMDP
-    from mmdp.core.policies import Policy
-
 ADVANCED = "load_option discount initial split"  # options of DATA, for --help-all
-LITERALS = {"true": True, "false": False}
 
 
 @take_from("mmdp.data.io.models:load discount initial")
-class TrainingData(OptionGroup):
+class TrainingData:
     """Training models to read, which may have test models beside them.
 
     Parameters
@@ -45,40 +43,17 @@ class TrainingData(OptionGroup):
 
     def __init__(self, path: Path, *, load_option: Settings | None = None, **options: Any) -> None:
         self.path, self.split = path, options.pop("split", "train")
-        settings = {key: LITERALS.get(text, text) for key, text in (load_option or {}).items()}
-        self.options: dict[str, Any] = options | settings
-
-    def read(self) -> MMDP:
-        """Read the models."""
-        import mmdp
-
-        if self.is_python:
-            return self._read_python()
-        return mmdp.load(self.path, split=self.split, **self.options)
-
-    def read_test(self, train: MMDP) -> MMDP | None:
-        """Read the test models that go with the training models, if any, in their order."""
-        if self.is_python:
-            has_test = len(_load_python(self.path)) == 2
-            return self.at(self.path, split="test").read() if has_test else None
-        folder = self.path if self.path.is_dir() else self.path.parent
-        is_training = self.path.is_dir() or self.path.stem == "training"
-        files = (folder / f"test.{suffix}" for suffix in ("csv", "parquet"))
-        if is_training and any(file.is_file() for file in files):
-            return self.at(folder, split="test").read().reorder_like(train)
-        return None
-
-    def at(self, path: Path, **options: Any) -> TrainingData:
-        """Return the data at another path, read in the same way but for these options."""
-        return TrainingData(path, **self.options | options)
+        self.options: dict[str, Any] = options | (load_option or {})
 
     @property
     def is_python(self) -> bool:
         """Whether the models are those of a Python file."""
         return ".py" in (self.path.suffix, Path(str(self.path).rpartition(":")[0]).suffix)
 
-    def _read_python(self) -> MMDP:
-        """Read the models of a Python file, with another discount or first state if given."""
+    def read(self) -> MMDP:
+        """Read the models; those of a Python file may get another discount or first state."""
+        if not self.is_python:
+            return mmdp.load(self.path, split=self.split, **self.options)
         models = dict(zip(("train", "test"), _load_python(self.path), strict=False))
         if self.split not in models:
             remedy = Remedy("split", verb="leave out")
@@ -88,6 +63,20 @@ class TrainingData(OptionGroup):
             raise InputError(f"{name} is for files of tables; {self.path} builds its models")
         model = models[self.split]
         return model.replace(**self.options) if self.options else model
+
+    def read_test(self, train: MMDP) -> MMDP | None:
+        """Read the test models that go with the training models, if any, in their order."""
+        path = self.path
+        if self.is_python:
+            has_test = len(_load_python(path)) == 2
+        else:
+            path = path.parent if path.is_file() and path.stem == "training" else path
+            has_test = any((path / f"test.{suffix}").is_file() for suffix in ("csv", "parquet"))
+        return self.at(path, split="test").read().reorder_like(train) if has_test else None
+
+    def at(self, path: Path, **options: Any) -> TrainingData:
+        """Return the data at another path, read in the same way but for these options."""
+        return TrainingData(path, **self.options | options)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -101,8 +90,6 @@ class Data(TrainingData):
 @lru_cache(maxsize=1)  # train and test models come from one run
 def _load_python(path: Path) -> tuple[MMDP, ...]:
     """Load what a Python file has under a name: models, or train and test models."""
-    import mmdp
-
     text, _, name = str(path).rpartition(":")
     file = Path(text)
     if name.endswith(".py"):
@@ -113,7 +100,7 @@ def _load_python(path: Path) -> tuple[MMDP, ...]:
     try:
         with progress_line.open(file.name):
             namespace = runpy.run_path(str(file))
-        model_types = (mmdp.MMDP, mmdp.domains.Domain, tuple)
+        model_types = (MMDP, mmdp.domains.Domain, tuple)
         check_name("model", name, [k for k, x in namespace.items() if isinstance(x, model_types)])
     except InputError as error:
         raise error.with_location(file) from None
@@ -122,24 +109,15 @@ def _load_python(path: Path) -> tuple[MMDP, ...]:
     finally:
         sys.path.remove(str(file.parent))
     value = namespace[name]
-    models = (value,) if isinstance(value, mmdp.MMDP) else tuple(value)
-    if len(models) not in (1, 2) or not all(isinstance(x, mmdp.MMDP) for x in models):
+    models = (value,) if isinstance(value, MMDP) else tuple(value)
+    if len(models) not in (1, 2) or not all(isinstance(x, MMDP) for x in models):
         raise InputError(f"{file}: {name} is no MMDP and no pair of train and test models")
     return models
-
-
-def is_load_option(name: str) -> bool:
-    """Return whether an argument of :func:`mmdp.load` is given by ``--load-option``."""
-    from mmdp.data.io.models import load
-
-    return name in inspect.signature(load).parameters
 
 
 # ---------------------------------------------------------------- policies and results
 def load_policy(file: Path | str, model: MMDP, horizon: float | None) -> Policy:
     """Load the policy of a file; a stationary one over the horizon, if that is finite."""
-    import mmdp
-
     policy = mmdp.load_policy(file, model)
     n_times = model.horizon if horizon is None else horizon
     is_repeated = policy.horizon == math.inf and n_times not in (None, math.inf)
@@ -148,16 +126,15 @@ def load_policy(file: Path | str, model: MMDP, horizon: float | None) -> Policy:
 
 def check_order(policy: Path, data: TrainingData | None) -> None:
     """Refuse models in the place of the policy, and the policy in theirs."""
-    is_swapped = data and data.path.is_file() and (policy.is_dir() or data.path.suffix == ".json")
-    if data and is_swapped:
+    if data is None or not data.path.is_file():
+        return
+    if policy.is_dir() or data.path.suffix == ".json":
         name = click.get_current_context().info_name
         raise InputError(f"the policy comes first: mmdp {name} {data.path} {policy}")
 
 
 def read_comparators(strategies: Mapping[str, str], model: MMDP) -> dict[str, Policy | str]:
     """Read the policies of ``--comparator``: a policy file, or the label of an action."""
-    import mmdp
-
     result: dict[str, Policy | str] = {**strategies}
     for name, text in strategies.items():
         is_file = Path(text).suffix in (".csv", ".json") or Path(text).is_file()
@@ -194,6 +171,6 @@ def try_to_write(write: Callable[[Path], object], path: Path | None) -> Path | N
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:
     """Write a table, whole or not at all."""
-    from mmdp.data.io import write_atomic
+    from mmdp.data.io.writing import format_csv, write_atomic
 
-    write_atomic(path, lambda temp_path: frame.to_csv(temp_path, index=False))
+    write_atomic(path, format_csv(frame))

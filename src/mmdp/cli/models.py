@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from mmdp.cli.console import (
-    print_facts,
-    print_json,
-    print_table,
-)
+import mmdp
+from mmdp.cli.console import print_facts, print_json, print_table
 from mmdp.cli.data import ADVANCED, Data, check_output_path
 from mmdp.cli.report import Economics
 from mmdp.cli.signatures import command
-from mmdp.cli.types import (
-    FigureFile,
-    OutputFolder,
-    Settings,
-    TextParam,
-    find_named,
-)
+from mmdp.cli.types import FigureFile, OutputFolder, Settings, TextParam, find_named
 from mmdp.core.errors import InputError
 from mmdp.core.text import format_bytes, format_number, pluralize
 from mmdp.core.timing import progress_line
@@ -107,7 +97,6 @@ def update(
     plot
         Draw the weights by step.
     """
-    import mmdp
     from mmdp.data.posterior.update import filter_weights, read_model_steps, update_model
     from mmdp.insight.plots import weights_by_step
 
@@ -186,8 +175,6 @@ def convert(
     wtp
         The value of one unit of effect: the reward is this times the effect, minus the cost.
     """
-    import mmdp
-
     check_output_path(out, data.path)
     model = data.read()
     amounts = economics.read(model, wtp, "--wtp")
@@ -258,8 +245,8 @@ def domain(
     known = inspect.signature(DOMAINS[name]).parameters
     counts = {"seed": seed, "n_test": n_test_models}
     counts["n_models" if "n_models" in known else "n_train"] = n_models
-    arguments = {key: value for key, value in counts.items() if value is not None}
-    arguments |= {key: _parse_literal(text) for key, text in (settings or {}).items()}
+    given_counts = {key: value for key, value in counts.items() if value is not None}
+    arguments = given_counts | (settings or {})
     make = find_named("domain", DOMAINS, name, arguments)
     with progress_line.open("domain"):
         train, test = make(**arguments)
@@ -269,15 +256,3 @@ def domain(
         print_json({"domain": name, "out": out, **sizes, "options": arguments})
     else:
         print(f"{out}\n{train}\n{pluralize(test.n_models, 'test model')}")
-
-
-def _parse_literal(text: str) -> Any:
-    """Parse a number, true, false, null or a list; return any other text as it is.
-
-    >>> _parse_literal("0.5"), _parse_literal("paper"), _parse_literal("[1, 2]")
-    (0.5, 'paper', [1, 2])
-    """
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -14,15 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from mmdp._version import __version__
-from mmdp.cli.console import (
-    EXIT_INTERRUPTED,
-    EXIT_NOT_WRITTEN,
-    print_json,
-    print_model,
-    print_stderr,
-    print_table,
-)
+import mmdp
+from mmdp import MMDP
+from mmdp.cli.console import EXIT_FAILED, print_json, print_model, print_stderr, print_table
 from mmdp.cli.data import (
     ADVANCED,
     TrainingData,
@@ -53,9 +47,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from mmdp import MMDP
 MAX_ROWS = 40  # of the table of a grid that is printed
-EXIT_FAILED = 1  # exit status if a cell failed
 FORMATS: dict[str, Callable[[Any], str]] = {  # of columns that are neither texts nor values
     "gap": format_bound_percent,
     "iterations": "{:,.0f}".format,
@@ -76,6 +68,13 @@ class StudyTable(NamedTuple):
     heading: str
     footer: str = ""
     draw: Callable[[], Axes] | None = None
+
+    def write(self, path: Path) -> None:
+        """Write the table, or its picture, by the suffix."""
+        if self.draw is None or path.suffix.lower() == ".csv":
+            write_csv(self.frame, path)
+        else:
+            mmdp.plots.save_figure(self.draw(), path)
 
 
 def print_frame(frame: pd.DataFrame, titles: str, *, n_left: int = 1) -> None:
@@ -146,9 +145,8 @@ def compare_methods(
     episodes = {key: options.pop(key) for key in ("n_episodes",) if key in options}
     if episodes and simulated.isdisjoint(names):
         raise InputError("--n-episodes is for methods with memory, but none of these has any")
-    comparators = read_comparators(options.pop("comparators", {}), train)
     selected = {name: METHODS[name](**episodes if name in simulated else {}) for name in names}
-    for name, policy in comparators.items():
+    for name, policy in read_comparators(options.pop("comparators", {}), train).items():
         if isinstance(policy, str):  # an action
             n_times = check_horizon(train.horizon, horizon)
             policy = make_named_policies({name: policy}, train, n_times)[name]
@@ -255,8 +253,6 @@ def solve_grid(
     dask
         Compute on the workers of the Dask scheduler at this address.
     """
-    import mmdp
-
     if out is None:
         raise InputError("a .toml study needs a folder for its cells; give --out FOLDER")
     out = PathParam(is_folder=True).convert(out, None, None)
@@ -279,12 +275,12 @@ def solve_grid(
     n_cells, errors = pluralize(len(table), "cell"), table["error"].dropna()
     if len(finished) < len(table):
         print_stderr(f"interrupted; {len(finished)} of {n_cells} kept; run again to go on")
-        return EXIT_INTERRUPTED
+        return 0  # App makes it that of Ctrl-C
     if len(errors):
         print_stderr(f"{len(errors):,} of {n_cells} failed")
     for error, n_failed in errors.value_counts().items():
         print_stderr(f"{pluralize(n_failed, 'cell')}: {error}")
-    return EXIT_FAILED if len(errors) else EXIT_NOT_WRITTEN * (saved_path is None)
+    return EXIT_FAILED * (len(errors) > 0 or saved_path is None)
 
 
 def _connect(address: str) -> Any:
@@ -333,8 +329,6 @@ def _make_value(role: str, value: object, folder: Path) -> object:
 
 def _make_source(settings: Settings, folder: Path) -> object:
     """Load the models of a study, or return the function that generates its domain."""
-    import mmdp
-
     n_models = settings.pop("subset", None)
     source_types = [name for name in ("domain", "data", "log") if name in settings]
     if len(source_types) != 1:
@@ -450,25 +444,18 @@ def study(target: Path, *, out: Path | None = None, as_json: bool = False, **opt
     train, test = bind(read_models, values)
     with progress_line.open("study"):
         table: StudyTable = bind(FORMS[form], {**options, "train": train, "test": test})
-
-    def write(path: Path) -> None:
-        from mmdp.insight import plots
-
-        if table.draw is None or path.suffix.lower() == ".csv":
-            write_csv(table.frame, path)
-        else:
-            plots.save_figure(table.draw(), path)
-
-    saved_path = try_to_write(write, out)
+    saved_path = try_to_write(table.write, out)
     if as_json:
-        print_json({"data": target, **table.document, "version": __version__, "out": saved_path})
+        print_json(
+            {"data": target, **table.document, "version": mmdp.__version__, "out": saved_path}
+        )
     else:
         print_model(target, train)
         print(table.heading)
         print_frame(table.frame, table.titles)
         for text in filter(None, (table.footer, saved_path and f"written to {saved_path}")):
             print(text)
-    return 0 if saved_path == out else EXIT_NOT_WRITTEN
+    return EXIT_FAILED * (saved_path != out)
 
 
 def _check_options(form: str) -> None:
