@@ -111,6 +111,8 @@ def test_help_teaches_with_examples(name: str) -> None:
     examples = [line.strip() for line in text.split("Examples:")[1].splitlines() if line.strip()]
     assert examples
     assert all(line.startswith(f"mmdp {name}") for line in examples)
+    full_text = run(name, "--help-all").out or text  # where no option is hidden there is none
+    assert full_text.split("Examples:")[1] == text.split("Examples:")[1]
 
 
 def test_examples_in_the_help_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import mmdp
-from mmdp.cli.console import pick, print_facts, print_json, print_table
-from mmdp.cli.data import ADVANCED, Data
+from mmdp.cli.console import ADVANCED, Data, pick, print_facts, print_json, print_table
 from mmdp.cli.signatures import command
 from mmdp.core.methods.registry import list_capabilities, methods_by_feature
 from mmdp.core.text import format_with_unit, join_or, pluralize

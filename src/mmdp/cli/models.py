@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import mmdp
-from mmdp.cli.console import print_facts, print_json, print_table
-from mmdp.cli.data import ADVANCED, Data, check_output_path
+from mmdp.cli.console import ADVANCED, Data, check_output_path, print_facts, print_json, print_table
 from mmdp.cli.report import Economics
 from mmdp.cli.signatures import command
 from mmdp.cli.types import FigureFile, OutputFolder, Settings, TextParam, find_named

@@ -9,13 +9,15 @@ from typing import Annotated, Any
 import click
 
 import mmdp
-from mmdp.cli.console import print_json, print_stderr, print_table
-from mmdp.cli.data import (
+from mmdp.cli.console import (
     ADVANCED,
     TrainingData,
     check_order,
     check_output_path,
     load_policy,
+    print_json,
+    print_stderr,
+    print_table,
     read_comparators,
 )
 from mmdp.cli.signatures import command, take_from

@@ -43,10 +43,10 @@ SPELLINGS = {  # of options that are not named like their parameters, and short 
 YES_OR_NO = type(click.BOOL)()  # of a flag that can be declined too
 
 
-def take_from(*sources: str | Target) -> Callable[[Target], Target]:
+def take_from(*sources: str) -> Callable[[Target], Target]:
     """Let the ``**options`` of a function be the parameters of others.
 
-    A source is a function, or its place as in ``"mmdp.core.solve:solve"``, with the names of the
+    A source is the place of a function, as in ``"mmdp.core.solve:solve"``, with the names of the
     parameters to take if not all: ``"mmdp.core.methods:CADP init n_init"``. It is imported when the
     options are needed. Those of a class have no default: None stands for one that is not given.
     A class under this decorator stands for options that several commands share, as one object.
@@ -74,9 +74,6 @@ def list_options(target: Target, *, as_options: bool = False) -> list[click.Para
 def taken_options(target: Target) -> Iterator[click.Parameter]:
     """Go through the options that ``**options`` of a function stands for."""
     for source in getattr(target, "sources", ()):
-        if not isinstance(source, str):
-            yield from list_options(source)
-            continue
         place, *names = source.split()
         for option in list_options(pkgutil.resolve_name(place), as_options=True):
             if not names or option.name in names:
@@ -228,7 +225,7 @@ class SignatureCommand(click.Command):
             help=(inspect.getdoc(function) or "").partition("\n\nParameters\n")[0],
             epilog=format_examples(*examples),
         )
-        self.function, self.advanced = function, advanced.split()
+        self.function, self.examples, self.advanced = function, examples, advanced.split()
         del self.params
 
     @cached_property
@@ -240,7 +237,7 @@ class SignatureCommand(click.Command):
 
 
 def command(
-    *examples: str, sources: Sequence[str | Target] = (), advanced: str = ""
+    *examples: str, sources: Sequence[str] = (), advanced: str = ""
 ) -> Callable[[Target], SignatureCommand]:
     """Make a function a command; ``sources`` are those of :func:`take_from`."""
     return lambda function: SignatureCommand(take_from(*sources)(function), examples, advanced)
@@ -254,7 +251,8 @@ def format_examples(*lines: str) -> str:
 def _print_help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         assert isinstance(ctx.command, SignatureCommand)
-        click.echo(SignatureCommand(ctx.command.function, (), "").get_help(ctx))
+        command = SignatureCommand(ctx.command.function, ctx.command.examples, "")
+        click.echo(command.get_help(ctx))
         ctx.exit()
 
 

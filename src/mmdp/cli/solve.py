@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import mmdp
-from mmdp.cli.console import EXIT_FAILED, pick, print_facts, print_json, print_model
-from mmdp.cli.data import (
+from mmdp.cli.console import (
     ADVANCED,
+    EXIT_FAILED,
     Data,
     check_order,
     check_output_path,
     load_policy,
+    pick,
+    print_facts,
+    print_json,
+    print_model,
     try_to_write,
     write_csv,
 )

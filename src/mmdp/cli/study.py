@@ -16,11 +16,15 @@ from click.core import ParameterSource
 
 import mmdp
 from mmdp import MMDP
-from mmdp.cli.console import EXIT_FAILED, print_json, print_model, print_stderr, print_table
-from mmdp.cli.data import (
+from mmdp.cli.console import (
     ADVANCED,
+    EXIT_FAILED,
     TrainingData,
     check_output_path,
+    print_json,
+    print_model,
+    print_stderr,
+    print_table,
     read_comparators,
     try_to_write,
     write_csv,
@@ -82,34 +86,27 @@ def print_frame(frame: pd.DataFrame, titles: str, *, n_left: int = 1) -> None:
 
     Values have fewer digits in a terminal that is too narrow for all columns.
     """
+    keys = dict(title.partition("=")[::2] for title in titles.split(","))
     for digits in (7, 6, 5):
-        columns = _format_frame(frame, titles, digits)
+        texts_by_key = {key: _format_values(frame, key, digits) for key in keys if key in frame}
+        columns = {keys[key] or key: texts for key, texts in texts_by_key.items() if any(texts)}
         width = sum(max(map(len, [title, *texts])) + 3 for title, texts in columns.items())
         if width - 3 <= shutil.get_terminal_size().columns:
             break
     print_table([*columns], zip(*columns.values(), strict=True), n_left=n_left)
 
 
-def _format_frame(frame: pd.DataFrame, titles: str, digits: int) -> dict[str, Sequence[str]]:
-    """Format the columns that ``titles`` names, by title."""
-    columns: dict[str, Sequence[str]] = {}
-    for column in titles.split(","):
-        key, _, title = column.partition("=")
-        if key in frame and frame[key].notna().any():
-            values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
-            if any(isinstance(x, str) for x in values):
-                columns[title or key] = [x or "" for x in values]
-            elif key.endswith("stderr"):  # exact values have none
-                scale = 1e-12 * frame[key.replace("stderr", "value")].abs()  # or it is rounding
-                values = [
-                    x if x and x > tiny else None for x, tiny in zip(values, scale, strict=True)
-                ]
-                columns |= {title: format_two_stderrs(values)} if any(values) else {}
-            elif key in FORMATS:
-                columns[title or key] = ["" if x is None else FORMATS[key](x) for x in values]
-            else:
-                columns[title or key] = format_column(values, digits=digits)
-    return columns
+def _format_values(frame: pd.DataFrame, key: str, digits: int) -> list[str]:
+    """Format a column; what is missing becomes an empty text."""
+    values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
+    if key.endswith("stderr"):  # exact values have none, or that of rounding
+        tiny = 1e-12 * frame[key.replace("stderr", "value")].abs()
+        return format_two_stderrs(
+            x if x and x > y else None for x, y in zip(values, tiny, strict=True)
+        )
+    if key in FORMATS or str in map(type, values):
+        return ["" if x is None else FORMATS.get(key, str)(x) for x in values]
+    return format_column(values, digits=digits)
 
 
 # ---------------------------------------------------------------- methods side by side
@@ -390,7 +387,13 @@ FORMS: dict[str, Target] = {  # of several that apply, the first
     "mmdp study data/hiv -T 15 --alphas 0.5,0.2 --certify-time 10 -o frontier.png",
     "mmdp study data/riverswim -T 50 --max-leaves 1-8",
     "mmdp study study.toml --out results --jobs 8",
-    sources=[compare_methods, trace_frontier, compare_leaves, read_models, solve_grid],
+    sources=[
+        "mmdp.cli.study:compare_methods",
+        "mmdp.cli.study:trace_frontier",
+        "mmdp.cli.study:compare_leaves",
+        "mmdp.cli.study:read_models",
+        "mmdp.cli.study:solve_grid",
+    ],
     advanced=f"tail features n_episodes backend {ADVANCED}",
 )
 def study(target: Path, *, out: Path | None = None, as_json: bool = False, **options: Any) -> int:
@@ -460,9 +463,8 @@ def study(target: Path, *, out: Path | None = None, as_json: bool = False, **opt
 
 def _check_options(form: str) -> None:
     """Raise InputError if an option was given that does not belong to this form of a study."""
-    known = {x.name for x in list_options(FORMS[form])}
-    if form != "a .toml study":
-        known |= {x.name for x in list_options(read_models)} | {"out", "as_json"}
+    functions = [FORMS[form]] if form == "a .toml study" else [FORMS[form], read_models]
+    known = {"out", "as_json", *(x.name for function in functions for x in list_options(function))}
     ctx = click.get_current_context()
     for parameter in ctx.command.params:
         is_given = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
