@@ -152,17 +152,6 @@ def read_comparators(strategies: Mapping[str, str], model: MMDP) -> dict[str, Po
     return result
 
 
-def check_output_path(out: Path | None, data: Path, *inputs: Path | str | None) -> None:
-    """Refuse to write over what the command reads."""
-    from mmdp.data.io.folders import is_read_with
-
-    if out is None:
-        return
-    is_input = any(out.resolve() == Path(path).resolve() for path in inputs if path is not None)
-    if is_input or is_read_with(out, data):
-        raise InputError(f"--out {out}: this is read, not written; choose another name")
-
-
 def try_to_write(write: Callable[[Path], object], path: Path | None) -> Path | None:
     """Write a result of long work and return its path; None if that failed.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import mmdp
-from mmdp.cli.console import ADVANCED, Data, check_output_path, print_facts, print_json, print_table
+from mmdp.cli.console import ADVANCED, Data, print_facts, print_json, print_table
 from mmdp.cli.report import Economics
 from mmdp.cli.signatures import command
 from mmdp.cli.types import FigureFile, OutputFolder, Settings, TextParam, find_named
@@ -99,7 +99,6 @@ def update(
     from mmdp.data.posterior.update import filter_weights, read_model_steps, update_model
     from mmdp.insight.plots import weights_by_step
 
-    check_output_path(out, data.path, log)
     model = data.read()
     with progress_line.open("update"):
         steps = read_model_steps(model, log)
@@ -174,7 +173,6 @@ def convert(
     wtp
         The value of one unit of effect: the reward is this times the effect, minus the cost.
     """
-    check_output_path(out, data.path)
     model = data.read()
     amounts = economics.read(model, wtp, "--wtp")
     if wtp is not None:

@@ -13,7 +13,6 @@ from mmdp.cli.console import (
     ADVANCED,
     TrainingData,
     check_order,
-    check_output_path,
     load_policy,
     print_json,
     print_stderr,
@@ -237,7 +236,6 @@ def export(
     from mmdp.insight.exports import render_policy
 
     check_order(policy, data)
-    check_output_path(out, policy if data is None else data.path, policy)
     model = None if data is None else data.read()
     loaded_policy = mmdp.load_policy(policy, model)
     bound, reason = (None, "") if model is None else _load_certificate(policy, model)

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import click
 
-from mmdp.cli.types import TYPES, TYPES_BY_NAME, make_keyword_type
+from mmdp.cli.types import TYPES, TYPES_BY_NAME, check_output_path, make_keyword_type
 from mmdp.core.arguments import get_type_hints
 
 ParamType = click.ParamType[Any]
@@ -227,6 +227,10 @@ class SignatureCommand(click.Command):
         )
         self.function, self.examples, self.advanced = function, examples, advanced.split()
         del self.params
+
+    def invoke(self, ctx: click.Context) -> Any:
+        check_output_path(ctx.params)
+        return super().invoke(ctx)
 
     @cached_property
     def params(self) -> list[click.Parameter]:  # type: ignore[override]

@@ -14,7 +14,6 @@ from mmdp.cli.console import (
     EXIT_FAILED,
     Data,
     check_order,
-    check_output_path,
     load_policy,
     pick,
     print_facts,
@@ -93,7 +92,6 @@ def solve(
     class_options = {key: options.pop(key) for key in CLASS_OPTIONS if key in options}
     policy_class = make_policy_class(options.pop("policy_class", None), class_options, horizon)
     init = method_options.get("init")
-    check_output_path(out, data.path, init, checkpoint)
     if out is not None and not (name == "grid" and out.suffix.lower() == ".json"):
         grid_hint = "write a plan for up to four models with --method grid --out policy.json"
         require_markov_method(METHODS[name], "--out writes", "leave out --out", grid_hint)
@@ -227,7 +225,6 @@ def evaluate(
         was solved for.
     """
     check_order(policy, data)
-    check_output_path(out, data.path, policy)
     model = data.read()
     loaded_policy = load_policy(policy, model, horizon)
     loaded_policy.check_horizon(horizon)

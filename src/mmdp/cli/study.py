@@ -20,7 +20,6 @@ from mmdp.cli.console import (
     ADVANCED,
     EXIT_FAILED,
     TrainingData,
-    check_output_path,
     print_json,
     print_model,
     print_stderr,
@@ -443,7 +442,6 @@ def study(target: Path, *, out: Path | None = None, as_json: bool = False, **opt
     if out is not None:
         pictures = () if form == "a comparison" else (".png", ".svg")
         out = PathParam(".csv", *pictures).convert(out, None, None)
-    check_output_path(out, target, options.get("test_data"))
     train, test = bind(read_models, values)
     with progress_line.open("study"):
         table: StudyTable = bind(FORMS[form], {**options, "train": train, "test": test})

@@ -192,6 +192,20 @@ class PathParam(click.Path):
         return check_writable(out)
 
 
+def check_output_path(values: Mapping[str, Any]) -> None:
+    """Refuse a value of ``--out`` that is also read, as models or under another option."""
+    if (out := values.get("out")) is None:
+        return
+    from mmdp.data.io.folders import is_read_with  # which loads pandas
+
+    texts = [*map(values.get, INPUTS), *(values.get("comparators") or {}).values()]
+    data = values.get("data") or values.get("target")
+    is_input = out.resolve() in {Path(text).resolve() for text in filter(None, texts)}
+    if is_input or (data is not None and is_read_with(out, data)):
+        raise InputError(f"--out {out}: this is read, not written; choose another name")
+
+
+INPUTS = ["policy", "log", "init", "checkpoint", "test_data", "groups", "features", "effects"]
 FILE_SUFFIXES = (".csv", ".parquet", ".npz", ".json")
 OutputFolder = Annotated[Path, PathParam(is_folder=True)]
 TableFile = Annotated[Path, PathParam(".csv")]
