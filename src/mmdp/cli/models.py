@@ -104,8 +104,8 @@ def update(
         steps = read_model_steps(model, log)
         weights, probabilities = filter_weights(model, steps)
         is_single_episode = steps.n_episodes == 1
-        start = "last" if is_single_episode else None
-        updated_model = update_model(model, steps, weights[-1], start)
+        initial = "last" if is_single_episode else None
+        updated_model = update_model(model, steps, weights[-1], initial)
     mmdp.save(updated_model, out)
     labels = updated_model.model_labels
     if plot is not None:

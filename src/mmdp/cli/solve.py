@@ -24,6 +24,7 @@ from mmdp.cli.console import (
 )
 from mmdp.cli.signatures import command, to_flag
 from mmdp.cli.types import PathParam, TableFile, TextParam, find_named
+from mmdp.core.bounds import BOUND_METHODS
 from mmdp.core.errors import InputError
 from mmdp.core.methods.registry import METHODS, require_markov_method
 from mmdp.core.objectives import Objective
@@ -44,9 +45,7 @@ PREVIEW_ROWS = 20  # of a policy that is not written to a file
 
 PolicyFile = Annotated[Path, PathParam(".csv", ".parquet", ".json")]
 CheckpointFile = Annotated[Path, PathParam(".json")]
-BoundMethod = Annotated[
-    str, TextParam("NAME", role="bound", words="mmdp.core.bounds:BOUND_METHODS")
-]
+BoundMethod = Annotated[str, TextParam("NAME", role="bound", words=BOUND_METHODS)]
 
 
 @command(

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 MAX_ROWS = 40  # of the table of a grid that is printed
 FORMATS: dict[str, Callable[[Any], str]] = {  # of columns that are neither texts nor values
     "gap": format_bound_percent,
-    "iterations": "{:,.0f}".format,
     "leaves": str,
     "seconds": format_seconds,
     "share": lambda x: format_percent(max(x, 0.0)),

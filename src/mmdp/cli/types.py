@@ -17,12 +17,10 @@ from click.shell_completion import CompletionItem
 from mmdp.core.arguments import Seconds
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend
-from mmdp.core.methods import Method
+from mmdp.core.methods import METHODS, Method
 from mmdp.core.objectives import OBJECTIVES, Objective, as_objective
-from mmdp.core.policies import PolicyClass
+from mmdp.core.policies import POLICY_CLASSES, PolicyClass
 from mmdp.core.text import did_you_mean, join_or
-
-METHOD_NAMES = "mmdp.core.methods.registry:METHODS"
 
 
 class TextParam(click.ParamType[Any]):
@@ -40,7 +38,7 @@ class TextParam(click.ParamType[Any]):
         metavar: str,
         parse: Callable[[str], object] = str,
         *,
-        words: Sequence[str] | str = (),
+        words: Iterable[str] | str = (),
         role: str = "",
         is_repeated: bool = False,
     ) -> None:
@@ -114,14 +112,10 @@ def find_named(
 
 
 # ---------------------------------------------------------------- texts
-def _parse_numbers(text: str) -> list[float]:
-    return [float(x) for x in text.split(",")]
-
-
 def _parse_names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        check_name("method", name, pkgutil.resolve_name(METHOD_NAMES))
+        check_name("method", name, METHODS)
     return names
 
 
@@ -214,15 +208,15 @@ LeafCounts = Annotated[range, TextParam("FIRST-LAST", _parse_range)]
 Settings = Annotated[dict[str, Any], TextParam("KEY=VALUE", _parse_setting, is_repeated=True)]
 
 # ---------------------------------------------------------------- types of parameters
-LABELS = TextParam("N|A,B,...", _parse_labels)
 SECONDS = TextParam("SECONDS", float)
 TYPES: dict[object, click.ParamType[Any]] = {  # by annotation; of several, the first here
     Objective: TextParam("NAME", as_objective, words=[*OBJECTIVES, "regret"]),
-    Method: TextParam("NAME", role="method", words=METHOD_NAMES),
-    PolicyClass: TextParam("NAME", role="policy class", words="mmdp.core.policies:POLICY_CLASSES"),
+    Method: TextParam("NAME", role="method", words=METHODS),
+    PolicyClass: TextParam("NAME", role="policy class", words=POLICY_CLASSES),
     Backend: make_keyword_type("auto", "numpy", "numba", "jax"),
     Seconds: SECONDS,
-    Sequence[float]: TextParam("X,Y,...", _parse_numbers),
+    Sequence[float]: TextParam("X,Y,...", lambda text: [float(x) for x in text.split(",")]),
+    Iterable[object]: TextParam("N|A,B,...", _parse_labels),
     Path: PathParam(),
     os.PathLike[str]: PathParam(),
     bool: click.BOOL,
@@ -232,7 +226,6 @@ TYPES: dict[object, click.ParamType[Any]] = {  # by annotation; of several, the 
 }
 TYPES_BY_NAME: dict[str, click.ParamType[Any]] = {  # of those whose annotations say too little
     "absorbing": TextParam("STATE", is_repeated=True),
-    "actions": LABELS,
     "columns": TextParam("ROLE=NAME", _parse_pair, is_repeated=True),
     "comparators": TextParam("NAME=POLICY", _parse_pair, is_repeated=True),
     "domains": TextParam("NAME", words="mmdp.insight.paper.cases:CASES", is_repeated=True),
@@ -240,10 +233,9 @@ TYPES_BY_NAME: dict[str, click.ParamType[Any]] = {  # of those whose annotations
     "groups": PathParam(),
     "horizon": TextParam("N|inf", lambda text: math.inf if text == "inf" else int(text)),
     "initial": TextParam("STATE|A=P,B=Q"),
-    "methods": TextParam("A,B,...", _parse_names, words=METHOD_NAMES),
+    "methods": TextParam("A,B,...", _parse_names, words=METHODS),
     "n_init": TextParam("auto|N", lambda text: text if text == "auto" else int(text)),
     "rewards": TextParam("average|normal|FILE", words=("average", "normal")),
-    "states": LABELS,
     "time_limit": SECONDS,
     "within_cycle": TextParam(
         "none|half-cycle|simpson|A,B,...",
