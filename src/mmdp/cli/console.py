@@ -125,9 +125,8 @@ def _load_python(path: Path) -> tuple[MMDP, ...]:
 
 
 # ---------------------------------------------------------------- policies and results
-def load_policy(file: Path | str, model: MMDP, horizon: float | None) -> Policy:
-    """Load the policy of a file; a stationary one over the horizon, if that is finite."""
-    policy = mmdp.load_policy(file, model)
+def repeat_policy(policy: Policy, model: MMDP, horizon: float | None) -> Policy:
+    """Repeat a stationary policy over the horizon, if that is finite."""
     n_times = model.horizon if horizon is None else horizon
     is_repeated = policy.horizon == math.inf and n_times not in (None, math.inf)
     return policy.to_markov(int(n_times)) if is_repeated else policy  # type: ignore[arg-type]

@@ -13,11 +13,11 @@ from mmdp.cli.console import (
     ADVANCED,
     TrainingData,
     check_order,
-    load_policy,
     print_json,
     print_stderr,
     print_table,
     read_comparators,
+    repeat_policy,
 )
 from mmdp.cli.signatures import command, take_from
 from mmdp.cli.types import OutputFolder, TextParam, make_keyword_type
@@ -102,8 +102,8 @@ def report(
     with progress_line.open("report"), propagate_interrupts():
         model = data.read()
         if policy is not None:
-            incumbent = _load_shown_policy(policy, model, options)
             options["policy"] = given_policy = mmdp.load_policy(policy, model)
+            incumbent = _set_horizon(given_policy, model, options)
             objective = objective or given_policy.objective
             if certify_time is None:
                 certificate, reason = _load_certificate(policy, model)
@@ -135,9 +135,9 @@ def report(
     print(f"report written to {out}")
 
 
-def _load_shown_policy(file: Path, model: mmdp.MMDP, options: dict[str, Any]) -> Policy:
-    """Load the policy of a page or picture; its horizon is that of the page, if none is given."""
-    policy = load_policy(file, model, options.get("horizon"))
+def _set_horizon(policy: Policy, model: mmdp.MMDP, options: dict[str, Any]) -> Policy:
+    """Return the policy over the horizon, which is its own if none is given."""
+    policy = repeat_policy(policy, model, options.get("horizon"))
     if policy.horizon != math.inf:
         options.setdefault("horizon", int(policy.horizon))
     return policy
@@ -192,7 +192,8 @@ def plot(
     """
     model = data.read()
     if policy is not None:
-        options["policy"] = shown_policy = _load_shown_policy(policy, model, options)
+        shown_policy = _set_horizon(mmdp.load_policy(policy, model), model, options)
+        options["policy"] = shown_policy
         if figure not in ("chart", "belief") and shown_policy.horizon != math.inf:
             require_markov(shown_policy, "this picture shows")
     _read_tables(options, economics, model)

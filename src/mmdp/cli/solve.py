@@ -14,11 +14,11 @@ from mmdp.cli.console import (
     EXIT_FAILED,
     Data,
     check_order,
-    load_policy,
     pick,
     print_facts,
     print_json,
     print_model,
+    repeat_policy,
     try_to_write,
     write_csv,
 )
@@ -97,7 +97,7 @@ def solve(
     with progress_line.open("solve", is_shown=not quiet):
         model = data.read()
         if init is not None and Path(init).is_file():
-            method_options["init"] = load_policy(init, model, horizon)
+            method_options["init"] = repeat_policy(mmdp.load_policy(init, model), model, horizon)
         solution = mmdp.solve(
             model,
             horizon,
@@ -225,9 +225,10 @@ def evaluate(
     """
     check_order(policy, data)
     model = data.read()
-    loaded_policy = load_policy(policy, model, horizon)
+    loaded_policy = mmdp.load_policy(policy, model)
+    objective = objective or loaded_policy.objective or mmdp.objectives.Mean()
+    loaded_policy = repeat_policy(loaded_policy, model, horizon)
     loaded_policy.check_horizon(horizon)
-    objective = objective or mmdp.io.load_objective(policy) or mmdp.objectives.Mean()
     evaluation = mmdp.evaluate(model, loaded_policy, **options)
     value, summary = evaluation.value(objective), evaluation.summary()
     free_document: dict[str, object] = {}
