@@ -75,7 +75,8 @@ class App(click.Group):
             flags = {str(x.name): x.opts[0] for x in parameters}
             message = ARGUMENT.sub(lambda match: flags.get(match[0], match[0]), error.message)
             error.message = message.replace(" or None, not ", ", not ")
-            raise InputError(error.format_message(partial(format_remedy, flags))) from None
+            print_stderr(error.format_message(partial(format_remedy, flags)))
+            return 2
         except KeyboardInterrupt as error:
             print_stderr(f"interrupted{f'; {error}' if error.args else ' before the end'}")
             return EXIT_INTERRUPTED
@@ -86,8 +87,6 @@ class App(click.Group):
         try:
             status = super().main(*args, **options | {"standalone_mode": False})
             sys.stdout.flush()
-        except InputError as error:
-            print_stderr(str(error))
         except click.UsageError as error:
             path = "mmdp" if error.ctx is None else error.ctx.command_path
             message = error.format_message().rstrip(".")
