@@ -26,11 +26,8 @@ from mmdp.core.arguments import get_type_hints
 ParamType = click.ParamType[Any]
 Target = Callable[..., Any]  # a function or a class
 HELP = {"as_json": "Print one JSON document and nothing else."}  # where no docstring says it
-SPELLINGS = {  # of options that are not named like their parameters, and short ones
+SPELLINGS = {  # of options that are not named by their parameters, and short ones
     "as_json": ["--json"],
-    "columns": ["--column"],
-    "comparators": ["--comparator"],
-    "domains": ["--domain"],
     "horizon": ["--horizon", "-T"],
     "method": ["--method", "-m"],
     "methods": ["--methods", "-m"],
@@ -60,12 +57,12 @@ def take_from(*sources: str) -> Callable[[Target], Target]:
 
 
 # ---------------------------------------------------------------- signatures
-def list_options(target: Target, *, as_options: bool = False) -> list[click.Parameter]:
+def list_options(target: Target) -> list[click.Parameter]:
     """List what a function takes, with its groups and sources, each name once."""
     found: dict[str, Any] = {}
     for parameter in taken_options(target):
         found.setdefault(str(parameter.name), parameter)
-    for own in _own_options(target, as_options):
+    for own in _own_options(target):
         own.help = own.help or getattr(found.get(own.name), "help", "")
         found[own.name] = own
     return sorted(found.values(), key=lambda parameter: isinstance(parameter, click.Option))
@@ -75,16 +72,18 @@ def taken_options(target: Target) -> Iterator[click.Parameter]:
     """Go through the options that ``**options`` of a function stands for."""
     for source in getattr(target, "sources", ()):
         place, *names = source.split()
-        for option in list_options(pkgutil.resolve_name(place), as_options=True):
+        for option in list_options(pkgutil.resolve_name(place)):
             if not names or option.name in names:
                 yield option
 
 
-def _own_options(target: Target, as_options: bool) -> Iterator[Any]:
-    texts = HELP | read_help(target)
-    is_setting = isinstance(target, type) and not hasattr(target, "sources")
+def _own_options(target: Target) -> Iterator[Any]:
+    texts, is_library = HELP | read_help(target), not hasattr(target, "sources")
     for parameter, hint in _list_parameters(target):
-        name, default = parameter.name, None if is_setting else parameter.default
+        is_argument = parameter.kind is not inspect.Parameter.KEYWORD_ONLY and not is_library
+        name, default = parameter.name, parameter.default
+        if is_library and isinstance(target, type):
+            default = None
         if (group := _find_group(hint)) is not None:
             for option in list_options(group):
                 if isinstance(option, click.Argument):
@@ -92,7 +91,6 @@ def _own_options(target: Target, as_options: bool) -> Iterator[Any]:
                     option = _make_parameter(name, option.type, default, text, True)
                 yield option
         elif option_type := TYPES_BY_NAME.get(name) or _choose_type(hint):
-            is_argument = parameter.kind is not inspect.Parameter.KEYWORD_ONLY and not as_options
             yield _make_parameter(name, option_type, default, texts.get(name, ""), is_argument)
 
 
@@ -103,10 +101,10 @@ def _make_parameter(
     text = f"{text} {getattr(option_type, 'describe', str)()}".strip()
     if is_argument:
         return click.Argument([name], type=option_type, required=is_required, help=text)
-    flags = SPELLINGS.get(name, [to_flag(name)])
+    is_repeated = getattr(option_type, "is_repeated", False)  # then named in the singular
+    flags = SPELLINGS.get(name, [to_flag(name.removesuffix("s") if is_repeated else name)])
     if option_type is YES_OR_NO:
         flags = [f"{flags[0]}/--no-{flags[0][2:]}"]
-    is_repeated = getattr(option_type, "is_repeated", False)
     return click.Option(
         [*flags, name],
         type=option_type,
