@@ -111,6 +111,8 @@ def test_help_teaches_with_examples(name: str) -> None:
     examples = [line.strip() for line in text.split("Examples:")[1].splitlines() if line.strip()]
     assert examples
     assert all(line.startswith(f"mmdp {name}") for line in examples)
+    full_text = run(name, "--help-all").out or text  # where no option is hidden there is none
+    assert full_text.split("Examples:")[1] == text.split("Examples:")[1]
 
 
 def test_examples_in_the_help_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,10 +261,15 @@ def test_an_interrupted_solve_or_bound_prints_and_exits_130(
 
 
 # ---------------------------------------------------------------- remedies
+def list_flags(command: str) -> dict[str, str]:
+    """The options of a command by the names of their arguments."""
+    return {str(x.name): x.opts[0] for x in app.commands[command].params}
+
+
 def test_every_remedy_of_the_loader_is_an_option_of_the_commands_that_load() -> None:
     """A remedy that a command has no option for would be left out of its message."""
     for name in ("solve", "evaluate", "bound", "info"):
-        known = app.commands[name].params
+        known = list_flags(name)
         for key, value in {"duplicates": "last", "dead_ends": "absorb", "compat": "cadp"}.items():
             expected = f"pass --load-option {key}={value}"
             assert format_remedy(known, Remedy(key, value)) == expected
@@ -273,7 +280,7 @@ def test_every_remedy_of_the_loader_is_an_option_of_the_commands_that_load() -> 
 
 
 def test_a_remedy_is_worded_in_the_options_of_the_command() -> None:
-    known = app.commands["fit"].params
+    known = list_flags("fit")
     assert format_remedy(known, Remedy("overwrite", True)) == "pass --overwrite"
     assert format_remedy(known, Remedy("support", verb="widen")) == "widen --support"
     two = Remedy("columns", {"state": "from", "next_state": "to"})

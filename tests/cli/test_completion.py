@@ -36,6 +36,7 @@ def test_words_are_completed() -> None:
     assert complete_words("solve", "models", "--backend", "num") == ["numpy", "numba"]
     assert complete_words("domain", "riv") == ["riverswim"]
     assert complete_words("plot", "wil") == ["willingness"]
+    assert complete_words("paper", "--domain", "POP") == ["POP", "POPS"]
 
 
 def test_a_process_answers_the_shell() -> None:

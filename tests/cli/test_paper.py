@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from mmdp.cli.types import PAPER_DOMAINS
-from mmdp.insight.paper.cases import CASES
 from mmdp.insight.study import solve_and_test
 from tests.cli.calls import run, run_refused
 from tests.insight.paper.quick import limit_queries
@@ -74,7 +72,3 @@ def test_paper_interrupted_says_what_is_kept_and_goes_on(
     cells_dir = out / "cells"
     assert last == f"mmdp: interrupted; 2 of 66 results kept in {cells_dir}; run again to go on"
     assert len(list(cells_dir.glob("*.json"))) == 2
-
-
-def test_paper_names_every_domain() -> None:
-    assert set(CASES) == set(PAPER_DOMAINS)

@@ -40,6 +40,8 @@ def test_other_inputs_are_not_written_over(folder: Path, policy_file: Path, tmp_
     for arguments in (
         ("evaluate", policy_file, folder, "-o", policy_file),
         ("solve", folder, "-T", 6, "--init", policy_file, "-o", policy_file),
+        ("solve", folder, "-T", 6, "--groups", policy_file, "-o", policy_file),
+        ("study", folder, "-T", 6, "--comparator", f"now={policy_file}", "-o", policy_file),
     ):
         assert "is read, not written" in run_refused(*arguments)
     assert policy_file.read_bytes() == before

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import click
 from click.shell_completion import get_completion_class
 
-from mmdp._version import __version__
+import mmdp
 from mmdp.cli.console import EXIT_INTERRUPTED, print_stderr
-from mmdp.cli.data import is_load_option
 from mmdp.cli.info import info
 from mmdp.cli.models import convert, domain, fit, update
 from mmdp.cli.report import export, paper, plot, report
@@ -60,7 +60,7 @@ COMMANDS = [  # as the help lists them
 
 
 class App(click.Group):
-    """The group of all commands. ``main`` exits; with ``standalone_mode=False`` it raises."""
+    """The group of all commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -72,19 +72,38 @@ class App(click.Group):
             return status or EXIT_INTERRUPTED * flag.is_set
         except InputError as error:
             parameters = self.commands[ctx.invoked_subcommand or ""].params
-            flags = {str(x.name): x.opts[0] for x in parameters if isinstance(x, click.Option)}
+            flags = {str(x.name): x.opts[0] for x in parameters}
             message = ARGUMENT.sub(lambda match: flags.get(match[0], match[0]), error.message)
             error.message = message.replace(" or None, not ", ", not ")
-            raise InputError(error.format_message(partial(format_remedy, parameters))) from None
+            print_stderr(error.format_message(partial(format_remedy, flags)))
+            return 2
         except KeyboardInterrupt as error:
             print_stderr(f"interrupted{f'; {error}' if error.args else ' before the end'}")
             return EXIT_INTERRUPTED
 
-    def main(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **rest: Any
-    ) -> Any:
-        call = partial(super().main, args, standalone_mode=False, **rest)
-        return sys.exit(run_with_exit_status(call)) if standalone_mode else call()
+    def main(self, *args: Any, **options: Any) -> NoReturn:  # type: ignore[override]
+        """Run, turn what went wrong into one line and exit."""
+        status: object = 2
+        try:
+            status = super().main(*args, **options | {"standalone_mode": False})
+            sys.stdout.flush()
+        except click.UsageError as error:
+            path = "mmdp" if error.ctx is None else error.ctx.command_path
+            message = error.format_message().rstrip(".")
+            print_stderr(f"{message}{' See' if message.endswith('?') else '; see'} {path} --help")
+        except BrokenPipeError:
+            # nobody reads the output any more: keep Python from complaining when it flushes at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = 1
+        except OSError as error:
+            reason = error.strerror or str(error)
+            print_stderr(f"{error.filename}: {reason}" if error.filename else reason)
+        except MemoryError:
+            print_stderr("not enough memory")
+            status = 1
+        except click.Abort:
+            status = EXIT_INTERRUPTED
+        sys.exit(status if isinstance(status, int) else 0)
 
 
 @contextmanager
@@ -104,21 +123,20 @@ def _print_warnings_as_notes() -> Iterator[None]:
         yield
 
 
-def format_remedy(parameters: Iterable[click.Parameter], remedy: Remedy) -> str | None:
-    """Format a remedy in the words of a command; None if it has no such option.
+def format_remedy(flags: Mapping[str, str], remedy: Remedy) -> str | None:
+    """Format a remedy with the options of a command, by name; None if it has no such option.
 
-    >>> column = click.Option(["--column", "columns"])
-    >>> format_remedy([column], Remedy("columns", {"state": "from"}))
+    >>> format_remedy({"columns": "--column"}, Remedy("columns", {"state": "from"}))
     'pass --column state=from'
-    >>> format_remedy([column], Remedy("allowed"))
-    >>> load_option = click.Option(["--load-option"], multiple=True)
-    >>> format_remedy([load_option], Remedy("duplicates", "last", "sum"))
+    >>> format_remedy({"columns": "--column"}, Remedy("allowed"))
+    >>> load_option = {"load_option": "--load-option"}
+    >>> format_remedy(load_option, Remedy("duplicates", "last", "sum"))
     'pass --load-option duplicates=last or duplicates=sum'
     """
-    flags = {x.name: x.opts[0] for x in parameters}
     flag = flags.get(remedy.argument)
     words = [_format_value(value, flag or "") for value in remedy.values]
-    if flag is None and "load_option" in flags and is_load_option(remedy.argument):
+    load_options = inspect.signature(mmdp.load).parameters if "load_option" in flags else ()
+    if flag is None and remedy.argument in load_options:
         flag, words = flags["load_option"], [f"{remedy.argument}={x}" for x in words]
     return flag and " ".join(filter(None, [remedy.verb, flag, join_or(words)]))
 
@@ -134,38 +152,6 @@ def _format_value(value: object, flag: str) -> str:
     return str(value)
 
 
-def run_with_exit_status(call: Callable[[], object]) -> int:
-    """Run, and turn what went wrong into one line and an exit status."""
-    try:
-        status = call()
-        sys.stdout.flush()
-    except InputError as error:
-        print_stderr(str(error))
-    except click.UsageError as error:
-        print_stderr(_format_usage_error(error))
-    except BrokenPipeError:
-        # nobody reads the output any more: keep Python from complaining when it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:
-        reason = error.strerror or str(error)
-        print_stderr(f"{error.filename}: {reason}" if error.filename else reason)
-    except MemoryError:
-        print_stderr("not enough memory")
-        return 1
-    except click.Abort:
-        return EXIT_INTERRUPTED
-    else:
-        return status if isinstance(status, int) else 0
-    return 2
-
-
-def _format_usage_error(error: click.UsageError) -> str:
-    path = error.ctx.command_path if error.ctx is not None else "mmdp"
-    message = error.format_message().rstrip(".")
-    return f"{message}{' See' if message.endswith('?') else '; see'} {path} --help"
-
-
 @click.group(
     cls=App,
     commands=COMMANDS,
@@ -177,7 +163,7 @@ def _format_usage_error(error: click.UsageError) -> str:
         "mmdp evaluate policy.csv data/riverswim --split test",
     ),
 )
-@click.version_option(__version__, message="mmdp %(version)s", help="Print the version.")
+@click.version_option(mmdp.__version__, message="mmdp %(version)s", help="Print the version.")
 @click.pass_context
 def app(ctx: click.Context) -> None:
     """Find one policy that does well over many plausible models.

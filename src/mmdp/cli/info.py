@@ -7,19 +7,14 @@ import platform
 import textwrap
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mmdp._version import __version__
-from mmdp.cli.console import pick, print_facts, print_json, print_table
-from mmdp.cli.data import ADVANCED, Data
+import mmdp
+from mmdp.cli.console import ADVANCED, Data, pick, print_facts, print_json, print_table
 from mmdp.cli.signatures import command
 from mmdp.core.methods.registry import list_capabilities, methods_by_feature
 from mmdp.core.text import format_with_unit, join_or, pluralize
 from mmdp.core.timing import progress_line
-
-if TYPE_CHECKING:
-    from mmdp import MMDP
-    from mmdp.core.solution import Status
 
 PACKAGES = "numpy scipy numba pandas highspy matplotlib click rich Jinja2 jax pyarrow gymnasium"
 SETTING_PREFIXES = ("MMDP_", "NUMBA_", "JAX_", "XLA_", "OMP_", "CUDA_VISIBLE")
@@ -60,7 +55,7 @@ def info(data: Data | None = None, *, as_json: bool = False) -> None:
 
 
 # ---------------------------------------------------------------- models
-def _describe_model(model: MMDP) -> dict[str, Any]:
+def _describe_model(model: mmdp.MMDP) -> dict[str, Any]:
     """Everything that ``info`` knows about a model."""
     from mmdp.core.kernels.rewards import iter_blocks
 
@@ -108,14 +103,12 @@ def _format_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 # ---------------------------------------------------------------- methods
-def _format_status(status: Status | None) -> str:
-    """Format what a method can prove."""
-    return "nothing" if status is None else status.name.lower().replace("_", " ")
-
-
 def _print_methods() -> None:
     """Print a table of the methods and lists of those that support special problems."""
-    rows = [(x.name, x.title, x.memory, _format_status(x.best_status)) for x in list_capabilities()]
+    rows = []
+    for x in list_capabilities():
+        proof = "nothing" if x.best_status is None else x.best_status.name
+        rows.append((x.name, x.title, x.memory, proof.lower().replace("_", " ")))
     print_table(("method", "what it does", "memory", "proves"), rows, n_left=4)
     print()
     for case, names in methods_by_feature().items():
@@ -135,7 +128,7 @@ def describe_system() -> dict[str, object]:
     settings = {k: x for k, x in sorted(os.environ.items()) if k.startswith(SETTING_PREFIXES)}
     n_threads, n_cores = default_n_threads(), os.cpu_count() or 1
     return {
-        "mmdp": f"{__version__} in {Path(__file__).parents[1]}",
+        "mmdp": f"{mmdp.__version__} in {Path(__file__).parents[1]}",
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "packages": versions,
@@ -166,8 +159,6 @@ def _find_version(package: str) -> str | None:
 
 def _try_backend(backend: str, method: str) -> str:
     """Solve a small problem with a backend, and compare with the plain one."""
-    import mmdp
-
     model, _ = mmdp.domains.two_models()
     expected = mmdp.solve(model, 5, method, backend="numpy").value
     try:

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from mmdp.cli.console import (
-    print_facts,
-    print_json,
-    print_table,
-)
-from mmdp.cli.data import ADVANCED, Data, check_output_path
+import mmdp
+from mmdp.cli.console import ADVANCED, Data, print_facts, print_json, print_table
 from mmdp.cli.report import Economics
 from mmdp.cli.signatures import command
-from mmdp.cli.types import (
-    FigureFile,
-    OutputFolder,
-    Settings,
-    TextParam,
-    find_named,
-)
+from mmdp.cli.types import FigureFile, OutputFolder, Settings, TextParam, find_named
 from mmdp.core.errors import InputError
 from mmdp.core.text import format_bytes, format_number, pluralize
 from mmdp.core.timing import progress_line
@@ -107,18 +96,16 @@ def update(
     plot
         Draw the weights by step.
     """
-    import mmdp
     from mmdp.data.posterior.update import filter_weights, read_model_steps, update_model
     from mmdp.insight.plots import weights_by_step
 
-    check_output_path(out, data.path, log)
     model = data.read()
     with progress_line.open("update"):
         steps = read_model_steps(model, log)
         weights, probabilities = filter_weights(model, steps)
         is_single_episode = steps.n_episodes == 1
-        start = "last" if is_single_episode else None
-        updated_model = update_model(model, steps, weights[-1], start)
+        initial = "last" if is_single_episode else None
+        updated_model = update_model(model, steps, weights[-1], initial)
     mmdp.save(updated_model, out)
     labels = updated_model.model_labels
     if plot is not None:
@@ -186,9 +173,6 @@ def convert(
     wtp
         The value of one unit of effect: the reward is this times the effect, minus the cost.
     """
-    import mmdp
-
-    check_output_path(out, data.path)
     model = data.read()
     amounts = economics.read(model, wtp, "--wtp")
     if wtp is not None:
@@ -258,8 +242,8 @@ def domain(
     known = inspect.signature(DOMAINS[name]).parameters
     counts = {"seed": seed, "n_test": n_test_models}
     counts["n_models" if "n_models" in known else "n_train"] = n_models
-    arguments = {key: value for key, value in counts.items() if value is not None}
-    arguments |= {key: _parse_literal(text) for key, text in (settings or {}).items()}
+    given_counts = {key: value for key, value in counts.items() if value is not None}
+    arguments = given_counts | (settings or {})
     make = find_named("domain", DOMAINS, name, arguments)
     with progress_line.open("domain"):
         train, test = make(**arguments)
@@ -269,15 +253,3 @@ def domain(
         print_json({"domain": name, "out": out, **sizes, "options": arguments})
     else:
         print(f"{out}\n{train}\n{pluralize(test.n_models, 'test model')}")
-
-
-def _parse_literal(text: str) -> Any:
-    """Parse a number, true, false, null or a list; return any other text as it is.
-
-    >>> _parse_literal("0.5"), _parse_literal("paper"), _parse_literal("[1, 2]")
-    (0.5, 'paper', [1, 2])
-    """
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import click
 
-from mmdp.cli.console import print_json, print_stderr, print_table
-from mmdp.cli.data import (
+import mmdp
+from mmdp.cli.console import (
     ADVANCED,
     TrainingData,
     check_order,
-    check_output_path,
-    load_policy,
+    print_json,
+    print_stderr,
+    print_table,
     read_comparators,
+    repeat_policy,
 )
-from mmdp.cli.signatures import OptionGroup, command, take_from
+from mmdp.cli.signatures import command, take_from
 from mmdp.cli.types import OutputFolder, TextParam, make_keyword_type
+from mmdp.core.arguments import Seconds
 from mmdp.core.errors import InputError
-from mmdp.core.policies import MarkovPolicy, TreePolicy, require_markov
+from mmdp.core.objectives import Objective
+from mmdp.core.policies import MarkovPolicy, Policy, require_markov
 from mmdp.core.timing import progress_line, propagate_interrupts
-
-if TYPE_CHECKING:
-    from mmdp import MMDP, Bound
-    from mmdp.core.arguments import Seconds
-    from mmdp.core.objectives import Objective
 
 Figure = Annotated[str, TextParam("NAME", role="picture", words="mmdp.insight.report:FIGURES")]
 Target = Annotated[str, make_keyword_type("python", "javascript", "sql", "excel", "html")]
 
 
 @take_from("mmdp.insight.economics.discounting:OutcomeDiscounting")
-class Economics(OptionGroup):
+class Economics:
     """Effects and costs from a table, and how those of different times add up.
 
     Parameters
@@ -44,14 +43,10 @@ class Economics(OptionGroup):
     """
 
     def __init__(self, *, effects: Path | None = None, **options: Any) -> None:
-        import mmdp
-
         self.file, self.discounting = effects, mmdp.economics.OutcomeDiscounting(**options)
 
-    def read(self, model: MMDP, wtp: object, wtp_flag: str) -> dict[str, Any]:
+    def read(self, model: mmdp.MMDP, wtp: object, wtp_flag: str) -> dict[str, Any]:
         """Effects, costs and their discounting, if they are given; refuse one without its worth."""
-        import mmdp
-
         if (self.file is None) != (wtp is None):
             raise InputError(f"--effects and {wtp_flag} belong together; give both or none")
         if self.file is not None:
@@ -103,22 +98,19 @@ def report(
     certify_time
         Seconds to spend on a proof of how good the policy is.
     """
-    import mmdp
-
-    horizon = options.get("horizon")
+    incumbent = certificate = None
     with progress_line.open("report"), propagate_interrupts():
         model = data.read()
-        incumbent, certificate = None, None
         if policy is not None:
-            options["policy"] = mmdp.load_policy(policy, model)
-            incumbent = load_policy(policy, model, horizon)
-            horizon = options["horizon"] = horizon or _find_horizon(incumbent.horizon)
-            objective = objective or mmdp.io.load_objective(policy)
+            options["policy"] = given_policy = mmdp.load_policy(policy, model)
+            incumbent = _set_horizon(given_policy, model, options)
+            objective = objective or given_policy.objective
             if certify_time is None:
                 certificate, reason = _load_certificate(policy, model)
-                wanted = objective or getattr(certificate, "objective", None)
-                is_infinite = options["policy"].horizon == math.inf
-                if certificate is not None and (is_infinite or wanted != certificate.objective):
+                objective = objective or getattr(certificate, "objective", None)
+                is_infinite = given_policy.horizon == math.inf
+                if certificate is not None and (is_infinite or objective != certificate.objective):
+                    horizon = given_policy.horizon
                     horizon_text = "an infinite horizon" if is_infinite else f"horizon {horizon}"
                     reason = f"the proof is for {certificate.objective} and {horizon_text}"
                     certificate = None
@@ -126,39 +118,39 @@ def report(
                     note = f"no proof is shown: {reason}; --certify-time 10 proves it again"
                     options["notes"] = [note]
                     print_stderr(f"note: {note}")
-                objective = wanted
-        objective = objective or mmdp.objectives.Mean()
         if certify_time is not None:
             certificate = mmdp.bound(
                 model,
-                horizon,
+                options.get("horizon"),
                 time_limit=certify_time,
                 incumbent=incumbent if isinstance(incumbent, MarkovPolicy) else None,
-                objective=objective,
+                objective=objective or "mean",
             )
-        options |= economics.read(model, options.get("wtp_grid"), "--wtp-grid")
+        _read_tables(options, economics, model)
         if options.get("sample_size"):
             options["n_resamples"] = 20
-        mmdp.report.write(
-            model,
-            out,
-            test_model=data.read_test(model),
-            bound=certificate,
-            objective=objective,
-            **options | {"comparators": read_comparators(options.get("comparators", {}), model)},
-        )
+        test_model = data.read_test(model)
+        options |= {"test_model": test_model, "bound": certificate, "objective": objective}
+        mmdp.report.write(model, out, **options)
     print(f"report written to {out}")
 
 
-def _find_horizon(horizon: float) -> int | None:
-    """Return the number of decisions of a policy; None if it is stationary."""
-    return None if horizon == math.inf else int(horizon)
+def _set_horizon(policy: Policy, model: mmdp.MMDP, options: dict[str, Any]) -> Policy:
+    """Return the policy over the horizon, which is its own if none is given."""
+    policy = repeat_policy(policy, model, options.get("horizon"))
+    if policy.horizon != math.inf:
+        options.setdefault("horizon", int(policy.horizon))
+    return policy
 
 
-def _load_certificate(policy: Path, model: MMDP) -> tuple[Bound | None, str]:
+def _read_tables(options: dict[str, Any], economics: Economics, model: mmdp.MMDP) -> None:
+    """Read the effects, costs and policies to compare with, which the options name."""
+    options |= economics.read(model, options.get("wtp_grid"), "--wtp-grid")
+    options["comparators"] = read_comparators(options.get("comparators", {}), model)
+
+
+def _load_certificate(policy: Path, model: mmdp.MMDP) -> tuple[mmdp.Bound | None, str]:
     """Load the certificate of a policy's file, or say why it is not about these models."""
-    import mmdp
-
     try:
         return mmdp.io.load_certificate(policy, model), ""
     except InputError as error:  # the page or file is about the policy all the same
@@ -198,21 +190,14 @@ def plot(
     policy
         A policy that mmdp solve wrote.
     """
-    import mmdp
-
-    model, horizon, shown = data.read(), options.get("horizon"), None
+    model = data.read()
     if policy is not None:
-        options["policy"] = shown = load_policy(policy, model, horizon)
-        options["horizon"] = horizon or _find_horizon(shown.horizon)
-        if figure not in ("chart", "belief") and shown.horizon != math.inf:
-            require_markov(shown, "this picture shows")
-    if figure == "tree" and isinstance(shown, TreePolicy):
-        leaf_rows = mmdp.measures.leaf_table(model, shown, objective=shown.objective)
-        mmdp.plots.save_figure(mmdp.plots.tree(shown, leaf_rows), out)
-    else:
-        options |= economics.read(model, options.get("wtp_grid"), "--wtp-grid")
-        options["comparators"] = read_comparators(options.get("comparators", {}), model)
-        mmdp.report.draw(model, figure, out, **options)
+        shown_policy = _set_horizon(mmdp.load_policy(policy, model), model, options)
+        options["policy"] = shown_policy
+        if figure not in ("chart", "belief") and shown_policy.horizon != math.inf:
+            require_markov(shown_policy, "this picture shows")
+    _read_tables(options, economics, model)
+    mmdp.report.draw(model, figure, out, **options)
     print(f"{figure} drawn in {out}")
 
 
@@ -249,11 +234,9 @@ def export(
     out
         Where to write; printed if not given.
     """
-    import mmdp
     from mmdp.insight.exports import render_policy
 
     check_order(policy, data)
-    check_output_path(out, policy if data is None else data.path, policy)
     model = None if data is None else data.read()
     loaded_policy = mmdp.load_policy(policy, model)
     bound, reason = (None, "") if model is None else _load_certificate(policy, model)

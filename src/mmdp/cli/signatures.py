@@ -4,34 +4,30 @@ An option is a parameter of a Python function: its name, annotation and default 
 signature, its help is the first sentence of its entry in the docstring. A command is a function
 too: its positional parameters are arguments, its keyword-only ones options (required without a
 default), and its ``**options`` are parameters of library functions (see :func:`take_from`). A
-parameter whose annotation is a subclass of :class:`OptionGroup` stands for the options of that
-class. What a terminal cannot express, such as a callback, is left out.
+parameter whose annotation is a class under :func:`take_from`, such as that of DATA, stands for the
+options of that class. What a terminal cannot express, such as a callback, is left out.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 import pkgutil
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ForwardRef, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import click
 
-from mmdp.cli.types import TYPES, TYPES_BY_NAME, make_keyword_type
+from mmdp.cli.types import TYPES, TYPES_BY_NAME, check_output_path, make_keyword_type
+from mmdp.core.arguments import get_type_hints
 
-Namespace = Mapping[str, Any]
 ParamType = click.ParamType[Any]
 Target = Callable[..., Any]  # a function or a class
 HELP = {"as_json": "Print one JSON document and nothing else."}  # where no docstring says it
-SPELLINGS = {  # of options that are not named like their parameters, and short ones
+SPELLINGS = {  # of options that are not named by their parameters, and short ones
     "as_json": ["--json"],
-    "columns": ["--column"],
-    "comparators": ["--comparator"],
-    "domains": ["--domain"],
     "horizon": ["--horizon", "-T"],
     "method": ["--method", "-m"],
     "methods": ["--methods", "-m"],
@@ -44,16 +40,13 @@ SPELLINGS = {  # of options that are not named like their parameters, and short 
 YES_OR_NO = type(click.BOOL)()  # of a flag that can be declined too
 
 
-class OptionGroup:
-    """Options that several commands share, as one object."""
-
-
-def take_from(*sources: str | Target) -> Callable[[Target], Target]:
+def take_from(*sources: str) -> Callable[[Target], Target]:
     """Let the ``**options`` of a function be the parameters of others.
 
-    A source is a function, or its place as in ``"mmdp.core.solve:solve"``, with the names of the
+    A source is the place of a function, as in ``"mmdp.core.solve:solve"``, with the names of the
     parameters to take if not all: ``"mmdp.core.methods:CADP init n_init"``. It is imported when the
     options are needed. Those of a class have no default: None stands for one that is not given.
+    A class under this decorator stands for options that several commands share, as one object.
     """
 
     def decorate(target: Target) -> Target:
@@ -64,12 +57,12 @@ def take_from(*sources: str | Target) -> Callable[[Target], Target]:
 
 
 # ---------------------------------------------------------------- signatures
-def list_options(target: Target, *, as_options: bool = False) -> list[click.Parameter]:
+def list_options(target: Target) -> list[click.Parameter]:
     """List what a function takes, with its groups and sources, each name once."""
     found: dict[str, Any] = {}
     for parameter in taken_options(target):
         found.setdefault(str(parameter.name), parameter)
-    for own in _own_options(target, as_options):
+    for own in _own_options(target):
         own.help = own.help or getattr(found.get(own.name), "help", "")
         found[own.name] = own
     return sorted(found.values(), key=lambda parameter: isinstance(parameter, click.Option))
@@ -78,31 +71,26 @@ def list_options(target: Target, *, as_options: bool = False) -> list[click.Para
 def taken_options(target: Target) -> Iterator[click.Parameter]:
     """Go through the options that ``**options`` of a function stands for."""
     for source in getattr(target, "sources", ()):
-        if not isinstance(source, str):
-            yield from list_options(source)
-            continue
         place, *names = source.split()
-        for option in list_options(pkgutil.resolve_name(place), as_options=True):
+        for option in list_options(pkgutil.resolve_name(place)):
             if not names or option.name in names:
                 yield option
 
 
-def _own_options(target: Target, as_options: bool) -> Iterator[Any]:
-    namespace, texts = _get_namespace(target), HELP | read_help(target)
-    is_setting = isinstance(target, type) and not issubclass(target, OptionGroup)
-    for parameter in _list_parameters(target, namespace):
-        name, default = parameter.name, None if is_setting else parameter.default
-        group = _find_group(parameter, namespace)
-        if group is not None:
+def _own_options(target: Target) -> Iterator[Any]:
+    texts, is_library = HELP | read_help(target), not hasattr(target, "sources")
+    for parameter, hint in _list_parameters(target):
+        is_argument = parameter.kind is not inspect.Parameter.KEYWORD_ONLY and not is_library
+        name, default = parameter.name, parameter.default
+        if is_library and isinstance(target, type):
+            default = None
+        if (group := _find_group(hint)) is not None:
             for option in list_options(group):
                 if isinstance(option, click.Argument):
                     text = texts.get(name) or str(option.help)
                     option = _make_parameter(name, option.type, default, text, True)
                 yield option
-        elif option_type := TYPES_BY_NAME.get(name) or _choose_type(
-            parameter.annotation, namespace
-        ):
-            is_argument = parameter.kind is not inspect.Parameter.KEYWORD_ONLY and not as_options
+        elif option_type := TYPES_BY_NAME.get(name) or _choose_type(hint):
             yield _make_parameter(name, option_type, default, texts.get(name, ""), is_argument)
 
 
@@ -113,10 +101,10 @@ def _make_parameter(
     text = f"{text} {getattr(option_type, 'describe', str)()}".strip()
     if is_argument:
         return click.Argument([name], type=option_type, required=is_required, help=text)
-    flags = SPELLINGS.get(name, [to_flag(name)])
+    is_repeated = getattr(option_type, "is_repeated", False)  # then named in the singular
+    flags = SPELLINGS.get(name, [to_flag(name.removesuffix("s") if is_repeated else name)])
     if option_type is YES_OR_NO:
         flags = [f"{flags[0]}/--no-{flags[0][2:]}"]
-    is_repeated = getattr(option_type, "is_repeated", False)
     return click.Option(
         [*flags, name],
         type=option_type,
@@ -140,41 +128,39 @@ def to_flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _get_namespace(target: Target) -> Namespace:
-    return vars(sys.modules[inspect.unwrap(target).__module__])
+def _list_parameters(target: Target) -> Iterator[tuple[inspect.Parameter, Any]]:
+    """Go through the parameters with their types; ``**options`` are those that its type names."""
+    parameters = inspect.signature(target).parameters
+    function: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+    for name, hint in get_type_hints(function).items():
+        option = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+        yield parameters.get(name, option), hint
 
 
-def _list_parameters(target: Target, namespace: Namespace) -> Iterator[inspect.Parameter]:
-    """Go through the parameters; ``**options: Unpack[Some]`` are the keys of the TypedDict Some."""
-    for parameter in inspect.signature(target).parameters.values():
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            yield parameter
-        elif (match := re.match(r"Unpack\[(\w+)\]", str(parameter.annotation))) is not None:
-            for name, hint in namespace[match[1]].__annotations__.items():
-                text = hint.__forward_arg__ if isinstance(hint, ForwardRef) else hint
-                keyword = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
-                yield keyword.replace(annotation=text)
+def _iter_types(hint: Any) -> Iterator[Any]:
+    """Go through a type, and all in a union or an annotated type."""
+    yield hint
+    is_composed = get_origin(hint) in (Annotated, Union, UnionType)
+    for part in get_args(hint) if is_composed else ():
+        yield from _iter_types(part)
 
 
-def _find_group(parameter: inspect.Parameter, namespace: Namespace) -> type[OptionGroup] | None:
-    found = namespace.get(str(parameter.annotation).removesuffix(" | None"))
-    return found if isinstance(found, type) and issubclass(found, OptionGroup) else None
+def _find_group(hint: Any) -> Target | None:
+    """Find the class that stands for several options, if the parameter is of one."""
+    return next((x for x in _iter_types(hint) if hasattr(x, "sources")), None)
 
 
-def _choose_type(annotation: object, namespace: Namespace) -> ParamType | None:
-    """Choose how a text is read as what an annotation names; None if it cannot be."""
-    names = re.sub(r"^Unchecked\[(.*)\]$", r"\1", str(annotation)).split(" | ")
-    for name in names:
-        known = namespace.get(name)
-        if name.startswith("Literal["):
-            return make_keyword_type(*ast.literal_eval(name.removeprefix("Literal")))
-        if get_origin(known) is Literal:
-            return make_keyword_type(*get_args(known))
-        if isinstance(option_type := getattr(known, "__metadata__", [None])[0], click.ParamType):
-            return option_type
-    if {"bool", "None"} <= set(names):
+def _choose_type(hint: Any) -> ParamType | None:
+    """Choose how a text is read as a value of a type; None if it cannot be."""
+    types = [*_iter_types(hint)]
+    for x in types:
+        if isinstance(x, click.ParamType):
+            return x
+        if get_origin(x) is Literal:
+            return make_keyword_type(*get_args(x))
+    if bool in types and type(None) in types:
         return YES_OR_NO
-    return next((option_type for name, option_type in TYPES.items() if name in names), None)
+    return next((option_type for known, option_type in TYPES.items() if known in types), None)
 
 
 # ---------------------------------------------------------------- docstrings
@@ -209,22 +195,19 @@ def _format_sentence(sentence: str, name: str) -> str:
 
 
 # ---------------------------------------------------------------- commands
-def bind(target: Target, values: Namespace) -> Any:
+def bind(target: Target, values: Mapping[str, Any]) -> Any:
     """Call a function with its parameters among the values; groups become objects.
 
     ``**options`` get those that are not None.
     """
-    namespace, arguments = _get_namespace(target), dict[str, Any]()
-    for parameter in inspect.signature(target).parameters.values():
-        name, group = parameter.name, _find_group(parameter, namespace)
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            taken = {str(option.name) for option in taken_options(target)} - arguments.keys()
-            arguments |= {key: values[key] for key in taken if values.get(key) is not None}
-        elif group is None or values.get(name, group) is None:
-            arguments[name] = values.get(name)
-        else:
+    arguments: dict[str, Any] = {}
+    for parameter, hint in _list_parameters(target):
+        name, group = parameter.name, _find_group(hint)
+        arguments[name] = values.get(name)
+        if group is not None and values.get(name, group) is not None:
             arguments[name] = bind(group, {**values, "path": values.get(name)})
-    return target(**arguments)
+    taken = {str(option.name) for option in taken_options(target)} - arguments.keys()
+    return target(**arguments, **{x: values[x] for x in taken if values.get(x) is not None})
 
 
 class SignatureCommand(click.Command):
@@ -240,8 +223,12 @@ class SignatureCommand(click.Command):
             help=(inspect.getdoc(function) or "").partition("\n\nParameters\n")[0],
             epilog=format_examples(*examples),
         )
-        self.function, self.advanced = function, advanced.split()
+        self.function, self.examples, self.advanced = function, examples, advanced.split()
         del self.params
+
+    def invoke(self, ctx: click.Context) -> Any:
+        check_output_path(ctx.params)
+        return super().invoke(ctx)
 
     @cached_property
     def params(self) -> list[click.Parameter]:  # type: ignore[override]
@@ -252,7 +239,7 @@ class SignatureCommand(click.Command):
 
 
 def command(
-    *examples: str, sources: Sequence[str | Target] = (), advanced: str = ""
+    *examples: str, sources: Sequence[str] = (), advanced: str = ""
 ) -> Callable[[Target], SignatureCommand]:
     """Make a function a command; ``sources`` are those of :func:`take_from`."""
     return lambda function: SignatureCommand(take_from(*sources)(function), examples, advanced)
@@ -266,7 +253,8 @@ def format_examples(*lines: str) -> str:
 def _print_help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         assert isinstance(ctx.command, SignatureCommand)
-        click.echo(SignatureCommand(ctx.command.function, (), "").get_help(ctx))
+        command = SignatureCommand(ctx.command.function, ctx.command.examples, "")
+        click.echo(command.get_help(ctx))
         ctx.exit()
 
 

@@ -6,54 +6,46 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from mmdp._version import __version__
+import mmdp
 from mmdp.cli.console import (
-    EXIT_INTERRUPTED,
-    EXIT_NOT_WRITTEN,
+    ADVANCED,
+    EXIT_FAILED,
+    Data,
+    check_order,
     pick,
     print_facts,
     print_json,
     print_model,
-)
-from mmdp.cli.data import (
-    ADVANCED,
-    Data,
-    check_order,
-    check_output_path,
-    load_policy,
+    repeat_policy,
     try_to_write,
     write_csv,
 )
 from mmdp.cli.signatures import command, to_flag
 from mmdp.cli.types import PathParam, TableFile, TextParam, find_named
+from mmdp.core.bounds import BOUND_METHODS
 from mmdp.core.errors import InputError
 from mmdp.core.methods.registry import METHODS, require_markov_method
-from mmdp.core.policies import POLICY_CLASSES
+from mmdp.core.objectives import Objective
+from mmdp.core.policies import POLICY_CLASSES, PolicyClass
 from mmdp.core.solution import SCOPE_NAMES
 from mmdp.core.text import format_bound, format_column, format_seconds
 from mmdp.core.timing import progress_line
 
-if TYPE_CHECKING:
-    from mmdp import Solution
-    from mmdp.core.objectives import Objective
-    from mmdp.core.policies import PolicyClass
-
 METHOD_OPTIONS = ("init", "n_init", "max_iter", "n_episodes")
-CLASS_OPTIONS = {  # options that imply a policy class
+CLASS_OPTIONS = {  # options of policy classes, and the class that they imply
     "groups": "tied",
     "max_nodes": "memory",
     "max_leaves": "tree",
     "features": "tree",
+    "randomized": None,
 }
 PREVIEW_ROWS = 20  # of a policy that is not written to a file
 
 PolicyFile = Annotated[Path, PathParam(".csv", ".parquet", ".json")]
 CheckpointFile = Annotated[Path, PathParam(".json")]
-BoundMethod = Annotated[
-    str, TextParam("NAME", role="bound", words="mmdp.core.bounds:BOUND_METHODS")
-]
+BoundMethod = Annotated[str, TextParam("NAME", role="bound", words=BOUND_METHODS)]
 
 
 @command(
@@ -92,23 +84,20 @@ def solve(
     quiet
         Print nothing but errors.
     """
-    import mmdp
     from mmdp.data.io.policies import policy_to_dict
 
     name, horizon = options.pop("method"), options.pop("horizon", None)
     method_options = {key: options.pop(key) for key in METHOD_OPTIONS if key in options}
     class_options = {key: options.pop(key) for key in CLASS_OPTIONS if key in options}
-    class_options |= {"randomized": True} if options.pop("randomized", False) else {}
     policy_class = make_policy_class(options.pop("policy_class", None), class_options, horizon)
     init = method_options.get("init")
-    check_output_path(out, data.path, init, checkpoint)
     if out is not None and not (name == "grid" and out.suffix.lower() == ".json"):
         grid_hint = "write a plan for up to four models with --method grid --out policy.json"
         require_markov_method(METHODS[name], "--out writes", "leave out --out", grid_hint)
     with progress_line.open("solve", is_shown=not quiet):
         model = data.read()
         if init is not None and Path(init).is_file():
-            method_options["init"] = load_policy(init, model, horizon)
+            method_options["init"] = repeat_policy(mmdp.load_policy(init, model), model, horizon)
         solution = mmdp.solve(
             model,
             horizon,
@@ -123,32 +112,30 @@ def solve(
     elif not quiet:
         print_model(data, model)
         print_solution(solution, saved_path)
-    if saved_path != out:
-        if not as_json:
-            print_json(policy_to_dict(solution.policy))
-        return EXIT_NOT_WRITTEN
-    return EXIT_INTERRUPTED if solution.status.name == "INTERRUPTED" else 0
+    if saved_path != out and not as_json:
+        print_json(policy_to_dict(solution.policy))
+    return EXIT_FAILED * (saved_path != out)
 
 
 def make_policy_class(
     name: str | None, options: Mapping[str, object], horizon: float | None
 ) -> PolicyClass | str | None:
     """Make ``policy_class`` of :func:`mmdp.solve`, named or implied by its options."""
-    selected = {to_flag(key): CLASS_OPTIONS[key] for key in options if key in CLASS_OPTIONS}
-    selected |= {"--policy-class": name} if name else {}
-    names = list(dict.fromkeys(selected.values()))
-    if len(names) > 1:
-        texts = ", ".join(f"{flag}: {value}" for flag, value in selected.items())
+    implied = {to_flag(key): CLASS_OPTIONS[key] for key in options} | {"--policy-class": name}
+    selected = {flag: x for flag, x in implied.items() if x is not None}
+    if len({*selected.values()}) > 1:
+        texts = ", ".join(f"{flag}: {x}" for flag, x in selected.items())
         raise InputError(f"options select several policy classes ({texts}); keep one")
     if not options:
         if name == "tied":
             raise InputError("a tied policy needs groups; give them with --groups FILE")
         return name
-    names.append("stationary" if horizon == math.inf else "markov")
-    return find_named("policy class", POLICY_CLASSES, names[0], options)(**options)
+    default_name = "stationary" if horizon == math.inf else "markov"
+    name = next(iter(selected.values()), default_name)
+    return find_named("policy class", POLICY_CLASSES, name, options)(**options)
 
 
-def make_document(solution: Solution, init: str | None) -> dict[str, object]:
+def make_document(solution: mmdp.Solution, init: str | None) -> dict[str, object]:
     """Make the JSON document of a solution; ``init`` is the file of its first policy."""
     provenance, certificate = solution.provenance, solution.certificate
     method_options = dict(provenance.options)
@@ -172,7 +159,7 @@ def make_document(solution: Solution, init: str | None) -> dict[str, object]:
     return document
 
 
-def print_solution(solution: Solution, saved_path: Path | None) -> None:
+def print_solution(solution: mmdp.Solution, saved_path: Path | None) -> None:
     """Print the value, the status and the proof of a solution, and its policy in short."""
     print_facts(solution.title, solution.summary_rows)
     policy = solution.policy
@@ -236,14 +223,12 @@ def evaluate(
         What counts over the models, such as cvar:0.1; by default what the file says that the policy
         was solved for.
     """
-    import mmdp
-
     check_order(policy, data)
-    check_output_path(out, data.path, policy)
     model = data.read()
-    loaded_policy = load_policy(policy, model, horizon)
+    loaded_policy = mmdp.load_policy(policy, model)
+    objective = objective or loaded_policy.objective or mmdp.objectives.Mean()
+    loaded_policy = repeat_policy(loaded_policy, model, horizon)
     loaded_policy.check_horizon(horizon)
-    objective = objective or mmdp.io.load_objective(policy) or mmdp.objectives.Mean()
     evaluation = mmdp.evaluate(model, loaded_policy, **options)
     value, summary = evaluation.value(objective), evaluation.summary()
     free_document: dict[str, object] = {}
@@ -268,7 +253,7 @@ def evaluate(
                 **pick(evaluation, "best weights returns regret"),
                 **pick(evaluation.provenance, "horizon backend"),
                 "models": evaluation.model_labels,
-                "version": __version__,
+                "version": mmdp.__version__,
                 "out": out,
                 **free_document,
             }
@@ -306,8 +291,6 @@ def bound(
     method
         How to find a bound.
     """
-    import mmdp
-
     model = data.read()
     upper_bound = mmdp.bound(model, method=method, **options)
     horizon, incumbent = options.get("horizon", model.horizon), upper_bound.details.get("incumbent")
@@ -319,7 +302,7 @@ def bound(
                 "objective": str(upper_bound.objective),
                 **pick(upper_bound, "value method seconds scope"),
                 "incumbent": incumbent,
-                "version": __version__,
+                "version": mmdp.__version__,
             }
         )
     else:

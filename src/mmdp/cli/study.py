@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from mmdp._version import __version__
+import mmdp
+from mmdp import MMDP
 from mmdp.cli.console import (
-    EXIT_INTERRUPTED,
-    EXIT_NOT_WRITTEN,
+    ADVANCED,
+    EXIT_FAILED,
+    TrainingData,
     print_json,
     print_model,
     print_stderr,
     print_table,
-)
-from mmdp.cli.data import (
-    ADVANCED,
-    TrainingData,
-    check_output_path,
     read_comparators,
     try_to_write,
     write_csv,
@@ -53,12 +50,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from mmdp import MMDP
 MAX_ROWS = 40  # of the table of a grid that is printed
-EXIT_FAILED = 1  # exit status if a cell failed
 FORMATS: dict[str, Callable[[Any], str]] = {  # of columns that are neither texts nor values
     "gap": format_bound_percent,
-    "iterations": "{:,.0f}".format,
     "leaves": str,
     "seconds": format_seconds,
     "share": lambda x: format_percent(max(x, 0.0)),
@@ -77,40 +71,40 @@ class StudyTable(NamedTuple):
     footer: str = ""
     draw: Callable[[], Axes] | None = None
 
+    def write(self, path: Path) -> None:
+        """Write the table, or its picture, by the suffix."""
+        if self.draw is None or path.suffix.lower() == ".csv":
+            write_csv(self.frame, path)
+        else:
+            mmdp.plots.save_figure(self.draw(), path)
+
 
 def print_frame(frame: pd.DataFrame, titles: str, *, n_left: int = 1) -> None:
     """Print the columns that ``titles`` names, as in ``"method,test_sd=test sd"``, if not empty.
 
     Values have fewer digits in a terminal that is too narrow for all columns.
     """
+    keys = dict(title.partition("=")[::2] for title in titles.split(","))
     for digits in (7, 6, 5):
-        columns = _format_frame(frame, titles, digits)
+        texts_by_key = {key: _format_values(frame, key, digits) for key in keys if key in frame}
+        columns = {keys[key] or key: texts for key, texts in texts_by_key.items() if any(texts)}
         width = sum(max(map(len, [title, *texts])) + 3 for title, texts in columns.items())
         if width - 3 <= shutil.get_terminal_size().columns:
             break
     print_table([*columns], zip(*columns.values(), strict=True), n_left=n_left)
 
 
-def _format_frame(frame: pd.DataFrame, titles: str, digits: int) -> dict[str, Sequence[str]]:
-    """Format the columns that ``titles`` names, by title."""
-    columns: dict[str, Sequence[str]] = {}
-    for column in titles.split(","):
-        key, _, title = column.partition("=")
-        if key in frame and frame[key].notna().any():
-            values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
-            if any(isinstance(x, str) for x in values):
-                columns[title or key] = [x or "" for x in values]
-            elif key.endswith("stderr"):  # exact values have none
-                scale = 1e-12 * frame[key.replace("stderr", "value")].abs()  # or it is rounding
-                values = [
-                    x if x and x > tiny else None for x, tiny in zip(values, scale, strict=True)
-                ]
-                columns |= {title: format_two_stderrs(values)} if any(values) else {}
-            elif key in FORMATS:
-                columns[title or key] = ["" if x is None else FORMATS[key](x) for x in values]
-            else:
-                columns[title or key] = format_column(values, digits=digits)
-    return columns
+def _format_values(frame: pd.DataFrame, key: str, digits: int) -> list[str]:
+    """Format a column; what is missing becomes an empty text."""
+    values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
+    if key.endswith("stderr"):  # exact values have none, or that of rounding
+        tiny = 1e-12 * frame[key.replace("stderr", "value")].abs()
+        return format_two_stderrs(
+            x if x and x > y else None for x, y in zip(values, tiny, strict=True)
+        )
+    if key in FORMATS or str in map(type, values):
+        return ["" if x is None else FORMATS.get(key, str)(x) for x in values]
+    return format_column(values, digits=digits)
 
 
 # ---------------------------------------------------------------- methods side by side
@@ -146,9 +140,8 @@ def compare_methods(
     episodes = {key: options.pop(key) for key in ("n_episodes",) if key in options}
     if episodes and simulated.isdisjoint(names):
         raise InputError("--n-episodes is for methods with memory, but none of these has any")
-    comparators = read_comparators(options.pop("comparators", {}), train)
     selected = {name: METHODS[name](**episodes if name in simulated else {}) for name in names}
-    for name, policy in comparators.items():
+    for name, policy in read_comparators(options.pop("comparators", {}), train).items():
         if isinstance(policy, str):  # an action
             n_times = check_horizon(train.horizon, horizon)
             policy = make_named_policies({name: policy}, train, n_times)[name]
@@ -255,8 +248,6 @@ def solve_grid(
     dask
         Compute on the workers of the Dask scheduler at this address.
     """
-    import mmdp
-
     if out is None:
         raise InputError("a .toml study needs a folder for its cells; give --out FOLDER")
     out = PathParam(is_folder=True).convert(out, None, None)
@@ -279,12 +270,12 @@ def solve_grid(
     n_cells, errors = pluralize(len(table), "cell"), table["error"].dropna()
     if len(finished) < len(table):
         print_stderr(f"interrupted; {len(finished)} of {n_cells} kept; run again to go on")
-        return EXIT_INTERRUPTED
+        return 0  # App makes it that of Ctrl-C
     if len(errors):
         print_stderr(f"{len(errors):,} of {n_cells} failed")
     for error, n_failed in errors.value_counts().items():
         print_stderr(f"{pluralize(n_failed, 'cell')}: {error}")
-    return EXIT_FAILED if len(errors) else EXIT_NOT_WRITTEN * (saved_path is None)
+    return EXIT_FAILED * (len(errors) > 0 or saved_path is None)
 
 
 def _connect(address: str) -> Any:
@@ -333,8 +324,6 @@ def _make_value(role: str, value: object, folder: Path) -> object:
 
 def _make_source(settings: Settings, folder: Path) -> object:
     """Load the models of a study, or return the function that generates its domain."""
-    import mmdp
-
     n_models = settings.pop("subset", None)
     source_types = [name for name in ("domain", "data", "log") if name in settings]
     if len(source_types) != 1:
@@ -396,7 +385,13 @@ FORMS: dict[str, Target] = {  # of several that apply, the first
     "mmdp study data/hiv -T 15 --alphas 0.5,0.2 --certify-time 10 -o frontier.png",
     "mmdp study data/riverswim -T 50 --max-leaves 1-8",
     "mmdp study study.toml --out results --jobs 8",
-    sources=[compare_methods, trace_frontier, compare_leaves, read_models, solve_grid],
+    sources=[
+        "mmdp.cli.study:compare_methods",
+        "mmdp.cli.study:trace_frontier",
+        "mmdp.cli.study:compare_leaves",
+        "mmdp.cli.study:read_models",
+        "mmdp.cli.study:solve_grid",
+    ],
     advanced=f"tail features n_episodes backend {ADVANCED}",
 )
 def study(target: Path, *, out: Path | None = None, as_json: bool = False, **options: Any) -> int:
@@ -446,36 +441,27 @@ def study(target: Path, *, out: Path | None = None, as_json: bool = False, **opt
     if out is not None:
         pictures = () if form == "a comparison" else (".png", ".svg")
         out = PathParam(".csv", *pictures).convert(out, None, None)
-    check_output_path(out, target, options.get("test_data"))
     train, test = bind(read_models, values)
     with progress_line.open("study"):
         table: StudyTable = bind(FORMS[form], {**options, "train": train, "test": test})
-
-    def write(path: Path) -> None:
-        from mmdp.insight import plots
-
-        if table.draw is None or path.suffix.lower() == ".csv":
-            write_csv(table.frame, path)
-        else:
-            plots.save_figure(table.draw(), path)
-
-    saved_path = try_to_write(write, out)
+    saved_path = try_to_write(table.write, out)
     if as_json:
-        print_json({"data": target, **table.document, "version": __version__, "out": saved_path})
+        print_json(
+            {"data": target, **table.document, "version": mmdp.__version__, "out": saved_path}
+        )
     else:
         print_model(target, train)
         print(table.heading)
         print_frame(table.frame, table.titles)
         for text in filter(None, (table.footer, saved_path and f"written to {saved_path}")):
             print(text)
-    return 0 if saved_path == out else EXIT_NOT_WRITTEN
+    return EXIT_FAILED * (saved_path != out)
 
 
 def _check_options(form: str) -> None:
     """Raise InputError if an option was given that does not belong to this form of a study."""
-    known = {x.name for x in list_options(FORMS[form])}
-    if form != "a .toml study":
-        known |= {x.name for x in list_options(read_models)} | {"out", "as_json"}
+    functions = [FORMS[form]] if form == "a .toml study" else [FORMS[form], read_models]
+    known = {"out", "as_json", *(x.name for function in functions for x in list_options(function))}
     ctx = click.get_current_context()
     for parameter in ctx.command.params:
         is_given = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE

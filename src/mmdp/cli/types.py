@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
+import os
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,12 +14,13 @@ from typing import Annotated, Any
 import click
 from click.shell_completion import CompletionItem
 
+from mmdp.core.arguments import Seconds
 from mmdp.core.errors import InputError
-from mmdp.core.objectives import OBJECTIVES, as_objective
+from mmdp.core.kernels import Backend
+from mmdp.core.methods import METHODS, Method
+from mmdp.core.objectives import OBJECTIVES, Objective, as_objective
+from mmdp.core.policies import POLICY_CLASSES, PolicyClass
 from mmdp.core.text import did_you_mean, join_or
-
-METHOD_NAMES = "mmdp.core.methods.registry:METHODS"
-PAPER_DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
 
 
 class TextParam(click.ParamType[Any]):
@@ -35,7 +38,7 @@ class TextParam(click.ParamType[Any]):
         metavar: str,
         parse: Callable[[str], object] = str,
         *,
-        words: Sequence[str] | str = (),
+        words: Iterable[str] | str = (),
         role: str = "",
         is_repeated: bool = False,
     ) -> None:
@@ -51,9 +54,6 @@ class TextParam(click.ParamType[Any]):
         if self.role:
             return f"One of {join_or(self.list_words())}."
         return "May be given several times." if self.is_repeated else ""
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return self.metavar if isinstance(param, click.Option) else ""
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -112,14 +112,10 @@ def find_named(
 
 
 # ---------------------------------------------------------------- texts
-def _parse_numbers(text: str) -> list[float]:
-    return [float(x) for x in text.split(",")]
-
-
 def _parse_names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        check_name("method", name, pkgutil.resolve_name(METHOD_NAMES))
+        check_name("method", name, METHODS)
     return names
 
 
@@ -135,12 +131,25 @@ def _parse_labels(text: str) -> int | list[str]:
     return int(text) if text.isdigit() else [label.strip() for label in text.split(",")]
 
 
-def parse_pair(text: str) -> tuple[str, str]:
+def _parse_pair(text: str) -> tuple[str, str]:
     """Parse a name and a value with = between them."""
     name, _, value = text.partition("=")
     if not (name and value):
         raise ValueError
     return name, value
+
+
+def _parse_setting(text: str) -> tuple[str, object]:
+    """Parse a name and a number, true, false, null or a list; any other value is a text.
+
+    >>> [_parse_setting(x) for x in ("p=0.5", "kind=paper", "sizes=[1, 2]")]
+    [('p', 0.5), ('kind', 'paper'), ('sizes', [1, 2])]
+    """
+    name, value = _parse_pair(text)
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 # ---------------------------------------------------------------- paths
@@ -174,61 +183,63 @@ class PathParam(click.Path):
             raise InputError(f"{out}: expected a folder, got a file name ({out.suffix})")
         from mmdp.data.io.writing import check_writable  # which loads pandas
 
-        check_writable(out)
-        return out
+        return check_writable(out)
 
 
+def check_output_path(values: Mapping[str, Any]) -> None:
+    """Refuse a value of ``--out`` that is also read, as models or under another option."""
+    if (out := values.get("out")) is None:
+        return
+    from mmdp.data.io.folders import is_read_with  # which loads pandas
+
+    texts = [*map(values.get, INPUTS), *(values.get("comparators") or {}).values()]
+    data = values.get("data") or values.get("target")
+    is_input = out.resolve() in {Path(text).resolve() for text in filter(None, texts)}
+    if is_input or (data is not None and is_read_with(out, data)):
+        raise InputError(f"--out {out}: this is read, not written; choose another name")
+
+
+INPUTS = ["policy", "log", "init", "checkpoint", "test_data", "groups", "features", "effects"]
 FILE_SUFFIXES = (".csv", ".parquet", ".npz", ".json")
 OutputFolder = Annotated[Path, PathParam(is_folder=True)]
 TableFile = Annotated[Path, PathParam(".csv")]
 FigureFile = Annotated[Path, PathParam(".png", ".svg")]
 LeafCounts = Annotated[range, TextParam("FIRST-LAST", _parse_range)]
-Settings = Annotated[dict[str, str], TextParam("KEY=VALUE", parse_pair, is_repeated=True)]
+Settings = Annotated[dict[str, Any], TextParam("KEY=VALUE", _parse_setting, is_repeated=True)]
 
 # ---------------------------------------------------------------- types of parameters
-LABELS = TextParam("N|A,B,...", _parse_labels)
-NUMBERS = TextParam("X,Y,...", _parse_numbers)
 SECONDS = TextParam("SECONDS", float)
-TYPES: dict[str, click.ParamType[Any]] = {  # by annotation; of several, the first here
-    "Objective": TextParam("NAME", as_objective, words=[*OBJECTIVES, "regret"]),
-    "Method": TextParam("NAME", role="method", words=METHOD_NAMES),
-    "PolicyClass": TextParam(
-        "NAME", role="policy class", words="mmdp.core.policies:POLICY_CLASSES"
-    ),
-    "Backend": make_keyword_type("auto", "numpy", "numba", "jax"),
-    "Seconds": SECONDS,
-    "Seed": click.INT,
-    "InitCount": TextParam("auto|N", lambda text: text if text == "auto" else int(text)),
-    "Path": PathParam(),
-    "os.PathLike[str]": PathParam(),
-    "bool": click.BOOL,
-    "int": click.INT,
-    "PositiveInt": click.INT,
-    "NonNegativeInt": click.INT,
-    "float": click.FLOAT,
-    "PositiveFloat": click.FLOAT,
-    "str": TextParam("TEXT"),
+TYPES: dict[object, click.ParamType[Any]] = {  # by annotation; of several, the first here
+    Objective: TextParam("NAME", as_objective, words=[*OBJECTIVES, "regret"]),
+    Method: TextParam("NAME", role="method", words=METHODS),
+    PolicyClass: TextParam("NAME", role="policy class", words=POLICY_CLASSES),
+    Backend: make_keyword_type("auto", "numpy", "numba", "jax"),
+    Seconds: SECONDS,
+    Sequence[float]: TextParam("X,Y,...", lambda text: [float(x) for x in text.split(",")]),
+    Iterable[object]: TextParam("N|A,B,...", _parse_labels),
+    Path: PathParam(),
+    os.PathLike[str]: PathParam(),
+    bool: click.BOOL,
+    int: click.INT,
+    float: click.FLOAT,
+    str: TextParam("TEXT"),
 }
 TYPES_BY_NAME: dict[str, click.ParamType[Any]] = {  # of those whose annotations say too little
     "absorbing": TextParam("STATE", is_repeated=True),
-    "actions": LABELS,
-    "alphas": NUMBERS,
-    "columns": TextParam("ROLE=NAME", parse_pair, is_repeated=True),
-    "comparators": TextParam("NAME=POLICY", parse_pair, is_repeated=True),
-    "domains": TextParam("NAME", words=PAPER_DOMAINS, is_repeated=True),
+    "columns": TextParam("ROLE=NAME", _parse_pair, is_repeated=True),
+    "comparators": TextParam("NAME=POLICY", _parse_pair, is_repeated=True),
+    "domains": TextParam("NAME", words="mmdp.insight.paper.cases:CASES", is_repeated=True),
     "features": PathParam(),
     "groups": PathParam(),
     "horizon": TextParam("N|inf", lambda text: math.inf if text == "inf" else int(text)),
     "initial": TextParam("STATE|A=P,B=Q"),
-    "methods": TextParam("A,B,...", _parse_names, words=METHOD_NAMES),
+    "methods": TextParam("A,B,...", _parse_names, words=METHODS),
+    "n_init": TextParam("auto|N", lambda text: text if text == "auto" else int(text)),
     "rewards": TextParam("average|normal|FILE", words=("average", "normal")),
-    "split": make_keyword_type("train", "test", "true"),
-    "states": LABELS,
     "time_limit": SECONDS,
     "within_cycle": TextParam(
         "none|half-cycle|simpson|A,B,...",
         lambda text: text.split(",") if "," in text else text,
         words=("none", "half-cycle", "simpson"),
     ),
-    "wtp_grid": NUMBERS,
 }

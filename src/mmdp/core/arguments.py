@@ -166,7 +166,7 @@ def check_arguments(function: F) -> F:
             bound_arguments = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{name}(): {error}") from None
-        hints = _get_type_hints(function)
+        hints = get_type_hints(function)
         for argument, value in {**kwargs, **bound_arguments}.items():
             _check_length(argument, value)
             if argument in hints:
@@ -257,7 +257,7 @@ class UnloadedType:
 
 
 @functools.cache
-def _get_type_hints(function: Callable[..., object]) -> dict[str, object]:
+def get_type_hints(function: Callable[..., object]) -> dict[str, object]:
     """Get the types of the parameters of a function, those of ``**options`` included."""
 
     def evaluate(annotated: Any) -> dict[str, Any]:

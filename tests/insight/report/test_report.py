@@ -726,6 +726,20 @@ def test_every_plot_as_a_file(tmp_path: Path, small: mmdp.MMDP, figure: str) -> 
         assert target.read_bytes().startswith(start)
 
 
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_a_given_tree_is_the_one_that_is_drawn(
+    tmp_path: Path, small: mmdp.MMDP, objective: str
+) -> None:
+    tree = mmdp.solve(small, 4, policy_class=mmdp.policies.Tree(2), objective=objective)
+    file = tmp_path / "tree.json"
+    mmdp.save_policy(tree, file)
+    leaf_rows = mmdp.measures.leaf_table(small, tree)
+    expected = mmdp.plots.to_svg(mmdp.plots.tree(tree, leaf_rows))
+    for policy in (tree, mmdp.load_policy(file, small)):
+        drawn_file = report.draw(small, "tree", tmp_path / "tree.svg", policy=policy)
+        assert drawn_file.read_text(encoding="utf-8") == expected
+
+
 def test_plots_that_cannot_be_drawn(tmp_path: Path, small: mmdp.MMDP) -> None:
     for figure, match, options in (
         ("regrets", "'regret'", {}),

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Unpack
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.policies import Memory, MemoryPolicy, Policy
+from mmdp.core.policies import Memory, MemoryPolicy, Policy, TreePolicy
 from mmdp.core.solution import Solution
 from mmdp.core.solve import solve
 from mmdp.core.text import did_you_mean
 from mmdp.core.timing import propagate_interrupts
 from mmdp.data.io.writing import PathLike, check_writable, write_atomic
 from mmdp.insight import plots
+from mmdp.insight.measures.simplicity import leaf_table
 from mmdp.insight.report.context import Callback, ReportContext, ReportOptions
 from mmdp.insight.report.effects import read_effects
 from mmdp.insight.report.figures import PAGE_FIGURES
@@ -147,7 +148,8 @@ def draw(
 ) -> Path:
     """Draw one figure of the report and write it as ``.png`` or ``.svg``.
 
-    ``figure`` is one of ``FIGURES``: policy, tree, methods, returns, regret, weights, trace, voi,
+    ``figure`` is one of ``FIGURES``: policy, tree (a given tree, otherwise a small one that is
+    found), methods, returns, regret, weights, trace, voi,
     memory, frontier, sample_size, willingness, loss, or chart, the flow chart of a policy with
     memory, or belief, the map of
     :class:`mmdp.methods.BeliefGrid` by state and belief. ``options`` are those of :func:`write`
@@ -168,10 +170,14 @@ def draw(
     target = Path(path)
     plots.check_figure_suffix(target)
     _check_output_path(target)
+    shown_policy = policy.policy if isinstance(policy, Solution) else policy
     if figure == "chart":
         ax = _draw_flow_chart(model, horizon, policy, options)
     elif figure == "belief":
         ax = _draw_belief_map(solve(model, horizon, "grid") if policy is None else policy)
+    elif figure == "tree" and policy is not None and isinstance(shown_policy, TreePolicy):
+        objective = options.get("objective") or policy.objective
+        ax = plots.tree(shown_policy, leaf_table(model, shown_policy, objective=objective))
     else:
         drawn_options: ReportOptions = {"max_nodes": 4, **options}
         context = ReportContext(model, horizon, policy, callback=callback, **drawn_options)
