@@ -1,6 +1,6 @@
 """Episodes, many side by side and step by step: numpy, with compiled beliefs and tree searches.
 
-The random numbers are those of :mod:`mmdp.core.kernels.random`. Plain loops in
+The random numbers are those of :mod:`mmdp.core.kernels.sampling`. Plain loops in
 ``tests/core/kernels/reference.py`` say once more what an episode is.
 """
 
@@ -11,17 +11,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from mmdp.core.kernels.cpu.threads import ThreadPool
-from mmdp.core.kernels.operator import Operator
 from mmdp.core.kernels.planner import ACTIONS, PROBABILITIES, SAMPLED, VALUES, PlannerTables
+from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import as_readonly, at_time
-from mmdp.core.kernels.random import (
+from mmdp.core.kernels.sampling import (
     PLANNER_STREAM,
     SWITCH_STREAM,
+    TableSampler,
     hash_uniform,
     make_episode_keys,
+    sample_columns,
     sample_initial_states,
 )
-from mmdp.core.kernels.sampling import TableSampler, sample_columns
 from mmdp.core.shapes import Array, IndexArray, Mask
 
 MAX_LANES = 2**14  # episodes side by side
@@ -29,7 +30,7 @@ MAX_BELIEFS = 2**18  # numbers in their beliefs
 
 
 def simulate(
-    prepared: Operator,
+    prepared: PreparedProblem,
     next_rewards: Array | None,
     planner: PlannerTables,
     n_episodes: int,
@@ -65,7 +66,7 @@ class _Episodes:
 
     def __init__(
         self,
-        prepared: Operator,
+        prepared: PreparedProblem,
         models: slice,
         next_rewards: Array | None,
         planner: PlannerTables,

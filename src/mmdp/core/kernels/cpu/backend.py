@@ -6,11 +6,10 @@ between passes and touch no global threading layer; scheduler.py says how they s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import numpy as np
 
-from mmdp.core.kernels.ascent import ascend
 from mmdp.core.kernels.cpu import induction, scheduler
 from mmdp.core.kernels.cpu.passes import (
     ACTIONS,
@@ -25,14 +24,12 @@ from mmdp.core.kernels.cpu.passes import (
     compute_q,
     forward,
 )
-from mmdp.core.kernels.cpu.sweeps import CpuSweeper
+from mmdp.core.kernels.cpu.sweeps import PaperSweeper, TwoWaySweeper
 from mmdp.core.kernels.cpu.threads import default_n_threads, split_edges
-from mmdp.core.kernels.operator import Operator
+from mmdp.core.kernels.numpy.passes import TableSweeper
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
 from mmdp.core.kernels.problem import (
     ActionChoice,
-    AscentOptions,
-    AscentResult,
     BackwardResult,
     PolicyTable,
     Problem,
@@ -58,7 +55,10 @@ class NumbaBackend(BaseBackend):
     name = "numba"
 
     def __init__(
-        self, n_threads: int | None = None, *, min_parallel_work: float = Operator.min_parallel_work
+        self,
+        n_threads: int | None = None,
+        *,
+        min_parallel_work: float = PreparedProblem.min_parallel_work,
     ) -> None:
         self.n_threads = default_n_threads() if n_threads is None else n_threads
         self.min_parallel_work = min_parallel_work
@@ -77,7 +77,7 @@ class CpuProblem(PreparedProblem):
         problem: Problem,
         horizon: int,
         n_threads: int | None,
-        min_parallel_work: float = Operator.min_parallel_work,
+        min_parallel_work: float = PreparedProblem.min_parallel_work,
     ) -> None:
         super().__init__(problem, horizon)
         self.n_threads, self.min_parallel_work = n_threads, min_parallel_work
@@ -131,7 +131,7 @@ class CpuProblem(PreparedProblem):
         x, T = self.problem, self.horizon
         S, A, M = x.n_states, x.n_actions, x.n_models
         has_prior_weights = weights is not None and weights.shape == (1, 1, 1)
-        is_plain = choice == "weighted" and has_prior_weights and policy is None and not keep
+        is_plain = choice == "weighted" and has_prior_weights and policy is None and len(keep) == 1
         is_constant = x.storage.n_times == len(x.r) == len(x.allowed) == 1
         if is_plain and M == 1 and is_constant:
             return self._run_induction()
@@ -166,14 +166,11 @@ class CpuProblem(PreparedProblem):
         is_one_row = mode == ACTIONS and not (options.keep_q or options.keep_gradient)
         buffers = PassBuffers.create(x, T, **arrays)
         self.run_backward(options, buffers, self.arrays, A if is_one_row else 1)
-        actions = (
-            arrays.get("model_actions")
-            if mode == PER_MODEL
-            else arrays.get("actions", np.zeros((T, S), np.int32))
-        )
         return BackwardResult(
             arrays["v"][0],
-            actions if "actions" in keep or choice == "weighted" else None,
+            arrays.get("model_actions" if mode == PER_MODEL else "actions")
+            if "actions" in keep
+            else None,
             arrays["v"] if "values" in keep else None,
             arrays.get("gradient"),
             arrays.get("q"),
@@ -263,8 +260,5 @@ class CpuProblem(PreparedProblem):
             ),
         )
 
-    def _run_ascents(  # type: ignore[override]
-        self, inits: Iterable[PolicyTable | None], options: AscentOptions
-    ) -> list[AscentResult]:
-        sweeper = CpuSweeper(self, two_way=options.two_way)
-        return [ascend(sweeper, init, *options.ascend_args) for init in inits]
+    def make_sweeper(self, two_way: bool) -> TableSweeper:
+        return (TwoWaySweeper if two_way else PaperSweeper)(self, two_way)

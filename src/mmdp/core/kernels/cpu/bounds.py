@@ -10,7 +10,7 @@ import numpy as np
 from mmdp.core.kernels.cpu.jit import REASSOC_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at
 from mmdp.core.kernels.cpu.threads import split_ranges
-from mmdp.core.kernels.operator import Operator
+from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import VisitBounds
 from mmdp.core.shapes import Array, IntArray
 
@@ -88,7 +88,7 @@ def _update_direction(  # type: ignore[no-untyped-def]
                 products[t] += product
 
 
-def fill_occupancy(prepared: Operator, model_actions: IntArray, u: Array) -> None:
+def fill_occupancy(prepared: PreparedProblem, model_actions: IntArray, u: Array) -> None:
     """Fill u (T, S, A, M) with the occupancy of each model's own policy (T, S, M)."""
     x, b = prepared.problem, np.stack([prepared.problem.initial_joint()] * 2)
     arrays, pool = KernelArrays.from_tables(x), prepared.get_pool(x.storage.n_entries * x.n_models)
@@ -101,7 +101,7 @@ def fill_occupancy(prepared: Operator, model_actions: IntArray, u: Array) -> Non
 
 
 def update_direction(
-    prepared: Operator,
+    prepared: PreparedProblem,
     y: Array,
     u: Array,
     best: IntArray,

@@ -19,7 +19,7 @@ from mmdp.core.kernels.cpu.rows import sum_row_entries
 from mmdp.core.kernels.cpu.scheduler import finish_piece, take_piece
 from mmdp.core.kernels.cpu.threads import split_edges, split_ranges
 from mmdp.core.kernels.numpy.passes import choose_actions
-from mmdp.core.kernels.operator import Operator
+from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import TIE_RTOL, Problem, empty_aligned
 from mmdp.core.shapes import Array, IntArray, NodeArray
 
@@ -172,7 +172,7 @@ def _push_forward(t, lo, hi, x, buf):  # type: ignore[no-untyped-def]
 
 
 def compute_node_weights(
-    prepared: Operator, controller: Controller, values: Array | None
+    prepared: PreparedProblem, controller: Controller, values: Array | None
 ) -> tuple[Controller, Array]:
     """Run the forward pass of :meth:`PreparedProblem.compute_node_weights`."""
     x, horizon, N = prepared.problem, prepared.horizon, controller.n_nodes
@@ -209,7 +209,7 @@ def compute_node_weights(
 
 
 def compute_node_values(
-    prepared: Operator, controller: Controller, weights: Array | None, keep_values: bool
+    prepared: PreparedProblem, controller: Controller, weights: Array | None, keep_values: bool
 ) -> NodeValues:
     """Run the backward pass of :meth:`PreparedProblem.compute_node_values`."""
     x, T, (S, N) = prepared.problem, prepared.horizon, controller.actions.shape[1:]
@@ -234,7 +234,7 @@ def compute_node_values(
     return NodeValues(controller, returns, v if keep_values else None)
 
 
-def compute_node_q(prepared: Operator, t: int, v: Array, controller: Controller) -> Array:
+def compute_node_q(prepared: PreparedProblem, t: int, v: Array, controller: Controller) -> Array:
     """Compute q (S, N, A, M) of every action under the node transitions."""
     x = prepared.problem
     v_pair, arrays = np.array([v, x.expect_models(v)]), KernelArrays.from_tables(x).from_time(t)
@@ -250,7 +250,11 @@ def compute_node_q(prepared: Operator, t: int, v: Array, controller: Controller)
 
 
 def _make_backward(
-    prepared: Operator, arrays: KernelArrays, controller: Controller, b: Array | None, v: Array
+    prepared: PreparedProblem,
+    arrays: KernelArrays,
+    controller: Controller,
+    b: Array | None,
+    v: Array,
 ) -> Callable[[int, int], None]:
     """Make the function that runs n steps back from a time on, in place."""
     x, N = prepared.problem, controller.n_nodes

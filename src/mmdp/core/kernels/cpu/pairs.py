@@ -21,7 +21,7 @@ from mmdp.core.kernels.cpu.jit import FMA_OPTIONS, REASSOC_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at
 from mmdp.core.kernels.cpu.threads import split_ranges
 from mmdp.core.kernels.events import ExogenousEvents
-from mmdp.core.kernels.operator import Operator
+from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import ModelPairs, Problem
 from mmdp.core.shapes import Array, IndexArray
 
@@ -244,7 +244,7 @@ def _forward(x, pair, i, j, u):  # type: ignore[no-untyped-def]
 
 
 def compute_pair_optima(
-    prepared: Operator, pairs: ModelPairs, y: Array | None, u: Array | None
+    prepared: PreparedProblem, pairs: ModelPairs, y: Array | None, u: Array | None
 ) -> Array:
     """Run the passes of :meth:`PreparedProblem.compute_pair_optima`.
 

@@ -74,6 +74,11 @@ def default_n_threads() -> int:
     return os.cpu_count() or 1
 
 
+def is_numba_disabled() -> bool:
+    """Return whether NUMBA_DISABLE_JIT switches off numba's compiler."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+
+
 def split_edges(size: int, n_ranges: int) -> IndexArray:
     """Return the edges of ``n_ranges`` nearly equal ranges that cover 0..size."""
     return np.arange(n_ranges + 1) * size // n_ranges
