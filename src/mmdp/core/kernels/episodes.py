@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mmdp.core.kernels.cpu.threads import ThreadPool
+from mmdp.core.kernels.cpu.threads import for_each
 from mmdp.core.kernels.planner import ACTIONS, PROBABILITIES, SAMPLED, VALUES, PlannerTables
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import as_readonly, at_time
@@ -42,12 +42,12 @@ def simulate(
     returns, n_unexplained = np.empty(shape), np.zeros(shape, np.int64)
     ids = np.arange(returns.size).reshape(shape)
     # threads pay only for compiled code
-    pool = prepared.get_pool(2**62) if planner.uses_belief else ThreadPool(1)
+    n_threads = prepared.count_threads(2**62) if planner.uses_belief else 1
     if planner.carries_belief:  # from one episode of every model to the next
         tasks: list[Sequence[IndexArray]] = [list(ids.T)]
     else:
         n_lanes = min(MAX_LANES, MAX_BELIEFS // planner.problem.n_models + 1)
-        n_tasks = max(-(-ids.size // n_lanes), len(pool))
+        n_tasks = max(-(-ids.size // n_lanes), n_threads)
         tasks = [[block] for block in np.array_split(ids.ravel(), n_tasks)]
 
     def run(blocks: Sequence[IndexArray]) -> None:
@@ -57,7 +57,7 @@ def simulate(
             m, e = np.divmod(block, n_episodes)
             returns[m, e], n_unexplained[m, e] = episodes.run(m, first_episode + e)
 
-    pool.for_each(run, tasks)
+    for_each(n_threads, run, tasks)
     return returns, n_unexplained.sum(axis=1)
 
 

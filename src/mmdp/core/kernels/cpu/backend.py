@@ -25,7 +25,7 @@ from mmdp.core.kernels.cpu.passes import (
     forward,
 )
 from mmdp.core.kernels.cpu.sweeps import PaperSweeper, TwoWaySweeper
-from mmdp.core.kernels.cpu.threads import default_n_threads, split_edges
+from mmdp.core.kernels.cpu.threads import default_n_threads, for_each, split_edges
 from mmdp.core.kernels.numpy.passes import TableSweeper
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
 from mmdp.core.kernels.problem import (
@@ -105,12 +105,13 @@ class CpuProblem(PreparedProblem):
     ) -> Array:
         """Compute (S, A, M) r + P (entry rewards + gamma v)."""
         x, q = self.arrays, empty_aligned(*self.problem.r.shape[1:])
-        pool = self.get_pool(self.problem.storage.n_entries * q.shape[2])
-        edges, r_t = split_edges(len(q), len(pool)), as_readonly(at_time(r, t))
+        n_threads = self.count_threads(self.problem.storage.n_entries * q.shape[2])
+        edges, r_t = split_edges(len(q), n_threads), as_readonly(at_time(r, t))
         v = np.require(v, np.float64, ["C", "W"])
-        pool.for_each(
+        for_each(
+            n_threads,
             lambda i: compute_q(edges[i], edges[i + 1], t, x, v, r_t, entry_rewards, gamma, q),
-            range(len(pool)),
+            range(n_threads),
         )
         return q
 
@@ -179,9 +180,9 @@ class CpuProblem(PreparedProblem):
     def _run_induction(self) -> BackwardResult:
         """Compute the optimum of a single model that does not vary with time."""
         x, arrays, (S, A) = self.problem, self.arrays, self.problem.allowed.shape[1:]
-        T, pool = self.horizon, self.get_pool(x.storage.n_entries)
+        T, n_threads = self.horizon, self.count_threads(x.storage.n_entries)
         sums = self.expect_next(0, np.ones((S, 1)))[x.allowed[0]]
-        edges = split_edges(S, scheduler.count_pieces(len(pool)))
+        edges = split_edges(S, scheduler.count_pieces(n_threads))
         buffers = induction.InductionBuffers(
             np.empty((T, S), np.int32),
             np.zeros((3, S)),
@@ -193,7 +194,7 @@ class CpuProblem(PreparedProblem):
         is_dense = x.storage.format == "dense"
         tables = is_dense, sums.min(), sums.max(), arrays.p.reshape(-1), arrays.r.reshape(-1)
         scheduler.run_steps(
-            pool,
+            n_threads,
             x.storage.n_entries // A,
             lambda counters, rank: induction.induct(
                 counters, rank, edges, *tables, arrays, buffers
@@ -224,8 +225,8 @@ class CpuProblem(PreparedProblem):
         x, M = self.problem, arrays.p.shape[2]
         is_deterministic, improves = not len(buffers.probabilities), start_time is not None
         work = x.storage.n_entries * M // (x.n_actions if is_deterministic and not improves else 1)
-        pool = self.get_pool(work)
-        n_pieces = scheduler.count_pieces(len(pool)) if improves else len(pool)
+        n_threads = self.count_threads(work)
+        n_pieces = scheduler.count_pieces(n_threads) if improves else n_threads
         edges, model_edges = split_edges(x.n_states, n_pieces), split_edges(M, n_pieces)
 
         def run(
@@ -236,12 +237,13 @@ class CpuProblem(PreparedProblem):
             forward(counters, rank, edges, model_edges, start, improves, arrays, buffers, G)
 
         if improves:
-            scheduler.run_steps(pool, work, lambda c, rank: run(c, rank, edges, model_edges))
+            scheduler.run_steps(n_threads, work, lambda c, rank: run(c, rank, edges, model_edges))
             return
         no_states = np.zeros(2, np.int64)  # each range of models moves on by itself
-        pool.for_each(
+        for_each(
+            n_threads,
             lambda i: run(scheduler.make_counters(), 0, no_states, model_edges[i : i + 2]),
-            range(len(pool)),
+            range(n_threads),
         )
 
     def run_backward(
@@ -250,10 +252,10 @@ class CpuProblem(PreparedProblem):
         """Run the compiled backward pass, in which a state computes one in ``n_rows`` rows."""
         x = self.problem
         work = x.storage.n_entries * arrays.p.shape[2] // n_rows
-        pool = self.get_pool(work)
-        edges = split_edges(x.n_states, scheduler.count_pieces(len(pool)))
+        n_threads = self.count_threads(work)
+        edges = split_edges(x.n_states, scheduler.count_pieces(n_threads))
         scheduler.run_steps(
-            pool,
+            n_threads,
             work,
             lambda counters, rank: backward(
                 counters, rank, edges, options, arrays, buffers, PassScratch.from_problem(x)

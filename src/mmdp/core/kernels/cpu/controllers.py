@@ -17,7 +17,7 @@ from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at, choose_action, dot, sum_range
 from mmdp.core.kernels.cpu.rows import sum_row_entries
 from mmdp.core.kernels.cpu.scheduler import finish_piece, take_piece
-from mmdp.core.kernels.cpu.threads import split_edges, split_ranges
+from mmdp.core.kernels.cpu.threads import for_each, split_edges, split_ranges
 from mmdp.core.kernels.numpy.passes import choose_actions
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import TIE_RTOL, Problem, empty_aligned
@@ -182,10 +182,10 @@ def compute_node_weights(
     b[:] = 0.0
     b[0, np.arange(S), controller.initial_nodes] = x.initial_joint()
     work = len(x.indices) * M * N
-    pool = prepared.get_pool(work // x.n_actions if values is None else work * N)
+    n_threads = prepared.count_threads(work // x.n_actions if values is None else work * N)
     next_values = np.empty((0, S, N, M)) if values is None else x.expect_models(values)
     buffers, arrays = _NodeBuffers.create(controller, b, next_values), KernelArrays.from_tables(x)
-    state_ranges, model_ranges = (split_ranges(size, len(pool)) for size in (S, M))
+    state_ranges, model_ranges = (split_ranges(size, n_threads) for size in (S, M))
     scratch = [_NodeScratch.from_problem(x, N) for _ in state_ranges]
 
     def improve(t: int, i: int) -> None:
@@ -196,13 +196,13 @@ def compute_node_weights(
             _push_forward(t, models.start, models.stop, arrays, buffers)
 
     if values is None and not is_switching:  # no thread waits for another
-        pool.for_each(partial(push, range(horizon - 1)), model_ranges)
+        for_each(n_threads, partial(push, range(horizon - 1)), model_ranges)
         return controller, b
     for t in range(horizon):
         if values is not None:
-            pool.for_each(partial(improve, t), range(len(state_ranges)))
+            for_each(n_threads, partial(improve, t), range(len(state_ranges)))
         if t + 1 < horizon:
-            pool.for_each(partial(push, range(t, t + 1)), model_ranges)
+            for_each(n_threads, partial(push, range(t, t + 1)), model_ranges)
             if is_switching:
                 b[t + 1] = x.push_models(b[t + 1])
     return controller, b
@@ -259,13 +259,13 @@ def _make_backward(
     """Make the function that runs n steps back from a time on, in place."""
     x, N = prepared.problem, controller.n_nodes
     work = len(x.indices) * x.n_models * N * (1 if b is None else N)
-    pool, buffers = prepared.get_pool(work), _NodeBuffers.create(controller, b, v)
-    edges = split_edges(x.n_states, scheduler.count_pieces(len(pool)))
-    scratch = [_NodeScratch.from_problem(x, N) for _ in range(len(pool))]
+    n_threads, buffers = prepared.count_threads(work), _NodeBuffers.create(controller, b, v)
+    edges = split_edges(x.n_states, scheduler.count_pieces(n_threads))
+    scratch = [_NodeScratch.from_problem(x, N) for _ in range(n_threads)]
 
     def run(last_time: int, n_steps: int) -> None:
         scheduler.run_steps(
-            pool,
+            n_threads,
             work,
             lambda counters, rank: _backward(
                 counters, rank, edges, last_time, n_steps, arrays, buffers, scratch[rank]

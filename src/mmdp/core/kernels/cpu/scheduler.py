@@ -28,7 +28,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from mmdp.core.kernels.cpu.jit import jit
-from mmdp.core.kernels.cpu.threads import ThreadPool
+from mmdp.core.kernels.cpu.threads import for_each
 
 if TYPE_CHECKING:
     from numba.core.base import BaseContext
@@ -66,17 +66,18 @@ def make_counters(n_threads: int = 1, work: int = 0) -> Counters:
     return counters
 
 
-def run_steps(pool: ThreadPool, work: int, function: ThreadFunction) -> None:
-    """Call ``function(counters, rank)`` on the threads of a pool, for a pass of ``work`` per step.
+def run_steps(n_threads: int, work: int, function: ThreadFunction) -> None:
+    """Call ``function(counters, rank)`` on some threads, for a pass of ``work`` per step.
 
     Rank 0 stays to the end; the others leave when it is crowded.
     """
     global _backoff_seconds, _crowded_until, _crowded_threads
-    counters = make_counters(len(pool), work // count_pieces(len(pool)))
-    n_threads = len(pool) if CAN_SHARE_STEPS else 1
-    if time.monotonic() < _crowded_until:
+    counters = make_counters(n_threads, work // count_pieces(n_threads))
+    if not CAN_SHARE_STEPS:
+        n_threads = 1
+    elif time.monotonic() < _crowded_until:
         n_threads = min(n_threads, _crowded_threads)
-    pool.for_each(lambda rank: function(counters, rank), range(n_threads))
+    for_each(n_threads, lambda rank: function(counters, rank), range(n_threads))
     if n_threads == 1:
         return
     if counters[_HELPERS_LEFT]:

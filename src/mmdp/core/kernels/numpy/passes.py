@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.ascent import ascend
-from mmdp.core.kernels.cpu.threads import ThreadPool, default_n_threads, is_numba_disabled
+from mmdp.core.kernels.cpu.threads import default_n_threads, is_numba_disabled
 from mmdp.core.kernels.problem import (
     TIE_RTOL,
     ActionChoice,
@@ -55,15 +55,15 @@ class Passes:
         raise NotImplementedError
 
     # ------------------------------------------------------------ written once
-    def get_pool(self, work: float) -> ThreadPool:
-        """Return the threads of compiled code for ``work`` multiply-adds per step."""
+    def count_threads(self, work: float) -> int:
+        """Return the number of threads of compiled code for ``work`` multiply-adds per step."""
         if is_numba_disabled():
             raise InputError(
                 "controllers, beliefs and dual bounds need numba's compiler, which "
                 "NUMBA_DISABLE_JIT switches off; unset it"
             )
         n_threads = self.n_threads or default_n_threads()
-        return ThreadPool(n_threads if work >= self.min_parallel_work else 1)
+        return n_threads if work >= self.min_parallel_work else 1
 
     def q_step(self, t: int, v: Array) -> Array:
         """Compute (S, A, M) q = r + gamma P v at time t from v (S, M)."""
