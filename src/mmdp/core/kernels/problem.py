@@ -620,10 +620,10 @@ class BackwardResult(NamedTuple):
     """
 
     first_values: Array
-    actions: OptionalArray
-    values: OptionalArray
-    gradient: OptionalArray
-    q: OptionalArray
+    actions: OptionalArray = None
+    values: OptionalArray = None
+    gradient: OptionalArray = None
+    q: OptionalArray = None
 
 
 class AscentResult(NamedTuple):

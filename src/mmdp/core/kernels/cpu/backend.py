@@ -167,15 +167,10 @@ class CpuProblem(PreparedProblem):
         is_one_row = mode == ACTIONS and not (options.keep_q or options.keep_gradient)
         buffers = PassBuffers.create(x, T, **arrays)
         self.run_backward(options, buffers, self.arrays, A if is_one_row else 1)
-        return BackwardResult(
-            arrays["v"][0],
-            arrays.get("model_actions" if mode == PER_MODEL else "actions")
-            if "actions" in keep
-            else None,
-            arrays["v"] if "values" in keep else None,
-            arrays.get("gradient"),
-            arrays.get("q"),
-        )
+        arrays["values"] = arrays["v"]
+        if "model_actions" in arrays:
+            arrays["actions"] = arrays["model_actions"]
+        return BackwardResult(arrays["v"][0], **{name: arrays[name] for name in keep})
 
     def _run_induction(self) -> BackwardResult:
         """Compute the optimum of a single model that does not vary with time."""
@@ -200,7 +195,7 @@ class CpuProblem(PreparedProblem):
                 counters, rank, edges, *tables, arrays, buffers
             ),
         )
-        return BackwardResult(buffers.v[0][:, None].copy(), buffers.actions, None, None, None)
+        return BackwardResult(buffers.v[0][:, None].copy(), buffers.actions)
 
     def forward(self, policy: PolicyTable) -> Array:
         b = empty_aligned(self.horizon, self.problem.n_states, self.problem.n_models)

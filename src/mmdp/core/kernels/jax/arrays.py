@@ -304,18 +304,16 @@ PROBLEM_SPECS = ProblemArrays(  # how the arrays of a problem lie on several dev
 )
 
 
-class _PaddedPattern(NamedTuple):
-    """Rows of one length: entry (R, L) of the tables, nnz for padding; see ProblemArrays."""
+def _pad_pattern(
+    problem: Problem,
+) -> tuple[IndexArray | None, IntArray | None, IntArray | None]:
+    """Pad the rows of the sparse tables to one length; split long rows if padding costs much.
 
-    entry: IndexArray | None  # None: entries are in this order already
-    next_states: IntArray | None
-    part_rows: IntArray | None
-
-
-def _pad_pattern(problem: Problem) -> _PaddedPattern:
-    """Pad the rows of the sparse tables to one length; split long rows if padding costs much."""
+    Return the entries (R, L) of the tables, nnz for padding, or None if they are in this order
+    already; and next_states and part_rows of ProblemArrays.
+    """
     if problem.is_dense:
-        return _PaddedPattern(None, None, None)
+        return None, None, None
     lengths = np.diff(problem.indptr)
     nnz, length = len(problem.indices), int(lengths.max(initial=1))
     if len(lengths) * length > 1.5 * nnz:
@@ -328,7 +326,7 @@ def _pad_pattern(problem: Problem) -> _PaddedPattern:
     entry = np.where(is_used, problem.indptr[part_rows][:, None] + position, nnz)
     next_states = np.append(problem.indices, 0)[entry].astype(np.int32)
     is_unsplit = len(part_rows) == len(lengths)
-    return _PaddedPattern(
+    return (
         None if is_used.all() else entry,
         next_states,
         None if is_unsplit else part_rows.astype(np.int32),

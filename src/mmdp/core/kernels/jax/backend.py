@@ -120,20 +120,15 @@ class JaxProblem(CpuProblem):
                 for name, array in device_outputs.items()
             }
             first_values = placement.fetch(first_values, M)
-        values, q = (fetched.get(name) for name in ("values", "q"))
-        if values is not None:
-            values = np.concatenate([values, problem.terminal[None]])
-        if q is not None:
-            q = np.where(problem.allowed[..., None], q, -np.inf)
-        actions, gradient = (fetched.get(name) for name in ("actions", "gradient"))
-        return BackwardResult(first_values, actions, values, gradient, q)
+        if "values" in fetched:
+            fetched["values"] = np.concatenate([fetched["values"], problem.terminal[None]])
+        if "q" in fetched:
+            fetched["q"] = np.where(problem.allowed[..., None], fetched["q"], -np.inf)
+        return BackwardResult(first_values, **fetched)
 
     def forward(self, policy: PolicyTable) -> Array:
         with enable_float64(), detect_lost_process():
-            x, table = (
-                self.get_device_arrays(),
-                self.placement.put(to_policy_table(policy)),
-            )
+            x, table = self.get_device_arrays(), self.placement.put(to_policy_table(policy))
             return self.fetch_models(run_forward(x, table, tuning=self.tuning))
 
     # ------------------------------------------------------------ ascents
