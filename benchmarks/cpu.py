@@ -48,8 +48,7 @@ from benchmarks.rows import (
     make_row,
 )
 from mmdp.core.kernels.controller import Controller
-from mmdp.core.kernels.cpu.backend import CpuProblem, NumbaBackend
-from mmdp.core.kernels.cpu.sweeps import CpuSweeper
+from mmdp.core.kernels.cpu.backend import NumbaBackend
 from mmdp.core.kernels.cpu.threads import limit_threads
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.prepared import PreparedProblem
@@ -415,8 +414,7 @@ def measure_cvar_sweep(sizes: Sizes) -> Iterator[Row]:
     instance, objective = make_instance(sizes, "POP"), mmdp.objectives.CVaR(0.1)
     context = SolveContext(instance.model, instance.horizon, NumbaBackend(1))
     policy = context.prepared.ascend([None], sweep_type="paper")[0].policy
-    assert isinstance(context.prepared, CpuProblem)
-    sweeper, space = CpuSweeper(context.prepared, two_way=False), MarkovSpace(context)
+    sweeper, space = context.prepared.make_sweeper(two_way=False), MarkovSpace(context)
     sweeper.initialize(policy)
     sweeper.sweep(policy)
     path = [policy]

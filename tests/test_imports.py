@@ -56,6 +56,7 @@ ROOM_ORDER = (
 # Imports inside a function that may go up, with the reason: (module, room).
 ALLOWED_LAZY: dict[tuple[str, str], str] = {
     ("mmdp.core.kernels.prepared", "core.kernels"): "compiled code loads when it is first used",
+    ("mmdp.core.kernels.problem", "core.kernels"): "a storage prepares itself, above the arrays",
     ("mmdp.core.model", "data.posterior"): "a log is read as fit reads it",
     ("mmdp.core.policies.restricted", "data.io"): "groups may be given as a file",
     ("mmdp.core.policies.tree", "data.io"): "features may be given as a file",

@@ -123,6 +123,23 @@ def test_two_processes_find_what_one_finds():
     check_close(late["value"], mmdp.evaluate(model, policy).mean)
 
 
+SCRIPT_INITIAL = """
+full = make_random_model(3, "padded")
+initial = np.random.default_rng(0).dirichlet(np.ones(full.n_states), full.n_models)
+model = full.replace(initial=initial).take_shard(*shard)
+found = mmdp.solve(model, T, one)
+tell(policy=found.policy.actions, value=found.value, returns=found.returns)
+"""
+
+
+def test_every_process_has_the_initial_distributions_of_its_own_models():
+    (result,) = run_processes(SCRIPT_INITIAL)
+    full = make_random_model(3, "padded")
+    initial = np.random.default_rng(0).dirichlet(np.ones(full.n_states), full.n_models)
+    model = full.replace(initial=initial)
+    check_same(result, mmdp.solve(model, T, mmdp.methods.CADP(n_init=1), backend="numpy"))
+
+
 @pytest.mark.slow
 def test_two_processes_evaluate_bound_and_climb_as_one_does():
     results = iter(run_processes(SCRIPT_OTHER_RESULTS))

@@ -21,8 +21,8 @@ from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend, PreparedProblem
 from mmdp.core.kernels.infinite import check_infinite_horizon, find_truncation_horizon
 from mmdp.core.kernels.planner import PlannerTables
-from mmdp.core.kernels.random import sample_initial_states
 from mmdp.core.kernels.rewards import max_abs_rewards
+from mmdp.core.kernels.sampling import sample_initial_states
 from mmdp.core.methods.belief import DEFAULT_TOTAL_EPISODES, estimate_planning_passes
 from mmdp.core.model import MMDP
 from mmdp.core.policies import Planner, Policy, as_policy

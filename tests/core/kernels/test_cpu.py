@@ -10,7 +10,7 @@ import pytest
 import mmdp
 from mmdp.core.kernels import get_backend
 from mmdp.core.kernels.cpu.backend import NumbaBackend
-from mmdp.core.kernels.cpu.threads import ThreadPool, limit_blas_threads
+from mmdp.core.kernels.cpu.threads import for_each, limit_blas_threads
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.numpy.backend import NumpyBackend
 from mmdp.core.testing import (
@@ -91,7 +91,7 @@ def test_a_thread_pool_raises_errors_in_the_caller():
             raise ZeroDivisionError("three")
 
     with pytest.raises(ZeroDivisionError, match="three"):
-        ThreadPool(3).for_each(fail_on_piece, list(range(9)))
+        for_each(3, fail_on_piece, list(range(9)))
 
 
 # ------------------------------------------------------------------ ascents

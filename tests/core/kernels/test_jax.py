@@ -80,7 +80,7 @@ def test_passes_equal_numpy(layout):
             assert_close(JaxBackend().prepare(x, T).forward(policy), b)
             assert_same_backward(x, "policy", policy=policy, weights=b, keep=("gradient", "q"))
         b = REFERENCE.prepare(x, T).forward(deterministic)
-        assert_same_backward(x, "policy", policy=deterministic, keep=("values", "actions"))
+        assert_same_backward(x, "policy", policy=deterministic, keep=("values",))
         assert_same_backward(x, "weighted", weights=x.prior_weights(), keep=("values",))
         assert_same_backward(x, "weighted", weights=b, policy=deterministic)
         assert_same_backward(x, "per_model", keep=("actions",))
@@ -351,9 +351,9 @@ def transfer_sizes(monkeypatch) -> list[int]:
     sizes: list[int] = []
     original = arrays.DevicePlacement.put
 
-    def put(self, array, model_axis=None):
+    def put(self, array, **options):
         sizes.append(0 if array is None else np.size(array))
-        return original(self, array, model_axis)
+        return original(self, array, **options)
 
     monkeypatch.setattr(arrays.DevicePlacement, "put", put)
     return sizes
@@ -415,11 +415,10 @@ import json
 import jax, numpy as np
 from mmdp.core.kernels.jax.arrays import enable_float64
 from mmdp.core.kernels.jax.backend import JaxBackend
-from mmdp.core.kernels.jax.step_ops import Tuning
 from tests.core.kernels.instances import CASES, T, make_problem
 
 assert len(jax.devices()) == 2
-backend = JaxBackend(devices=jax.devices(), tuning=Tuning())
+backend = JaxBackend(devices=jax.devices())
 results = []
 for layout, inits in CASES:
     x = make_problem(2, layout)

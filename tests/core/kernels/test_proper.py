@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.core.kernels import infinite
+from mmdp.core.kernels import infinite, proper
 from mmdp.core.kernels.infinite import InfiniteHorizon, find_truncation_horizon
 
 INF = math.inf
@@ -74,7 +74,7 @@ def test_iterative_and_direct_solvers_agree(
     direct = InfiniteHorizon.from_problem(model.problem)
     monkeypatch.setattr(infinite, "MAX_MATRIX_BYTES", 0)
     monkeypatch.setattr(infinite, "DIRECT_SPEEDUP", speed_threshold)
-    infinite._PROPER_INFO.clear()
+    proper._PROPER_INFO.clear()
     iterative = InfiniteHorizon.from_problem(model.problem)
     assert type(direct) is not type(iterative)
     assert direct.effective_horizon == pytest.approx(iterative.effective_horizon)

@@ -9,7 +9,6 @@ import pytest
 
 from mmdp.core.kernels.cpu import scheduler
 from mmdp.core.kernels.cpu.jit import jit
-from mmdp.core.kernels.cpu.threads import ThreadPool
 
 
 @jit()
@@ -44,7 +43,7 @@ def test_threads_see_all_of_the_previous_step(n_threads, monkeypatch):
     x = np.zeros((n_steps + 1, n))
     monkeypatch.setattr(scheduler, "_crowded_until", 0.0)
     scheduler.run_steps(
-        ThreadPool(n_threads),
+        n_threads,
         n,
         lambda counters, rank: _run_relay(counters, rank, x, n_pieces, n_steps),
     )
@@ -81,13 +80,13 @@ def test_helpers_leave_if_a_thread_is_often_delayed(n_delays, monkeypatch):
         has_left.append(bool(counters[scheduler._HELPERS_LEFT]))
 
     for _ in range(10):  # on a busy machine this thread may miss what the other one does
-        scheduler.run_steps(ThreadPool(2), 0, run_rank)
+        scheduler.run_steps(2, 0, run_rank)
         if has_left[-1] == (n_delays > 1):
             break
     assert sorted(set(ranks)) == [0, 1]
     assert has_left[-1] == (n_delays > 1)
     ranks.clear()
-    scheduler.run_steps(ThreadPool(2), 0, lambda counters, rank: ranks.append(rank))
+    scheduler.run_steps(2, 0, lambda counters, rank: ranks.append(rank))
     assert sorted(ranks) == ([0] if n_delays > 1 else [0, 1])
     monkeypatch.setattr(scheduler, "_crowded_until", 0.0)
     monkeypatch.setattr(scheduler, "_backoff_seconds", 1e6)

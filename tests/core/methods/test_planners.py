@@ -10,7 +10,7 @@ import scipy.stats
 
 import mmdp
 from mmdp.core.kernels.planner import ACTIONS, PlannerTables
-from mmdp.core.kernels.random import hash_bits, make_episode_keys
+from mmdp.core.kernels.sampling import hash_bits, make_episode_keys
 from mmdp.core.testing import make_random_model
 from tests.instances import list_seeds, make_infinite_model
 

@@ -8,8 +8,8 @@ import sys
 
 from mmdp.core.errors import InputError
 from mmdp.core.kernels.costs import LOAD_SECONDS, estimate_backend_seconds
+from mmdp.core.kernels.cpu.threads import is_numba_disabled
 from mmdp.core.kernels.numpy.backend import NumpyBackend
-from mmdp.core.kernels.operator import is_numba_disabled
 from mmdp.core.kernels.prepared import Backend, PreparedProblem
 from mmdp.core.kernels.problem import BackwardResult, Problem
 

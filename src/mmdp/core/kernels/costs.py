@@ -10,7 +10,7 @@ on them can be reproduced.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from operator import mul
 from typing import Literal, NamedTuple
 
 MIN_DENSE_FILL = 0.1  # share of non-zero probabilities from which numpy takes rows as dense
@@ -96,21 +96,10 @@ def estimate_backend_seconds(
 ) -> float:
     """Estimate the seconds of passes on one thread of a backend whose code is loaded."""
     costs = COSTS[work.find_layout(backend)]
-    return n_passes * _sum_seconds(costs, work.count_operations(backend, horizon))
-
-
-def estimate_seconds(work: Work, horizon: float, n_passes: float = 1.0) -> float:
-    """Estimate the seconds of passes on the better of numpy and loaded compiled code."""
-    return min(
-        estimate_backend_seconds(name, work, horizon, n_passes) for name in ("numpy", "numba")
-    )
+    operations = work.count_operations(backend, horizon)
+    return n_passes * (1e-9 * sum(map(mul, operations, costs)))
 
 
 def estimate_stationary_seconds(work: Work) -> float:
     """Estimate the seconds of an ascent over stationary policies, which is linear algebra."""
-    return _sum_seconds(STATIONARY_COSTS, work.count_stationary_operations())
-
-
-def _sum_seconds(costs: Sequence[float], operations: Sequence[float]) -> float:
-    """Sum up the nanoseconds of operations, and convert them to seconds."""
-    return 1e-9 * sum(n * cost for n, cost in zip(operations, costs, strict=True))
+    return 1e-9 * sum(map(mul, work.count_stationary_operations(), STATIONARY_COSTS))

@@ -1,6 +1,6 @@
 """Episodes, many side by side and step by step: numpy, with compiled beliefs and tree searches.
 
-The random numbers are those of :mod:`mmdp.core.kernels.random`. Plain loops in
+The random numbers are those of :mod:`mmdp.core.kernels.sampling`. Plain loops in
 ``tests/core/kernels/reference.py`` say once more what an episode is.
 """
 
@@ -10,18 +10,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mmdp.core.kernels.cpu.threads import ThreadPool
-from mmdp.core.kernels.operator import Operator
+from mmdp.core.kernels.cpu.threads import for_each
 from mmdp.core.kernels.planner import ACTIONS, PROBABILITIES, SAMPLED, VALUES, PlannerTables
+from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import as_readonly, at_time
-from mmdp.core.kernels.random import (
+from mmdp.core.kernels.sampling import (
     PLANNER_STREAM,
     SWITCH_STREAM,
+    TableSampler,
     hash_uniform,
     make_episode_keys,
+    sample_columns,
     sample_initial_states,
 )
-from mmdp.core.kernels.sampling import TableSampler, sample_columns
 from mmdp.core.shapes import Array, IndexArray, Mask
 
 MAX_LANES = 2**14  # episodes side by side
@@ -29,7 +30,7 @@ MAX_BELIEFS = 2**18  # numbers in their beliefs
 
 
 def simulate(
-    prepared: Operator,
+    prepared: PreparedProblem,
     next_rewards: Array | None,
     planner: PlannerTables,
     n_episodes: int,
@@ -41,12 +42,12 @@ def simulate(
     returns, n_unexplained = np.empty(shape), np.zeros(shape, np.int64)
     ids = np.arange(returns.size).reshape(shape)
     # threads pay only for compiled code
-    pool = prepared.get_pool(2**62) if planner.uses_belief else ThreadPool(1)
+    n_threads = prepared.count_threads(2**62) if planner.uses_belief else 1
     if planner.carries_belief:  # from one episode of every model to the next
         tasks: list[Sequence[IndexArray]] = [list(ids.T)]
     else:
         n_lanes = min(MAX_LANES, MAX_BELIEFS // planner.problem.n_models + 1)
-        n_tasks = max(-(-ids.size // n_lanes), len(pool))
+        n_tasks = max(-(-ids.size // n_lanes), n_threads)
         tasks = [[block] for block in np.array_split(ids.ravel(), n_tasks)]
 
     def run(blocks: Sequence[IndexArray]) -> None:
@@ -56,7 +57,7 @@ def simulate(
             m, e = np.divmod(block, n_episodes)
             returns[m, e], n_unexplained[m, e] = episodes.run(m, first_episode + e)
 
-    pool.for_each(run, tasks)
+    for_each(n_threads, run, tasks)
     return returns, n_unexplained.sum(axis=1)
 
 
@@ -65,7 +66,7 @@ class _Episodes:
 
     def __init__(
         self,
-        prepared: Operator,
+        prepared: PreparedProblem,
         models: slice,
         next_rewards: Array | None,
         planner: PlannerTables,

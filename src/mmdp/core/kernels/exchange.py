@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -77,12 +77,12 @@ def check_shards(problem: Problem) -> None:
         )
     if jax.device_count() != count * jax.local_device_count():
         raise InputError("every process must have the same number of devices")
-    next_state_arrays = tuple(
+    next_state_arrays = [
         array for array in x.storage.get_arrays() if array.dtype.kind == "i"
-    )  # no table of events
-    initial = x.initial if x.has_common_initial else None
-    fields = (x.allowed.shape, next_state_arrays, x.allowed, initial, x.weights, x.discount)
-    digests = gather_processes(np.array([_hash_value(field) for field in fields]))
+    ]  # no table of events
+    initial = [x.initial] if x.has_common_initial else []
+    fields = ([x.allowed.shape], next_state_arrays, [x.allowed], initial, [x.weights], [x.discount])
+    digests = gather_processes(np.array([_hash_arrays(field) for field in fields]))
     differs = (digests != digests[0]).any(axis=0)
     if differs.any():
         field_name = COMMON_FIELDS[int(differs.argmax())]
@@ -92,9 +92,9 @@ def check_shards(problem: Problem) -> None:
         )
 
 
-def _hash_value(value: Any) -> int:
-    """Return a 32-bit hash of an array or a tuple of arrays."""
-    digest = hashlib.sha256()
-    for array in value if isinstance(value, tuple) else (value,):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return int.from_bytes(digest.digest()[:4], "little")
+def _hash_arrays(arrays: Sequence[npt.ArrayLike]) -> int:
+    """Return a 32-bit checksum of arrays."""
+    checksum = 0
+    for array in arrays:
+        checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
+    return checksum

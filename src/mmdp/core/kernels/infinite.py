@@ -20,10 +20,9 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +30,8 @@ from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.cpu.threads import limit_blas_threads
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.prepared import PreparedProblem
-from mmdp.core.kernels.problem import PolicyTable, Problem
-from mmdp.core.kernels.proper import find_transient
+from mmdp.core.kernels.problem import EPS, PolicyTable, Problem
+from mmdp.core.kernels.proper import get_proper_info
 from mmdp.core.shapes import AnyArray, Array, IndexArray, IntArray, Mask
 from mmdp.core.timing import TimeUp
 
@@ -40,7 +39,6 @@ CacheKey = tuple[tuple[int, ...], str, bytes, float]  # shape, dtype, content of
 
 MAX_MATRIX_BYTES = 2**28  # bytes that P may take; beyond that values are iterated
 REL_TOL = 1e-14  # last change of iterated values, relative to the rewards
-EPS = float(np.finfo(float).eps)
 TAIL_WEIGHT = 1e-4  # weight of what lies beyond the horizon at which planning by time ends
 MAX_PLANNING_HORIZON = 1000  # decisions of that horizon at most
 MAX_VALUE_BYTES = 2**29  # bytes that values by time, state and model may take there
@@ -500,28 +498,3 @@ def _make_improper_error() -> InputError:
         "their returns are infinite",
         ["set a discount such as 0.9999", Remedy("horizon", 50, verb="give a number, for example")],
     )
-
-
-class ProperInfo:
-    """Cached facts of an undiscounted problem: transient states (M, S) and effective horizon."""
-
-    def __init__(self, transient: Array) -> None:
-        self.transient, self.effective_horizon = transient, cast("float | None", None)
-
-
-_PROPER_INFO: dict[
-    tuple[Any, ...], tuple[list[weakref.ref[Any]], ProperInfo]
-] = {}  # of the last problem
-
-
-def get_proper_info(problem: Problem, state_labels: Sequence[str] = ()) -> ProperInfo:
-    """Return the facts of an undiscounted problem; raise InputError if an episode may never end."""
-    x, arrays = problem, problem.storage.get_arrays()
-    masks = (np.asarray(x.r) != 0, x.allowed, x.initial > 0)
-    key = tuple((y.shape, np.packbits(y).tobytes()) for y in masks)
-    refs, info = _PROPER_INFO.get(key, ([], None))
-    if info is None or any(ref() is not y for ref, y in zip(refs, arrays, strict=True)):
-        info = ProperInfo(find_transient(x, state_labels).T.astype(np.float64))
-        _PROPER_INFO.clear()
-        _PROPER_INFO[key] = [weakref.ref(y) for y in arrays], info
-    return info

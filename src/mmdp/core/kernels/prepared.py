@@ -39,10 +39,9 @@ from mmdp.core.shapes import Array, IndexArray, IntArray
 class PreparedProblem(Passes):
     """All operations of a problem that was prepared on a backend.
 
-    The operator is in :mod:`mmdp.core.kernels.operator`, the passes over time in
-    :mod:`mmdp.core.kernels.numpy.passes`; backends may override these. The rest is the same for
-    every backend. What goes entry by entry (controllers, occupancies, pairs) is compiled, in
-    :mod:`mmdp.core.kernels.cpu`, and reads the tables of the storage.
+    The passes over time are in :mod:`mmdp.core.kernels.numpy.passes`; backends may override these.
+    The rest is the same for every backend. What goes entry by entry (controllers, occupancies,
+    pairs) is compiled, in :mod:`mmdp.core.kernels.cpu`, and reads the tables of the storage.
     """
 
     has_independent_models: ClassVar[bool] = True
@@ -195,7 +194,7 @@ class PreparedProblem(Passes):
         """Simulate episodes; return (M, n) returns and (M,) counts of unexplained steps.
 
         Random numbers are a hash of (seed, model, episode, counter), see
-        :mod:`mmdp.core.kernels.random`. ``next_rewards`` (T or 1, nnz, M): the rewards by next
+        :mod:`mmdp.core.kernels.sampling`. ``next_rewards`` (T or 1, nnz, M): the rewards by next
         state that the planner sees, if it does not see r. ``first_episode`` is the number of the
         first episode, so that they can be simulated part by part.
         """

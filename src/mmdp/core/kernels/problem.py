@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError, Remedy
-from mmdp.core.kernels.costs import Work, estimate_seconds
+from mmdp.core.kernels.costs import Work, estimate_backend_seconds
 from mmdp.core.kernels.rewards import Rewards, iter_blocks, map_rewards, max_abs_rewards
 from mmdp.core.kernels.rewards import at_time as at_time
 from mmdp.core.kernels.sampling import TableSampler
@@ -150,7 +150,9 @@ class TableStorage(NamedTuple):
         return [self.indptr, self.indices, self.p]
 
     def prepare(self, problem: Problem, horizon: int) -> PreparedProblem:
-        return NUMPY_PREPARERS[TableStorage](problem, horizon)
+        from mmdp.core.kernels.numpy.backend import prepare_tables
+
+        return prepare_tables(problem, horizon)
 
     @property
     def format(self) -> StorageFormat:
@@ -186,9 +188,6 @@ class TableStorage(NamedTuple):
 
 
 Storage: TypeAlias = "TableStorage | CustomStorage"
-
-# functions that prepare a storage in plain numpy; filled by numpy/backend.py
-NUMPY_PREPARERS: dict[type, Callable[[Problem, int], PreparedProblem]] = {}
 
 
 class Problem(NamedTuple):
@@ -273,8 +272,11 @@ class Problem(NamedTuple):
         )
 
     def estimate_seconds(self, horizon: int, n_passes: float = 1.0) -> float:
-        """Estimate how long these passes take; see :mod:`mmdp.core.kernels.costs`."""
-        return estimate_seconds(self.work, horizon, n_passes)
+        """Estimate the seconds of passes on the better of numpy and loaded compiled code."""
+        return min(
+            estimate_backend_seconds(name, self.work, horizon, n_passes)
+            for name in ("numpy", "numba")
+        )
 
     def return_span(self, horizon: float, effective_horizon: float | None = None) -> float:
         """Return the range of possible returns, (max r - min r) sum_t gamma^t.
@@ -603,19 +605,6 @@ Callback = Callable[[PolicyTable, float], object]  # an improved policy and its 
 RowChooser = Callable[[Array, Array, "AnyArray | None"], IntArray]
 
 
-class AscentOptions(NamedTuple):
-    """The options of an ascent; see :meth:`mmdp.core.kernels.numpy.passes.Passes.ascend`."""
-
-    tol: float
-    max_sweeps: int
-    two_way: bool
-    callback: Callback | None
-
-    @property
-    def ascend_args(self) -> tuple[float, int, Callback | None]:
-        return self.tol, self.max_sweeps, self.callback
-
-
 OptionalArray = Any  # an array if it was asked for, else None
 
 
@@ -624,16 +613,17 @@ class BackwardResult(NamedTuple):
 
     Actions come unasked if the pass chose them for all models together.
 
-    first_values: (S, M) values at the first step. actions: (T, S), or (T, S, M) each model's own.
+    first_values: (S, M) values at the first step. actions: (T, S), or (T, S, M) each model's own;
+    a pass along a policy has none.
     values: (T + 1, S, M). gradient: (T, S, A) G, without the factor gamma^t; entries of
     actions that are not allowed are -inf. q: (T, S, A, M), -inf if not allowed.
     """
 
     first_values: Array
-    actions: OptionalArray
-    values: OptionalArray
-    gradient: OptionalArray
-    q: OptionalArray
+    actions: OptionalArray = None
+    values: OptionalArray = None
+    gradient: OptionalArray = None
+    q: OptionalArray = None
 
 
 class AscentResult(NamedTuple):

@@ -9,17 +9,46 @@ an action that never leads out of it.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.kernels.problem import Problem
-from mmdp.core.shapes import IndexArray, Mask
+from mmdp.core.shapes import Array, IndexArray, Mask
 from mmdp.core.text import join_first
 
 Bits = npt.NDArray[np.uint8]
+
+
+@dataclass
+class ProperInfo:
+    """Cached facts of an undiscounted problem: transient states (M, S) and effective horizon."""
+
+    transient: Array
+    effective_horizon: float | None = None
+
+
+_PROPER_INFO: dict[
+    tuple[Any, ...], tuple[list[weakref.ref[Any]], ProperInfo]
+] = {}  # of the last problem
+
+
+def get_proper_info(problem: Problem, state_labels: Sequence[str] = ()) -> ProperInfo:
+    """Return the facts of an undiscounted problem; raise InputError if an episode may never end."""
+    x, arrays = problem, problem.storage.get_arrays()
+    masks = (np.asarray(x.r) != 0, x.allowed, x.initial > 0)
+    key = tuple((y.shape, np.packbits(y).tobytes()) for y in masks)
+    refs, info = _PROPER_INFO.get(key, ([], None))
+    if info is None or any(ref() is not y for ref, y in zip(refs, arrays, strict=True)):
+        info = ProperInfo(find_transient(x, state_labels).T.astype(np.float64))
+        _PROPER_INFO.clear()
+        _PROPER_INFO[key] = [weakref.ref(y) for y in arrays], info
+    return info
 
 
 def find_transient(problem: Problem, state_labels: Sequence[str] = ()) -> Mask:

@@ -6,11 +6,10 @@ between passes and touch no global threading layer; scheduler.py says how they s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import numpy as np
 
-from mmdp.core.kernels.ascent import ascend
 from mmdp.core.kernels.cpu import induction, scheduler
 from mmdp.core.kernels.cpu.passes import (
     ACTIONS,
@@ -25,14 +24,12 @@ from mmdp.core.kernels.cpu.passes import (
     compute_q,
     forward,
 )
-from mmdp.core.kernels.cpu.sweeps import CpuSweeper
-from mmdp.core.kernels.cpu.threads import default_n_threads, split_edges
-from mmdp.core.kernels.operator import Operator
+from mmdp.core.kernels.cpu.sweeps import PaperSweeper, TwoWaySweeper
+from mmdp.core.kernels.cpu.threads import default_n_threads, for_each, split_edges
+from mmdp.core.kernels.numpy.passes import TableSweeper
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
 from mmdp.core.kernels.problem import (
     ActionChoice,
-    AscentOptions,
-    AscentResult,
     BackwardResult,
     PolicyTable,
     Problem,
@@ -58,7 +55,10 @@ class NumbaBackend(BaseBackend):
     name = "numba"
 
     def __init__(
-        self, n_threads: int | None = None, *, min_parallel_work: float = Operator.min_parallel_work
+        self,
+        n_threads: int | None = None,
+        *,
+        min_parallel_work: float = PreparedProblem.min_parallel_work,
     ) -> None:
         self.n_threads = default_n_threads() if n_threads is None else n_threads
         self.min_parallel_work = min_parallel_work
@@ -77,7 +77,7 @@ class CpuProblem(PreparedProblem):
         problem: Problem,
         horizon: int,
         n_threads: int | None,
-        min_parallel_work: float = Operator.min_parallel_work,
+        min_parallel_work: float = PreparedProblem.min_parallel_work,
     ) -> None:
         super().__init__(problem, horizon)
         self.n_threads, self.min_parallel_work = n_threads, min_parallel_work
@@ -105,12 +105,13 @@ class CpuProblem(PreparedProblem):
     ) -> Array:
         """Compute (S, A, M) r + P (entry rewards + gamma v)."""
         x, q = self.arrays, empty_aligned(*self.problem.r.shape[1:])
-        pool = self.get_pool(self.problem.storage.n_entries * q.shape[2])
-        edges, r_t = split_edges(len(q), len(pool)), as_readonly(at_time(r, t))
+        n_threads = self.count_threads(self.problem.storage.n_entries * q.shape[2])
+        edges, r_t = split_edges(len(q), n_threads), as_readonly(at_time(r, t))
         v = np.require(v, np.float64, ["C", "W"])
-        pool.for_each(
+        for_each(
+            n_threads,
             lambda i: compute_q(edges[i], edges[i + 1], t, x, v, r_t, entry_rewards, gamma, q),
-            range(len(pool)),
+            range(n_threads),
         )
         return q
 
@@ -131,7 +132,7 @@ class CpuProblem(PreparedProblem):
         x, T = self.problem, self.horizon
         S, A, M = x.n_states, x.n_actions, x.n_models
         has_prior_weights = weights is not None and weights.shape == (1, 1, 1)
-        is_plain = choice == "weighted" and has_prior_weights and policy is None and not keep
+        is_plain = choice == "weighted" and has_prior_weights and policy is None and len(keep) == 1
         is_constant = x.storage.n_times == len(x.r) == len(x.allowed) == 1
         if is_plain and M == 1 and is_constant:
             return self._run_induction()
@@ -166,25 +167,17 @@ class CpuProblem(PreparedProblem):
         is_one_row = mode == ACTIONS and not (options.keep_q or options.keep_gradient)
         buffers = PassBuffers.create(x, T, **arrays)
         self.run_backward(options, buffers, self.arrays, A if is_one_row else 1)
-        actions = (
-            arrays.get("model_actions")
-            if mode == PER_MODEL
-            else arrays.get("actions", np.zeros((T, S), np.int32))
-        )
-        return BackwardResult(
-            arrays["v"][0],
-            actions if "actions" in keep or choice == "weighted" else None,
-            arrays["v"] if "values" in keep else None,
-            arrays.get("gradient"),
-            arrays.get("q"),
-        )
+        arrays["values"] = arrays["v"]
+        if "model_actions" in arrays:
+            arrays["actions"] = arrays["model_actions"]
+        return BackwardResult(arrays["v"][0], **{name: arrays[name] for name in keep})
 
     def _run_induction(self) -> BackwardResult:
         """Compute the optimum of a single model that does not vary with time."""
         x, arrays, (S, A) = self.problem, self.arrays, self.problem.allowed.shape[1:]
-        T, pool = self.horizon, self.get_pool(x.storage.n_entries)
+        T, n_threads = self.horizon, self.count_threads(x.storage.n_entries)
         sums = self.expect_next(0, np.ones((S, 1)))[x.allowed[0]]
-        edges = split_edges(S, scheduler.count_pieces(len(pool)))
+        edges = split_edges(S, scheduler.count_pieces(n_threads))
         buffers = induction.InductionBuffers(
             np.empty((T, S), np.int32),
             np.zeros((3, S)),
@@ -196,13 +189,13 @@ class CpuProblem(PreparedProblem):
         is_dense = x.storage.format == "dense"
         tables = is_dense, sums.min(), sums.max(), arrays.p.reshape(-1), arrays.r.reshape(-1)
         scheduler.run_steps(
-            pool,
+            n_threads,
             x.storage.n_entries // A,
             lambda counters, rank: induction.induct(
                 counters, rank, edges, *tables, arrays, buffers
             ),
         )
-        return BackwardResult(buffers.v[0][:, None].copy(), buffers.actions, None, None, None)
+        return BackwardResult(buffers.v[0][:, None].copy(), buffers.actions)
 
     def forward(self, policy: PolicyTable) -> Array:
         b = empty_aligned(self.horizon, self.problem.n_states, self.problem.n_models)
@@ -227,8 +220,8 @@ class CpuProblem(PreparedProblem):
         x, M = self.problem, arrays.p.shape[2]
         is_deterministic, improves = not len(buffers.probabilities), start_time is not None
         work = x.storage.n_entries * M // (x.n_actions if is_deterministic and not improves else 1)
-        pool = self.get_pool(work)
-        n_pieces = scheduler.count_pieces(len(pool)) if improves else len(pool)
+        n_threads = self.count_threads(work)
+        n_pieces = scheduler.count_pieces(n_threads) if improves else n_threads
         edges, model_edges = split_edges(x.n_states, n_pieces), split_edges(M, n_pieces)
 
         def run(
@@ -239,12 +232,13 @@ class CpuProblem(PreparedProblem):
             forward(counters, rank, edges, model_edges, start, improves, arrays, buffers, G)
 
         if improves:
-            scheduler.run_steps(pool, work, lambda c, rank: run(c, rank, edges, model_edges))
+            scheduler.run_steps(n_threads, work, lambda c, rank: run(c, rank, edges, model_edges))
             return
         no_states = np.zeros(2, np.int64)  # each range of models moves on by itself
-        pool.for_each(
+        for_each(
+            n_threads,
             lambda i: run(scheduler.make_counters(), 0, no_states, model_edges[i : i + 2]),
-            range(len(pool)),
+            range(n_threads),
         )
 
     def run_backward(
@@ -253,18 +247,15 @@ class CpuProblem(PreparedProblem):
         """Run the compiled backward pass, in which a state computes one in ``n_rows`` rows."""
         x = self.problem
         work = x.storage.n_entries * arrays.p.shape[2] // n_rows
-        pool = self.get_pool(work)
-        edges = split_edges(x.n_states, scheduler.count_pieces(len(pool)))
+        n_threads = self.count_threads(work)
+        edges = split_edges(x.n_states, scheduler.count_pieces(n_threads))
         scheduler.run_steps(
-            pool,
+            n_threads,
             work,
             lambda counters, rank: backward(
                 counters, rank, edges, options, arrays, buffers, PassScratch.from_problem(x)
             ),
         )
 
-    def _run_ascents(  # type: ignore[override]
-        self, inits: Iterable[PolicyTable | None], options: AscentOptions
-    ) -> list[AscentResult]:
-        sweeper = CpuSweeper(self, two_way=options.two_way)
-        return [ascend(sweeper, init, *options.ascend_args) for init in inits]
+    def make_sweeper(self, two_way: bool) -> TableSweeper:
+        return (TwoWaySweeper if two_way else PaperSweeper)(self, two_way)

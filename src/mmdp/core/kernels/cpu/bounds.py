@@ -9,8 +9,8 @@ import numpy as np
 
 from mmdp.core.kernels.cpu.jit import REASSOC_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at
-from mmdp.core.kernels.cpu.threads import split_ranges
-from mmdp.core.kernels.operator import Operator
+from mmdp.core.kernels.cpu.threads import for_each, split_ranges
+from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import VisitBounds
 from mmdp.core.shapes import Array, IntArray
 
@@ -88,20 +88,24 @@ def _update_direction(  # type: ignore[no-untyped-def]
                 products[t] += product
 
 
-def fill_occupancy(prepared: Operator, model_actions: IntArray, u: Array) -> None:
+def fill_occupancy(prepared: PreparedProblem, model_actions: IntArray, u: Array) -> None:
     """Fill u (T, S, A, M) with the occupancy of each model's own policy (T, S, M)."""
     x, b = prepared.problem, np.stack([prepared.problem.initial_joint()] * 2)
-    arrays, pool = KernelArrays.from_tables(x), prepared.get_pool(x.storage.n_entries * x.n_models)
-    pool.for_each(
+    arrays, n_threads = (
+        KernelArrays.from_tables(x),
+        prepared.count_threads(x.storage.n_entries * x.n_models),
+    )
+    for_each(
+        n_threads,
         lambda m: _fill_occupancy(
             m.start, m.stop, arrays.indptr, arrays.indices, arrays.p, model_actions, b, u
         ),
-        split_ranges(x.n_models, len(pool)),
+        split_ranges(x.n_models, n_threads),
     )
 
 
 def update_direction(
-    prepared: Operator,
+    prepared: PreparedProblem,
     y: Array,
     u: Array,
     best: IntArray,
@@ -110,7 +114,11 @@ def update_direction(
     d: Array,
 ) -> float:
     """Run the step of :meth:`PreparedProblem.update_direction`."""
-    x, pool, products = prepared.problem, prepared.get_pool(y[0].size), np.empty(prepared.horizon)
+    x, n_threads, products = (
+        prepared.problem,
+        prepared.count_threads(y[0].size),
+        np.empty(prepared.horizon),
+    )
 
     def run(t: range) -> None:
         scratch = np.empty(y.shape[2]), np.empty(y.shape[3])
@@ -118,5 +126,5 @@ def update_direction(
             t.start, t.stop, y, u, best, *visit_bounds, x.allowed, momentum, d, products, *scratch
         )
 
-    pool.for_each(run, split_ranges(prepared.horizon, len(pool)))
+    for_each(n_threads, run, split_ranges(prepared.horizon, n_threads))
     return float(x.discount ** np.arange(prepared.horizon) @ products)

@@ -17,9 +17,9 @@ from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at, choose_action, dot, sum_range
 from mmdp.core.kernels.cpu.rows import sum_row_entries
 from mmdp.core.kernels.cpu.scheduler import finish_piece, take_piece
-from mmdp.core.kernels.cpu.threads import split_edges, split_ranges
+from mmdp.core.kernels.cpu.threads import for_each, split_edges, split_ranges
 from mmdp.core.kernels.numpy.passes import choose_actions
-from mmdp.core.kernels.operator import Operator
+from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import TIE_RTOL, Problem, empty_aligned
 from mmdp.core.shapes import Array, IntArray, NodeArray
 
@@ -172,7 +172,7 @@ def _push_forward(t, lo, hi, x, buf):  # type: ignore[no-untyped-def]
 
 
 def compute_node_weights(
-    prepared: Operator, controller: Controller, values: Array | None
+    prepared: PreparedProblem, controller: Controller, values: Array | None
 ) -> tuple[Controller, Array]:
     """Run the forward pass of :meth:`PreparedProblem.compute_node_weights`."""
     x, horizon, N = prepared.problem, prepared.horizon, controller.n_nodes
@@ -182,10 +182,10 @@ def compute_node_weights(
     b[:] = 0.0
     b[0, np.arange(S), controller.initial_nodes] = x.initial_joint()
     work = len(x.indices) * M * N
-    pool = prepared.get_pool(work // x.n_actions if values is None else work * N)
+    n_threads = prepared.count_threads(work // x.n_actions if values is None else work * N)
     next_values = np.empty((0, S, N, M)) if values is None else x.expect_models(values)
     buffers, arrays = _NodeBuffers.create(controller, b, next_values), KernelArrays.from_tables(x)
-    state_ranges, model_ranges = (split_ranges(size, len(pool)) for size in (S, M))
+    state_ranges, model_ranges = (split_ranges(size, n_threads) for size in (S, M))
     scratch = [_NodeScratch.from_problem(x, N) for _ in state_ranges]
 
     def improve(t: int, i: int) -> None:
@@ -196,20 +196,20 @@ def compute_node_weights(
             _push_forward(t, models.start, models.stop, arrays, buffers)
 
     if values is None and not is_switching:  # no thread waits for another
-        pool.for_each(partial(push, range(horizon - 1)), model_ranges)
+        for_each(n_threads, partial(push, range(horizon - 1)), model_ranges)
         return controller, b
     for t in range(horizon):
         if values is not None:
-            pool.for_each(partial(improve, t), range(len(state_ranges)))
+            for_each(n_threads, partial(improve, t), range(len(state_ranges)))
         if t + 1 < horizon:
-            pool.for_each(partial(push, range(t, t + 1)), model_ranges)
+            for_each(n_threads, partial(push, range(t, t + 1)), model_ranges)
             if is_switching:
                 b[t + 1] = x.push_models(b[t + 1])
     return controller, b
 
 
 def compute_node_values(
-    prepared: Operator, controller: Controller, weights: Array | None, keep_values: bool
+    prepared: PreparedProblem, controller: Controller, weights: Array | None, keep_values: bool
 ) -> NodeValues:
     """Run the backward pass of :meth:`PreparedProblem.compute_node_values`."""
     x, T, (S, N) = prepared.problem, prepared.horizon, controller.actions.shape[1:]
@@ -234,7 +234,7 @@ def compute_node_values(
     return NodeValues(controller, returns, v if keep_values else None)
 
 
-def compute_node_q(prepared: Operator, t: int, v: Array, controller: Controller) -> Array:
+def compute_node_q(prepared: PreparedProblem, t: int, v: Array, controller: Controller) -> Array:
     """Compute q (S, N, A, M) of every action under the node transitions."""
     x = prepared.problem
     v_pair, arrays = np.array([v, x.expect_models(v)]), KernelArrays.from_tables(x).from_time(t)
@@ -250,18 +250,22 @@ def compute_node_q(prepared: Operator, t: int, v: Array, controller: Controller)
 
 
 def _make_backward(
-    prepared: Operator, arrays: KernelArrays, controller: Controller, b: Array | None, v: Array
+    prepared: PreparedProblem,
+    arrays: KernelArrays,
+    controller: Controller,
+    b: Array | None,
+    v: Array,
 ) -> Callable[[int, int], None]:
     """Make the function that runs n steps back from a time on, in place."""
     x, N = prepared.problem, controller.n_nodes
     work = len(x.indices) * x.n_models * N * (1 if b is None else N)
-    pool, buffers = prepared.get_pool(work), _NodeBuffers.create(controller, b, v)
-    edges = split_edges(x.n_states, scheduler.count_pieces(len(pool)))
-    scratch = [_NodeScratch.from_problem(x, N) for _ in range(len(pool))]
+    n_threads, buffers = prepared.count_threads(work), _NodeBuffers.create(controller, b, v)
+    edges = split_edges(x.n_states, scheduler.count_pieces(n_threads))
+    scratch = [_NodeScratch.from_problem(x, N) for _ in range(n_threads)]
 
     def run(last_time: int, n_steps: int) -> None:
         scheduler.run_steps(
-            pool,
+            n_threads,
             work,
             lambda counters, rank: _backward(
                 counters, rank, edges, last_time, n_steps, arrays, buffers, scratch[rank]

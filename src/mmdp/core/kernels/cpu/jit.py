@@ -76,7 +76,7 @@ def _set_source_stamp(compiled: Any) -> None:
 def _read_source_stamps() -> tuple[tuple[str, int, int], ...]:
     """Return name, time and size of all files with compiled code."""
     folder = Path(__file__).parent
-    names = "problem.py", "random.py"
+    names = "problem.py", "sampling.py"
     files = sorted([*folder.glob("*.py"), *(folder.parent / name for name in names)])
     return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from mmdp.core.kernels.cpu.jit import FMA_OPTIONS, REASSOC_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at
-from mmdp.core.kernels.cpu.threads import split_ranges
+from mmdp.core.kernels.cpu.threads import for_each, split_ranges
 from mmdp.core.kernels.events import ExogenousEvents
-from mmdp.core.kernels.operator import Operator
+from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import ModelPairs, Problem
 from mmdp.core.shapes import Array, IndexArray
 
@@ -244,7 +244,7 @@ def _forward(x, pair, i, j, u):  # type: ignore[no-untyped-def]
 
 
 def compute_pair_optima(
-    prepared: Operator, pairs: ModelPairs, y: Array | None, u: Array | None
+    prepared: PreparedProblem, pairs: ModelPairs, y: Array | None, u: Array | None
 ) -> Array:
     """Run the passes of :meth:`PreparedProblem.compute_pair_optima`.
 
@@ -277,6 +277,8 @@ def compute_pair_optima(
                 pair.w[0], pair.w[0, :, G : 2 * G], pair.endpoints[0] = 0.0, grid, endpoints
                 _forward(arrays, pair, i, j, u)
 
-    pool = prepared.get_pool(n_entries * G * n_pairs)
-    pool.for_each(run, split_ranges(n_pairs, TASKS_PER_THREAD * len(pool) if len(pool) > 1 else 1))
+    n_threads = prepared.count_threads(n_entries * G * n_pairs)
+    for_each(
+        n_threads, run, split_ranges(n_pairs, TASKS_PER_THREAD * n_threads if n_threads > 1 else 1)
+    )
     return values

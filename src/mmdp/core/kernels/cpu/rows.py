@@ -40,7 +40,7 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
     p and x are (any, M), base and out (M,). ``terms`` are these in the order of
     :func:`sum_row_entries`.
     """
-    vector = ir.VectorType(_FLOAT, width) if width > 1 else _FLOAT
+    vector = ir.VectorType(_FLOAT, width)
 
     def load(builder: ir.IRBuilder, pointer: ir.Value, offset: int) -> ir.Value:
         address = builder.gep(pointer, [ir.Constant(_INT, offset)])
@@ -49,8 +49,6 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
         return loaded
 
     def broadcast(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
-        if width == 1:
-            return scalar
         empty = ir.Constant(vector, ir.Undefined)
         one_lane = builder.insert_element(empty, scalar, ir.Constant(ir.IntType(32), 0))
         lanes = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
@@ -61,7 +59,7 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
     ) -> ir.Value:
         # by itself the compiler fuses in blocks of one size and not in those of another
         function_type = ir.FunctionType(vector, [vector] * 3)
-        name = f"llvm.fmuladd.v{width}f64" if width > 1 else "llvm.fmuladd.f64"
+        name = f"llvm.fmuladd.v{width}f64"
         function = cgutils.get_or_insert_function(builder.module, function_type, name)  # type: ignore[no-untyped-call]
         return builder.call(function, [x, y, total])
 
@@ -94,7 +92,7 @@ def _make_block_sum(n_vectors: int, width: int) -> Any:
             scale = broadcast(builder, scale)
             shape = context.make_array(term_types[0])(context, builder, values[0]).shape
             n_models = builder.extract_value(shape, 1)
-            zero = ir.Constant(vector, [0.0] * width if width > 1 else 0.0)
+            zero = ir.Constant(vector, [0.0] * width)
             accumulators = [cgutils.alloca_once_value(builder, zero) for _ in range(n_vectors)]  # type: ignore[no-untyped-call]
             shift = builder.sub(first_row, start)
             entries = cgutils.for_range_slice(builder, start, stop, ir.Constant(_INT, 1))

@@ -25,11 +25,10 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from mmdp.core.kernels.cpu.jit import jit
-from mmdp.core.kernels.cpu.threads import ThreadPool
+from mmdp.core.kernels.cpu.threads import for_each
 
 if TYPE_CHECKING:
     from numba.core.base import BaseContext
@@ -48,6 +47,7 @@ _N_DELAYED = 32
 _LAST_DELAYED = 33
 _HELPERS_LEFT = 34
 _MAX_WAIT = 35
+_CLOCK = 48  # from here on seconds and nanoseconds, as each thread last read them
 CROWDED_LIMITS = 3, 8  # crowded: more than 3 steps, and more than one in 8 so far, were held up
 PIECES_PER_THREAD = 2  # pieces per thread and step
 SPINS_PER_CLOCK_CHECK = 256  # tries between two looks at the clock
@@ -59,24 +59,25 @@ _crowded_until = 0.0
 _crowded_threads = 1  # threads until then: half of those that were too many
 
 
-def make_counters(work: int = 0) -> Counters:
+def make_counters(n_threads: int = 1, work: int = 0) -> Counters:
     """Make the counters of one pass; ``work`` is the number of multiply-adds of a piece."""
-    counters = np.zeros(48, dtype=np.int64)
+    counters = np.zeros(_CLOCK + 2 * n_threads, dtype=np.int64)
     counters[_MAX_WAIT] = max(MIN_WAIT_NS, int(WAIT_NS_PER_OPERATION * work))
     return counters
 
 
-def run_steps(pool: ThreadPool, work: int, function: ThreadFunction) -> None:
-    """Call ``function(counters, rank)`` on the threads of a pool, for a pass of ``work`` per step.
+def run_steps(n_threads: int, work: int, function: ThreadFunction) -> None:
+    """Call ``function(counters, rank)`` on some threads, for a pass of ``work`` per step.
 
     Rank 0 stays to the end; the others leave when it is crowded.
     """
     global _backoff_seconds, _crowded_until, _crowded_threads
-    counters = make_counters(work // count_pieces(len(pool)))
-    n_threads = len(pool) if CAN_SHARE_STEPS else 1
-    if time.monotonic() < _crowded_until:
+    counters = make_counters(n_threads, work // count_pieces(n_threads))
+    if not CAN_SHARE_STEPS:
+        n_threads = 1
+    elif time.monotonic() < _crowded_until:
         n_threads = min(n_threads, _crowded_threads)
-    pool.for_each(lambda rank: function(counters, rank), range(n_threads))
+    for_each(n_threads, lambda rank: function(counters, rank), range(n_threads))
     if n_threads == 1:
         return
     if counters[_HELPERS_LEFT]:
@@ -114,40 +115,31 @@ _ONE = ir.Constant(ir.IntType(64), 1)
 # add 1 to array[index], and return the number before; read array[index] as others see it now
 _increment = _make_atomic(lambda builder, x: builder.atomic_rmw("add", x, _ONE, "seq_cst"))
 _read_atomic = _make_atomic(lambda builder, x: builder.load_atomic(x, "acquire", 8))
-_sleep = types.ExternalFunction("usleep", types.int32(types.uint32))  # microseconds, in C
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _monotonic_ns(typing: Context) -> Intrinsic:
-    """Return the nanoseconds of a monotonic clock, by the C library."""
-
-    def codegen(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
-    ) -> ir.Value:
-        int64 = ir.IntType(64)
-        function_type = ir.FunctionType(ir.IntType(32), [ir.IntType(32), int64.as_pointer()])
-        function = cgutils.get_or_insert_function(builder.module, function_type, "clock_gettime")
-        timespec = cgutils.alloca_once(builder, ir.ArrayType(int64, 2))  # type: ignore[no-untyped-call]
-        pointer = builder.bitcast(timespec, int64.as_pointer())
-        builder.call(function, [ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), pointer])
-        seconds = builder.load(pointer)
-        nanoseconds = builder.load(builder.gep(pointer, [ir.Constant(int64, 1)]))
-        return builder.add(builder.mul(seconds, ir.Constant(int64, 10**9)), nanoseconds)
-
-    return types.int64(), codegen
+_sleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))  # microseconds, in C
+_clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
+_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)
 
 
 @jit(helper=True)
-def _wait_until_finished(counters, n_pieces):  # type: ignore[no-untyped-def]
+def _read_clock(counters, rank):  # type: ignore[no-untyped-def]
+    """Return the nanoseconds of a monotonic clock, by the C library."""
+    i = _CLOCK + 2 * rank
+    _clock_gettime(_MONOTONIC, counters[i:].ctypes.data)
+    return counters[i] * 10**9 + counters[i + 1]
+
+
+@jit(helper=True)
+def _wait_until_finished(counters, rank, n_pieces):  # type: ignore[no-untyped-def]
     """Wait until ``n_pieces`` pieces are finished."""
     if _read_atomic(counters, _N_FINISHED) >= n_pieces:
         return
-    start, n_tries = _monotonic_ns(), 0
+    start, n_tries = _read_clock(counters, rank), 0
     is_delayed = False
     while _read_atomic(counters, _N_FINISHED) < n_pieces:
         n_tries += 1
         if is_delayed or (
-            n_tries % SPINS_PER_CLOCK_CHECK == 0 and _monotonic_ns() - start > counters[_MAX_WAIT]
+            n_tries % SPINS_PER_CLOCK_CHECK == 0
+            and _read_clock(counters, rank) - start > counters[_MAX_WAIT]
         ):
             if not is_delayed and counters[_LAST_DELAYED] != n_pieces:  # noted once for each step
                 counters[_LAST_DELAYED] = n_pieces
@@ -168,9 +160,9 @@ def take_piece(counters, rank, n_pieces, n_steps):  # type: ignore[no-untyped-de
     number = _increment(counters, _N_TAKEN)
     step = number // n_pieces
     if step >= n_steps:
-        _wait_until_finished(counters, n_steps * n_pieces)
+        _wait_until_finished(counters, rank, n_steps * n_pieces)
         return n_steps, 0
-    _wait_until_finished(counters, step * n_pieces)
+    _wait_until_finished(counters, rank, step * n_pieces)
     return step, number - step * n_pieces
 
 

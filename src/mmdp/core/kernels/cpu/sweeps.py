@@ -1,4 +1,4 @@
-"""CADP's sweeps on the CPU, without the steps that cannot matter.
+"""CADP's sweeps on the CPU.
 
 A two-way sweep improves the policy in both passes and keeps q of all steps in between. The
 forward pass begins at the first step whose action the last backward pass changed; the backward
@@ -14,16 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mmdp.core.errors import memory_here
-from mmdp.core.kernels.cpu.passes import (
-    ACTIONS,
-    PROBABILITIES,
-    WEIGHTED,
-    KernelArrays,
-    PassBuffers,
-    PassOptions,
-)
+from mmdp.core.kernels.cpu.passes import WEIGHTED, KernelArrays, PassBuffers, PassOptions
+from mmdp.core.kernels.numpy.passes import TableSweeper
 from mmdp.core.kernels.problem import PolicyTable, empty_aligned, split_windows
-from mmdp.core.shapes import AnyArray, Array, IntArray
+from mmdp.core.shapes import Array, IndexArray, IntArray
 
 if TYPE_CHECKING:
     from mmdp.core.kernels.cpu.backend import CpuProblem
@@ -31,108 +25,99 @@ if TYPE_CHECKING:
 MAX_MEMORY_SHARE = 0.25  # of memory for b of all times; if it takes more, it is kept in windows
 
 
-class CpuSweeper:
-    """The sweeps of the ascents of one problem; see :class:`mmdp.core.kernels.ascent.Sweeper`."""
+class TwoWaySweeper(TableSweeper):
+    """Two-way sweeps without the steps that cannot matter."""
 
-    def __init__(self, prepared: CpuProblem, *, two_way: bool) -> None:
-        x, T = prepared.problem, prepared.horizon
+    prepared: CpuProblem
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        x, T = self.problem, self.prepared.horizon
         S, A, M = x.n_states, x.n_actions, x.n_models
-        self.prepared, self.problem, self.two_way = prepared, x, two_way
-        max_bytes = np.inf if two_way else MAX_MEMORY_SHARE * memory_here()
-        self.windows = split_windows(T, 8 * S * M, max_bytes)
-        b = empty_aligned(T if len(self.windows) == 1 else self.windows[0].stop + 1, S, M)
         self.buffers = PassBuffers.create(
             x,
             T,
-            actions=np.zeros((T, S), np.int32),
-            b=b,
-            v=empty_aligned(T + 1 if two_way else 2, S, M),
-            **({"q": empty_aligned(T, S, A, M)} if two_way else {}),
+            actions=np.empty((T, S), np.int32),
+            b=empty_aligned(T, S, M),
+            v=empty_aligned(T + 1, S, M),
+            q=empty_aligned(T, S, A, M),
         )
         self.buffers.b[0] = x.initial_joint()
 
     def initialize(self, init: PolicyTable | None) -> tuple[PolicyTable, Array]:
-        """Return the first policy (computed by WSU if ``init`` is None) and its returns."""
         self.first_changed_time: int | None = None  # by the last backward pass, if q is kept
-        last_time = self.prepared.horizon - 1
-        if init is None:
-            options = PassOptions(WEIGHTED, last_time, has_weights=True)
-            self._run_backward(options, b=self.problem.prior_weights())
-            return self.buffers.actions.copy(), self._compute_returns()
-        if init.ndim == 2:
-            self.buffers.actions[:] = init
-            self._run_backward(PassOptions(ACTIONS, last_time, has_incumbent=True))
-        else:
-            probabilities = np.ascontiguousarray(init, np.float64)
-            self._run_backward(PassOptions(PROBABILITIES, last_time), probabilities=probabilities)
-        return init, self._compute_returns()
+        return super().initialize(init)
 
     def sweep(self, policy: PolicyTable) -> tuple[IntArray, Array]:
-        """Run a forward and a backward pass; return the actions and their returns."""
-        if len(self.windows) > 1:
-            return self._sweep_windows(policy)
-        actions, last_time = self.buffers.actions, len(policy) - 1
+        prepared, buffers, actions = self.prepared, self.buffers, self.buffers.actions
+        is_table, last_time = policy.ndim == 2, len(policy) - 1
         if self.first_changed_time is None:
-            self._fill_weights(policy)
+            prepared.fill_weights(buffers.b, policy, prepared.arrays)
+            if is_table:
+                actions[:] = policy
         else:
-            old_actions = actions.copy()
-            self.prepared.run_forward(self.buffers, self.prepared.arrays, self.first_changed_time)
-            changed_times = np.flatnonzero((actions != old_actions).any(axis=1))
+            prepared.run_forward(buffers, prepared.arrays, self.first_changed_time)
+            changed_times = _find_changed_times(actions, policy)
             if not len(changed_times):
-                return old_actions, self._compute_returns()
+                return actions.copy(), prepared.compute_returns(buffers.v[0])
             last_time = int(changed_times[-1])
         old_actions = actions.copy()
-        self._run_backward(
-            PassOptions(
-                WEIGHTED,
-                last_time,
-                has_weights=True,
-                has_incumbent=policy.ndim == 2,
-                keep_q=self.two_way,
-            )
+        options = PassOptions(
+            WEIGHTED, last_time, has_weights=True, has_incumbent=is_table, keep_q=True
         )
-        if self.two_way and policy.ndim == 2:
-            changed_times = np.flatnonzero((actions != old_actions).any(axis=1))
+        prepared.run_backward(options, buffers, prepared.arrays)
+        self.first_changed_time = -1
+        if is_table:
+            changed_times = _find_changed_times(actions, old_actions)
             self.first_changed_time = int(changed_times[0]) if len(changed_times) else len(actions)
-        elif self.two_way:
-            self.first_changed_time = -1
-        return actions.copy(), self._compute_returns()
+        return actions.copy(), prepared.compute_returns(buffers.v[0])
 
-    def _sweep_windows(self, policy: PolicyTable) -> tuple[IntArray, Array]:
-        """Run a sweep with b of one window of times in memory; b is computed twice."""
-        (actions, _, b, v), window_weights = self.buffers[:4], []
-        b[0] = self.problem.initial_joint()
-        for window in self.windows:
-            window_weights.append(b[0].copy())
-            if window.stop < len(policy):
-                self._fill_weights(policy[window.start : window.stop + 1], window.start)
-                b[0] = b[window.stop - window.start]
+
+def _find_changed_times(actions: IntArray, old_actions: PolicyTable) -> IndexArray:
+    return np.flatnonzero((actions != old_actions).any(axis=1))
+
+
+class PaperSweeper(TableSweeper):
+    """The paper's sweeps; if b takes much memory, it is kept in one window of times at a time."""
+
+    prepared: CpuProblem
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        x, T = self.problem, self.prepared.horizon
+        shape, max_bytes = x.terminal.shape, MAX_MEMORY_SHARE * memory_here()
+        self.windows = split_windows(T, 8 * x.terminal.size, max_bytes)
+        self.buffers = PassBuffers.create(
+            x,
+            T,
+            actions=np.empty((T, shape[0]), np.int32),
+            b=empty_aligned(self.windows[0].stop + 1, *shape),
+            v=empty_aligned(2, *shape),
+        )
+
+    def sweep(self, policy: PolicyTable) -> tuple[IntArray, Array]:
+        (actions, _, b, v), is_table = self.buffers[:4], policy.ndim == 2
+        if is_table:
+            actions[:] = policy
+        window_weights = [self.problem.initial_joint()]
+        for window in self.windows[:-1]:
+            self._fill_weights(window_weights[-1], policy, window.start, window.stop + 1)
+            window_weights.append(b[window.stop - window.start].copy())
         v[0] = self.problem.terminal
-        for window, first_weights in zip(
-            reversed(self.windows), reversed(window_weights), strict=True
-        ):
+        for window in reversed(self.windows):
             n_times = window.stop - window.start
-            b[0], v[n_times % 2] = first_weights, v[0]
-            arrays = self._fill_weights(policy[window], window.start)
-            options = PassOptions(
-                WEIGHTED, n_times - 1, has_weights=True, has_incumbent=policy.ndim == 2
-            )
+            v[n_times % 2] = v[0]
+            arrays = self._fill_weights(window_weights.pop(), policy, window.start, window.stop)
+            options = PassOptions(WEIGHTED, n_times - 1, has_weights=True, has_incumbent=is_table)
             buffers = self.buffers._replace(actions=actions[window])
             self.prepared.run_backward(options, buffers, arrays)
-        return actions.copy(), self._compute_returns()
+        return actions.copy(), self.prepared.compute_returns(v[0])
 
-    def _fill_weights(self, policy: PolicyTable, t: int = 0) -> KernelArrays:
-        """Compute b from b[0] on, under a policy that begins at time t; return its arrays."""
-        arrays = self.prepared.arrays.from_time(t)
-        self.prepared.fill_weights(self.buffers.b[: len(policy)], policy, arrays)
+    def _fill_weights(
+        self, first_weights: Array, policy: PolicyTable, start: int, stop: int
+    ) -> KernelArrays:
+        """Compute b of some times from that of the first; return the arrays of the times."""
+        arrays, b = self.prepared.arrays.from_time(start), self.buffers.b[: stop - start]
+        b[0] = first_weights
+        self.prepared.fill_weights(b, policy[start:stop], arrays)
         return arrays
-
-    def _run_backward(self, options: PassOptions, **arrays: AnyArray) -> None:
-        """Run the compiled backward pass, with some of the buffers replaced."""
-        buffers = self.buffers._replace(**arrays)
-        if options.last_time == self.prepared.horizon - 1:  # v may have two times only
-            buffers.v[self.prepared.horizon % len(buffers.v)] = self.problem.terminal
-        self.prepared.run_backward(options, buffers, self.prepared.arrays)
-
-    def _compute_returns(self) -> Array:
-        return self.problem.compute_returns(self.buffers.v[0])

@@ -1,8 +1,7 @@
-"""A small pool of threads for code that releases the interpreter lock.
+"""Threads for code that releases the interpreter lock.
 
 Workers sleep while there is nothing to do, and take pieces of work one by one, so that another busy
-program slows only one piece. Pools may be used from several threads at once: each call brings its
-own pieces.
+program slows only one piece. They serve several threads at once: each call brings its own pieces.
 """
 
 from __future__ import annotations
@@ -74,6 +73,11 @@ def default_n_threads() -> int:
     return os.cpu_count() or 1
 
 
+def is_numba_disabled() -> bool:
+    """Return whether NUMBA_DISABLE_JIT switches off numba's compiler."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+
+
 def split_edges(size: int, n_ranges: int) -> IndexArray:
     """Return the edges of ``n_ranges`` nearly equal ranges that cover 0..size."""
     return np.arange(n_ranges + 1) * size // n_ranges
@@ -85,36 +89,33 @@ def split_ranges(size: int, n_ranges: int) -> list[range]:
     return [range(*limits) for limits in pairwise(edges)]
 
 
-class ThreadPool:
-    """A pool of threads: ``ThreadPool(n).for_each(function, tasks)`` runs n tasks at a time."""
+def for_each(n_threads: int, function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
+    """Call ``function`` with every task on some threads and wait for all; raise the error of one.
 
-    def __init__(self, n_threads: int) -> None:
-        self.n_threads = n_threads
+    >>> squares = {}
+    >>> for_each(2, lambda n: squares.update({n: n**2}), [1, 2, 3])
+    >>> sorted(squares.values())
+    [1, 4, 9]
+    """
+    remaining = iter(tasks)  # iterators of sequences hand out items one at a time
 
-    def __len__(self) -> int:
-        return self.n_threads
-
-    def for_each(self, function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
-        """Call ``function`` with every task and wait for all; raise the error of one."""
-        remaining = iter(tasks)  # iterators of sequences hand out items one at a time
-
-        def run_tasks() -> None:
-            try:
-                for task in remaining:
-                    function(task)
-            finally:  # after an error nobody begins another
-                for _ in remaining:
-                    pass
-
-        n_helpers = min(self.n_threads, len(tasks)) - 1
-        helpers = [_get_executor(os.getpid()).submit(run_tasks) for _ in range(n_helpers)]
+    def run_tasks() -> None:
         try:
-            run_tasks()
-        finally:  # a helper that comes too late finds nothing to do
-            started = [helper for helper in helpers if not helper.cancel()]
-            wait(started)
-        for helper in started:
-            helper.result()
+            for task in remaining:
+                function(task)
+        finally:  # after an error nobody begins another
+            for _ in remaining:
+                pass
+
+    n_helpers = min(n_threads, len(tasks)) - 1
+    helpers = [_get_executor(os.getpid()).submit(run_tasks) for _ in range(n_helpers)]
+    try:
+        run_tasks()
+    finally:  # a helper that comes too late finds nothing to do
+        started = [helper for helper in helpers if not helper.cancel()]
+        wait(started)
+    for helper in started:
+        helper.result()
 
 
 @functools.cache

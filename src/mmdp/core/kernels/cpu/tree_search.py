@@ -13,26 +13,25 @@ from typing import NamedTuple
 import numpy as np
 
 from mmdp.core.errors import check_memory
-from mmdp.core.kernels import random
+from mmdp.core.kernels import sampling
 from mmdp.core.kernels.cpu.jit import BASE_OPTIONS, jit
 from mmdp.core.kernels.cpu.passes import KernelArrays, at, find_row_entries, get_entry_weight
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.planner import PlannerTables
 from mmdp.core.kernels.problem import TIE_RTOL, as_readonly
-from mmdp.core.kernels.random import PLANNER_STREAM, Keys
-from mmdp.core.kernels.sampling import cumsum_rows
+from mmdp.core.kernels.sampling import PLANNER_STREAM, Keys, cumsum_rows
 from mmdp.core.shapes import Array, IndexArray, IntArray
 
 # Indices are unsigned: numba then drops its test for negative ones.
 _U = np.uint64
 
 
-splitmix64 = jit(**BASE_OPTIONS, helper=True)(random.splitmix64)
+splitmix64 = jit(**BASE_OPTIONS, helper=True)(sampling.splitmix64)
 
 
 @jit(**BASE_OPTIONS, helper=True)
 def hash_uniform(key, counter):  # type: ignore[no-untyped-def]
-    """Return a number in [0, 1) that is a hash of this key and counter; see random.hash_bits."""
+    """Return a number in [0, 1) that is a hash of this key and counter; see sampling.hash_bits."""
     bits = splitmix64(key + (counter + _U(1)) * _U(0x9E3779B97F4A7C15)) >> _U(11)
     return float(np.int64(bits)) * 2.0**-53
 

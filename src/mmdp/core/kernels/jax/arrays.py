@@ -69,13 +69,6 @@ ANNOUNCE_SECONDS = (
 jax.monitoring.register_event_duration_secs_listener(_on_jax_event)
 
 
-def _pad_axis(array: HostArray, axis: int, size: int) -> HostArray:
-    """Pad an array with zeros at the end of ``axis``."""
-    width = [(0, 0)] * array.ndim
-    width[axis] = (0, size - array.shape[axis])
-    return np.pad(array, width) if width[axis][1] else array
-
-
 # ------------------------------------------------------------------ transfers
 def to_policy_table(policy: PolicyTable | None) -> PolicyTable | None:
     """Convert a policy to 32-bit actions or 64-bit probabilities."""
@@ -148,10 +141,11 @@ class DevicePlacement(NamedTuple):
         r = problem.r
         return r.reward if isinstance(r, EventRewards) and self.mesh is None else None
 
-    def put(self, array: HostArray | None, model_axis: int | None = None) -> Traced:
-        """Copy an array to the device; over several, pad ``model_axis`` with zeros and divide it.
+    def put(self, array: HostArray | None, *, by_model: bool = False) -> Traced:
+        """Copy an array to the device; if it is ``by_model``, several devices divide the last axis.
 
-        Of several processes each brings its own models, and all bring the same other arrays.
+        That is padded with zeros. Of several processes each brings its own models, and all bring
+        the same other arrays.
         """
         if array is None:
             return None
@@ -159,34 +153,25 @@ class DevicePlacement(NamedTuple):
         if mesh is None:
             return jax.device_put(array, self.devices and self.devices[0])
         spec: list[str | None] = [None] * array.ndim
-        if model_axis is not None:
-            spec[model_axis] = MODEL_AXIS
-            array = _pad_axis(
-                array, model_axis, self._padded_n_models(array.shape[model_axis], mesh)
-            )
-        shape = list(array.shape)
-        if model_axis is not None:
-            shape[model_axis] *= mesh.size // mesh.local_mesh.size
+        shape, n_local_devices = list(array.shape), mesh.local_mesh.size
+        if by_model:
+            n_models = self.max_local_models or shape[-1]
+            n_padded = -(-n_models // n_local_devices) * n_local_devices
+            if n_padded > shape[-1]:
+                width = [*[(0, 0)] * (array.ndim - 1), (0, n_padded - shape[-1])]
+                array = np.pad(array, width)
+            spec[-1], shape[-1] = MODEL_AXIS, n_padded * mesh.size // n_local_devices
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
         return jax.make_array_from_process_local_data(sharding, array, tuple(shape))
 
-    def _padded_n_models(self, n_models: int, mesh: jax.sharding.Mesh) -> int:
-        """Return the number of local models after padding, a multiple of the local devices."""
-        n_local_devices = mesh.local_mesh.size
-        return -(-(self.max_local_models or n_models) // n_local_devices) * n_local_devices
-
-    def fetch(self, array: Traced, n_models: int | None = None, axis: int = -1) -> Traced:
+    def fetch(self, array: Traced, n_models: int | None = None) -> Traced:
         """Copy an array to the host; only the first ``n_models`` of this process if given."""
         if n_models is None or array.is_fully_addressable:
             joined = np.array(array)
         else:
-            shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start)
-            joined = np.concatenate([np.asarray(shard.data) for shard in shards], axis=axis)
-        return (
-            joined
-            if n_models is None
-            else np.moveaxis(np.moveaxis(joined, axis, 0)[:n_models], 0, axis)
-        )
+            shards = sorted(array.addressable_shards, key=lambda shard: shard.index[-1].start)
+            joined = np.concatenate([np.asarray(shard.data) for shard in shards], axis=-1)
+        return joined[..., :n_models]
 
 
 # ------------------------------------------------------------------ what stays on the device
@@ -223,7 +208,7 @@ class DeviceArrays:
 
         def put_rewards(event_rewards: Array | None) -> Traced:
             if event_rewards is None:
-                return put(np.asarray(x.r), model_axis=3)
+                return put(np.asarray(x.r), by_model=True)
             return put(event_rewards.reshape(len(event_rewards), -1, event_rewards.shape[3]))
 
         if not self.transitions:
@@ -242,11 +227,11 @@ class DeviceArrays:
             initial=get_or_put(
                 "initial",
                 x.initial,
-                lambda: put(np.broadcast_to(x.initial, x.terminal.shape), model_axis=1),
+                lambda: put(np.broadcast_to(x.initial, x.terminal.shape), by_model=True),
             ),
-            weights=get_or_put("weights", x.weights, lambda: put(x.local_weights, 0)),
+            weights=get_or_put("weights", x.weights, lambda: put(x.local_weights, by_model=True)),
             discount=np.float64(x.discount),
-            terminal=get_or_put("terminal", x.terminal, lambda: put(x.terminal, model_axis=1)),
+            terminal=get_or_put("terminal", x.terminal, lambda: put(x.terminal, by_model=True)),
         )
 
     def _put_events(self, events: ExogenousEvents) -> dict[str, Traced]:
@@ -258,7 +243,7 @@ class DeviceArrays:
         )
         ids, weights = events.distribution_id, events.corner_weights
         return {
-            "p": put(events.probs, model_axis=3),
+            "p": put(events.probs, by_model=True),
             "next_states": put(events.next_states.reshape(T, rows, -1)),
             "part_rows": None,
             "distribution_id": put(ids if ids is None else ids.reshape(-1, rows)),
@@ -273,9 +258,9 @@ class DeviceArrays:
         entry, next_states, part_rows = (put(array) for array in _pad_pattern(x))
         if entry is None:
             length = x.n_states if next_states is None else next_states.shape[1]
-            p = put(x.p.reshape(len(x.p), -1, length, x.p.shape[2]), model_axis=3)
+            p = put(x.p.reshape(len(x.p), -1, length, x.p.shape[2]), by_model=True)
         else:
-            p = _pad_rows(put(x.p, model_axis=2), entry)
+            p = _pad_rows(put(x.p, by_model=True), entry)
         return {"p": p, "next_states": next_states, "part_rows": part_rows}
 
 
@@ -319,18 +304,16 @@ PROBLEM_SPECS = ProblemArrays(  # how the arrays of a problem lie on several dev
 )
 
 
-class _PaddedPattern(NamedTuple):
-    """Rows of one length: entry (R, L) of the tables, nnz for padding; see ProblemArrays."""
+def _pad_pattern(
+    problem: Problem,
+) -> tuple[IndexArray | None, IntArray | None, IntArray | None]:
+    """Pad the rows of the sparse tables to one length; split long rows if padding costs much.
 
-    entry: IndexArray | None  # None: entries are in this order already
-    next_states: IntArray | None
-    part_rows: IntArray | None
-
-
-def _pad_pattern(problem: Problem) -> _PaddedPattern:
-    """Pad the rows of the sparse tables to one length; split long rows if padding costs much."""
+    Return the entries (R, L) of the tables, nnz for padding, or None if they are in this order
+    already; and next_states and part_rows of ProblemArrays.
+    """
     if problem.is_dense:
-        return _PaddedPattern(None, None, None)
+        return None, None, None
     lengths = np.diff(problem.indptr)
     nnz, length = len(problem.indices), int(lengths.max(initial=1))
     if len(lengths) * length > 1.5 * nnz:
@@ -343,7 +326,7 @@ def _pad_pattern(problem: Problem) -> _PaddedPattern:
     entry = np.where(is_used, problem.indptr[part_rows][:, None] + position, nnz)
     next_states = np.append(problem.indices, 0)[entry].astype(np.int32)
     is_unsplit = len(part_rows) == len(lengths)
-    return _PaddedPattern(
+    return (
         None if is_used.all() else entry,
         next_states,
         None if is_unsplit else part_rows.astype(np.int32),

@@ -22,6 +22,7 @@ from mmdp.core.kernels.jax.arrays import (
 )
 from mmdp.core.kernels.jax.passes import backward, forward, run_backward
 from mmdp.core.kernels.jax.step_ops import Tuning, is_deterministic, make_step_ops
+from mmdp.core.kernels.numpy.passes import TableSweeper
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.shapes import Array, IntArray
 
@@ -29,22 +30,19 @@ if TYPE_CHECKING:
     from mmdp.core.kernels.jax.backend import JaxProblem
 
 
-class DeviceSweeper:
-    """The sweeps of the ascents of one problem; see :class:`mmdp.core.kernels.ascent.Sweeper`."""
+class DeviceSweeper(TableSweeper):
+    """Sweeps on the device."""
 
-    def __init__(self, prepared: JaxProblem, two_way: bool) -> None:
-        self.prepared, self.problem, self.two_way = prepared, prepared.problem, two_way
-        self.q: Traced | None = None
-        self.last: tuple[PolicyTable | None, Traced] = (None, None)  # policy, here and there
+    prepared: JaxProblem
+    last: tuple[PolicyTable | None, Traced] = (None, None)  # policy, here and there
 
     def initialize(self, init: PolicyTable | None) -> tuple[PolicyTable, Array]:
-        """Return the first policy (of WSU if ``init`` is None) and its returns."""
         prepared, put = self.prepared, self.prepared.placement.put
         self.is_first_sweep, self.q = True, None  # its memory is free for the next one
         with enable_float64(), detect_lost_process():
             first_values, outputs = run_backward(
                 prepared.get_device_arrays(),
-                put(self.problem.prior_weights(), model_axis=-1) if init is None else None,
+                put(self.problem.prior_weights(), by_model=True) if init is None else None,
                 put(to_policy_table(init)),
                 horizon=prepared.horizon,
                 choice="weighted" if init is None else "policy",
@@ -57,7 +55,6 @@ class DeviceSweeper:
             return init, prepared.compute_returns(prepared.fetch_models(first_values))
 
     def sweep(self, policy: PolicyTable) -> tuple[IntArray, Array]:
-        """Return the policy after a forward and a backward pass, and its returns."""
         prepared, (last_policy, table) = self.prepared, self.last
         with enable_float64(), detect_lost_process():
             if policy is not last_policy:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import astuple
 from typing import Any
 
 import jax
 import numpy as np
 
-from mmdp.core.kernels.ascent import ascend
 from mmdp.core.kernels.cpu.backend import CpuProblem
 from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.exchange import detect_lost_process
@@ -25,12 +24,11 @@ from mmdp.core.kernels.jax.ascent import DeviceSweeper
 from mmdp.core.kernels.jax.changes import run_single_changes
 from mmdp.core.kernels.jax.passes import run_backward, run_forward
 from mmdp.core.kernels.jax.step_ops import Tuning
-from mmdp.core.kernels.jax.windowed import WindowedSweeper, needs_windows
+from mmdp.core.kernels.jax.windowed import Float32Sweeper, needs_windows
+from mmdp.core.kernels.numpy.passes import TableSweeper
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
 from mmdp.core.kernels.problem import (
     ActionChoice,
-    AscentOptions,
-    AscentResult,
     BackwardResult,
     PolicyTable,
     Problem,
@@ -48,8 +46,6 @@ class JaxBackend(BaseBackend):
     ----------
     devices
         Devices to spread the models over (``jax.devices()``); the default one if None.
-    tuning
-        Options of the compiled code; chosen for the devices if None.
 
     The first call for a shape compiles for a second or so. A prepared problem holds its
     arrays on the device: the transitions go there once.
@@ -62,11 +58,9 @@ class JaxBackend(BaseBackend):
 
     name = "jax"
 
-    def __init__(
-        self, devices: Sequence[jax.Device] | None = None, tuning: Tuning | None = None
-    ) -> None:
+    def __init__(self, devices: Sequence[jax.Device] | None = None) -> None:
         self.placement = DevicePlacement(None if devices is None else tuple(devices))
-        self.tuning = Tuning.for_placement(self.placement) if tuning is None else tuning
+        self.tuning = Tuning.for_placement(self.placement)
 
     def prepare_storage(self, problem: Problem, horizon: int) -> PreparedProblem | None:
         placement = self.placement
@@ -109,18 +103,16 @@ class JaxProblem(CpuProblem):
         keep: Collection[str],
     ) -> BackwardResult:
         problem, placement = self.problem, self.placement
-        outputs = {*keep} - ({"actions"} if choice == "policy" else set())
-        outputs |= {"actions"} if choice == "weighted" else set()
         M = problem.r.shape[3]
         model_outputs = {"values", "q"} | ({"actions"} if choice == "per_model" else set())
         with enable_float64(), detect_lost_process():
             first_values, device_outputs = run_backward(
                 self.get_device_arrays(),
-                placement.put(weights, model_axis=-1),
+                placement.put(weights, by_model=True),
                 placement.put(to_policy_table(policy)),
                 horizon=self.horizon,
                 choice=choice,
-                keep=tuple(sorted(outputs)),
+                keep=tuple(sorted(keep)),
                 tuning=self.tuning,
             )
             fetched = {
@@ -128,23 +120,15 @@ class JaxProblem(CpuProblem):
                 for name, array in device_outputs.items()
             }
             first_values = placement.fetch(first_values, M)
-        actions, values, q = (fetched.get(name) for name in ("actions", "values", "q"))
-        if choice == "policy" and "actions" in keep:
-            is_table = policy is not None and policy.ndim == 2
-            actions = np.zeros((self.horizon, problem.n_states), np.int32)
-            actions[:] = policy if is_table else 0
-        if values is not None:
-            values = np.concatenate([values, problem.terminal[None]])
-        if q is not None:
-            q = np.where(problem.allowed[..., None], q, -np.inf)
-        return BackwardResult(first_values, actions, values, fetched.get("gradient"), q)
+        if "values" in fetched:
+            fetched["values"] = np.concatenate([fetched["values"], problem.terminal[None]])
+        if "q" in fetched:
+            fetched["q"] = np.where(problem.allowed[..., None], fetched["q"], -np.inf)
+        return BackwardResult(first_values, **fetched)
 
     def forward(self, policy: PolicyTable) -> Array:
         with enable_float64(), detect_lost_process():
-            x, table = (
-                self.get_device_arrays(),
-                self.placement.put(to_policy_table(policy)),
-            )
+            x, table = self.get_device_arrays(), self.placement.put(to_policy_table(policy))
             return self.fetch_models(run_forward(x, table, tuning=self.tuning))
 
     # ------------------------------------------------------------ ascents
@@ -164,31 +148,16 @@ class JaxProblem(CpuProblem):
             )
             return np.array(actions), np.array(returns)
 
-    def _run_ascents(  # type: ignore[override]
-        self, inits: Iterable[PolicyTable | None], options: AscentOptions
-    ) -> list[AscentResult]:
-        """Run ascents whose sweeps are compiled whole.
+    def make_sweeper(self, two_way: bool) -> TableSweeper:
+        """Make sweeps that are compiled whole.
 
         The paper's sweeps over shared events are made window by window in 32-bit numbers if b
         takes more than MAX_WEIGHT_BYTES; the returns of their last policies are in 64 bits.
         """
         problem, placement, horizon = self.problem, self.placement, self.horizon
-        is_paper_of_events = isinstance(problem.storage, ExogenousEvents) and not options.two_way
+        is_paper_of_events = isinstance(problem.storage, ExogenousEvents) and not two_way
         if is_paper_of_events and placement.mesh is None and needs_windows(problem, horizon):
-            with enable_float64():
-                x = self.get_device_arrays()
-                windowed = WindowedSweeper(x, problem, horizon, self.tuning)
-            return [self._ascend_windowed(windowed, init, options) for init in inits]
-        per_model = horizon * problem.n_states * (1 + options.two_way * problem.n_actions)
+            return Float32Sweeper(self, two_way)
+        per_model = horizon * problem.n_states * (1 + two_way * problem.n_actions)
         placement.check_memory(problem, extra_per_model=per_model)  # b, and q if it is kept
-        sweeper = DeviceSweeper(self, options.two_way)
-        return [ascend(sweeper, init, *options.ascend_args) for init in inits]
-
-    def _ascend_windowed(
-        self, sweeper: WindowedSweeper, init: PolicyTable | None, options: AscentOptions
-    ) -> AscentResult:
-        """Run an ascent in 32-bit numbers; compute its returns in 64 bits."""
-        ascent = ascend(sweeper, init, *options.ascend_args)
-        returns = self.compute_returns(self.backward("policy", policy=ascent.policy).first_values)
-        value = float(returns @ self.problem.weights)
-        return ascent._replace(returns=returns, value=value, is_single_precision=True)
+        return DeviceSweeper(self, two_way)

@@ -70,9 +70,7 @@ def run_single_changes(
         return ops.average_q(row, q), policy.at[t].set(row), state
 
     state = RoundState(rho, *_evaluate_formula(F, rho, x.weights))
-    v, policy, _ = lax.fori_loop(
-        0, last_time + 1, improve_time, (ops.terminal_values(), policy, state)
-    )
+    v, policy, _ = lax.fori_loop(0, last_time + 1, improve_time, (x.terminal, policy, state))
     return policy, ops.compute_returns(v)
 
 

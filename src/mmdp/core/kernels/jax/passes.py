@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -58,63 +58,56 @@ def backward(
     weights: Traced | None,
     policy: Traced | None,
     keep: Collection[str] = (),
+    v: Traced | None = None,
 ) -> tuple[Traced, KeptArrays]:
     """Run a backward pass; return the values at the first step and the arrays that ``keep`` names.
 
-    Kept q are those of all actions, whether allowed or not.
+    Kept q are those of all actions, whether allowed or not. v: the values after the last step, by
+    default the terminal ones.
     """
-    decide = _make_decision(ops, choice, weights, policy)
-
-    def step(v: Traced, t: Traced) -> tuple[Traced, KeptArrays]:
-        if choice == "policy" and is_deterministic(policy) and set(keep) <= {"values"}:
-            assert policy is not None
-            v = ops.evaluate_step(t, v, policy[t])
-            return v, {"values": v} if keep else {}
-        q = ops.q_step(t, v)
-        v, outputs = decide(t, q)
-        outputs |= {"values": v, "q": q}
-        return v, {name: outputs[name] for name in keep if name in outputs}
-
-    times = jnp.arange(horizon)
-    unroll = min(ops.tuning.unroll, horizon)
-    return lax.scan(step, ops.terminal_values(), times, reverse=True, unroll=unroll)
-
-
-def _make_decision(
-    ops: StepOps, choice: ActionChoice, weights: Traced | None, policy: Traced | None
-) -> Callable[[Traced, Traced], tuple[Traced, KeptArrays]]:
-    """Make the function (t, q) -> (v, outputs) of an action choice."""
+    is_table = is_deterministic(policy)
     is_unvisited = (
         ops.is_unvisited(weights) if choice == "weighted" and policy is not None else None
     )
 
-    def decide_per_model(t: Traced, q: Traced) -> tuple[Traced, KeptArrays]:
-        masked = jnp.where(at_time(ops.x.allowed, t)[..., None], q, -jnp.inf)
-        actions = masked.argmax(axis=1).astype(jnp.int32)
-        return reduce_actions(jnp.maximum, masked), {"actions": actions}
+    def step(v: Traced, t: Traced) -> tuple[Traced, KeptArrays]:
+        pi = None if policy is None else policy[t]
+        if choice == "policy" and is_table and set(keep) <= {"values"}:
+            v = ops.evaluate_step(t, v, pi)
+            return v, {"values": v} if keep else {}
+        q = ops.q_step(t, v)
+        outputs = {"q": q}
+        if weights is not None:
+            outputs["gradient"] = ops.compute_gradient(t, at_time(weights, t), q)
+        if choice == "per_model":
+            masked = jnp.where(ops.at_time(ops.x.allowed, t)[..., None], q, -jnp.inf)
+            outputs["actions"] = masked.argmax(axis=1).astype(jnp.int32)
+            v = reduce_actions(jnp.maximum, masked)
+        elif choice == "weighted":
+            incumbent = () if is_unvisited is None else (pi, at_time(is_unvisited, t))
+            outputs["actions"] = choose_actions(outputs["gradient"], *incumbent)
+            v = ops.average_q(outputs["actions"], q)
+        else:
+            v = ops.average_q(pi, q)
+        outputs["values"] = v
+        return v, {name: outputs[name] for name in keep if name in outputs}
 
-    def decide_weighted(t: Traced, q: Traced) -> tuple[Traced, KeptArrays]:
-        G = ops.compute_gradient(t, at_time(weights, t), q)
-        incumbent = () if policy is None else (policy[t], at_time(is_unvisited, t))
-        actions = choose_actions(G, *incumbent)
-        return ops.average_q(actions, q), {"actions": actions, "gradient": G}
-
-    def follow_policy(t: Traced, q: Traced) -> tuple[Traced, KeptArrays]:
-        assert policy is not None
-        outputs = (
-            {} if weights is None else {"gradient": ops.compute_gradient(t, at_time(weights, t), q)}
-        )
-        return ops.average_q(policy[t], q), outputs
-
-    return {"per_model": decide_per_model, "weighted": decide_weighted, "policy": follow_policy}[
-        choice
-    ]
+    last_values = ops.x.terminal if v is None else v
+    unroll = min(ops.tuning.unroll, horizon)
+    return lax.scan(step, last_values, jnp.arange(horizon), reverse=True, unroll=unroll)
 
 
 def forward(
-    ops: StepOps, policy: Traced, q: Traced | None = None, skip_improvement: Traced = False
+    ops: StepOps,
+    policy: Traced,
+    q: Traced | None = None,
+    skip_improvement: Traced = False,
+    b: Traced | None = None,
 ) -> tuple[Traced, Traced]:
-    """Compute b over time under a policy; improve the policy on the way if q is given."""
+    """Compute b over time under a policy; improve the policy on the way if q is given.
+
+    b: that at the first step, by default the initial one.
+    """
 
     def step(b: Traced, t: Traced) -> tuple[Traced, tuple[Traced, Traced]]:
         pi = policy[t]
@@ -125,7 +118,8 @@ def forward(
 
     horizon = len(policy)
     unroll = min(ops.tuning.unroll, horizon)
-    return lax.scan(step, ops.initial_joint(), jnp.arange(horizon), unroll=unroll)[1]
+    first_weights = ops.x.initial * ops.x.weights if b is None else b
+    return lax.scan(step, first_weights, jnp.arange(horizon), unroll=unroll)[1]
 
 
 # ------------------------------------------------------------------ single passes

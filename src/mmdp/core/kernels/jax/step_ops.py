@@ -73,25 +73,26 @@ class StepOps:
     A deterministic policy reads its own rows only.
     """
 
-    def __init__(self, x: ProblemArrays, tuning: Tuning) -> None:
-        self.x, self.tuning = x, tuning
+    def __init__(self, x: ProblemArrays, tuning: Tuning, start_time: Traced = 0) -> None:
+        self.x, self.tuning, self.start_time = x, tuning, start_time
         self.S, self.A = x.allowed.shape[1:]
+        self.next_states: Traced = x.next_states
+
+    def at_time(self, array: Traced, t: Traced) -> Traced:
+        """Return the slice of an array of the problem at time t, counted from the start time."""
+        return at_time(array, self.start_time + t)
 
     def q_step(self, t: Traced, v: Traced) -> Traced:
         """Compute q = r + gamma P v of all actions."""
-        return at_time(self.x.r, t) + self.x.discount * self.expect_next(t, v)
+        return self.at_time(self.x.r, t) + self.x.discount * self.expect_next(t, v)
 
     def expect_next(self, t: Traced, v: Traced) -> Traced:
         """Compute P v of all actions."""
-        return self._expect(at_time(self.x.p, t), v).reshape(self.S, self.A, v.shape[-1])
+        return self._expect(self.at_time(self.x.p, t), v).reshape(self.S, self.A, v.shape[-1])
 
     def sum_devices(self, local_sum: Traced) -> Traced:
         """Sum over all devices the sums over their models: all that they exchange."""
         return local_sum if self.tuning.mesh is None else lax.psum(local_sum, MODEL_AXIS)
-
-    def mean_return(self, returns: Traced) -> Traced:
-        """Compute the mean return from the returns of the models."""
-        return self.sum_devices(self.x.weights @ returns)
 
     def compute_gradient(self, t: Traced, b: Traced, q: Traced) -> Traced:
         """Compute G = sum_m b q; -inf if not allowed."""
@@ -113,7 +114,7 @@ class StepOps:
         return (b[:, None] * q).sum(axis=-1)
 
     def _mask_disallowed(self, t: Traced, G: Traced) -> Traced:
-        return jnp.where(at_time(self.x.allowed, t), G, -jnp.inf)
+        return jnp.where(self.at_time(self.x.allowed, t), G, -jnp.inf)
 
     def average_q(self, pi: Traced, q: Traced) -> Traced:
         """Compute sum_a pi q for actions or probabilities pi."""
@@ -123,7 +124,7 @@ class StepOps:
 
     def push_forward(self, t: Traced, b: Traced, pi: Traced) -> Traced:
         """Compute b at t + 1 from b at t under actions or probabilities ``pi``."""
-        p, rows = at_time(self.x.p, t), self._select_rows(pi)
+        p, rows = self.at_time(self.x.p, t), self._select_rows(pi)
         if rows is not None:
             return self._push(p, b, rows)
         pi = one_hot(pi, self.A).astype(b.dtype) if is_deterministic(pi) else pi
@@ -134,16 +135,8 @@ class StepOps:
         rows = self._select_rows(action)
         if rows is None:
             return self.average_q(action, self.q_step(t, v))
-        r = gather(at_time(self.x.r, t), jnp.arange(self.S), action)
-        return r + self.x.discount * self._expect(at_time(self.x.p, t), v, rows)
-
-    def initial_joint(self) -> Traced:
-        """Compute b at the first step."""
-        return self.x.initial * self.x.weights
-
-    def terminal_values(self) -> Traced:
-        """Return v after the last step."""
-        return self.x.terminal
+        r = gather(self.at_time(self.x.r, t), jnp.arange(self.S), action)
+        return r + self.x.discount * self._expect(self.at_time(self.x.p, t), v, rows)
 
     def compute_returns(self, first_values: Traced) -> Traced:
         """Compute the returns of every model from the values at the first step."""
@@ -158,9 +151,9 @@ class StepOps:
     def _expect(self, p: Traced, v: Traced, rows: Traced | None = None) -> Traced:
         """Compute sum_s' p v of every row, or of ``rows``."""
         next_states = (
-            self.x.next_states
-            if self.x.next_states is None or rows is None
-            else gather(self.x.next_states, rows)
+            self.next_states
+            if self.next_states is None or rows is None
+            else gather(self.next_states, rows)
         )
 
         def term(e: int) -> Traced:
@@ -187,9 +180,9 @@ class StepOps:
         """Compute the next b: the sum of p times mass over all rows, or over ``rows``."""
         if self.x.part_rows is not None:
             mass = gather(mass, self.x.part_rows)
-        if self.x.next_states is None:
+        if self.next_states is None:
             return self._push_dense(p, mass, rows)
-        next_states = self.x.next_states if rows is None else gather(self.x.next_states, rows)
+        next_states = self.next_states if rows is None else gather(self.next_states, rows)
         p = p if rows is None else gather(p, rows)
         b = jnp.zeros((self.S, mass.shape[-1]), mass.dtype)
         return b.at[next_states].add(p * mass[:, None], mode="promise_in_bounds")
@@ -209,13 +202,8 @@ class StepOps:
 class EventStepOps(StepOps):
     """The operations of one time step with shared events: p (K, W, M), next_states (R, W C)."""
 
-    def __init__(self, x: ProblemArrays, tuning: Tuning) -> None:
-        super().__init__(x, tuning)
-        self.next_states: Traced = x.next_states
-        self.has_event_rewards = x.r.ndim == 3  # events, not rows
-
     def q_step(self, t: Traced, v: Traced) -> Traced:
-        if not self.has_event_rewards:
+        if self.x.r.ndim != 3:  # rewards by row, not by event
             return super().q_step(t, v)
         return self._sum_events(t, v, with_rewards=True).reshape(self.S, self.A, v.shape[-1])
 
@@ -224,9 +212,9 @@ class EventStepOps(StepOps):
 
     def evaluate_step(self, t: Traced, v: Traced, action: Traced) -> Traced:
         rows = self._select_rows(action)
-        if self.has_event_rewards:
+        if self.x.r.ndim == 3:
             return self._sum_events(t, v, rows, with_rewards=True)
-        r = gather(at_time(self.x.r, t), jnp.arange(self.S), action)
+        r = gather(self.at_time(self.x.r, t), jnp.arange(self.S), action)
         return r + self.x.discount * self._sum_events(t, v, rows)
 
     def push_forward(self, t: Traced, b: Traced, pi: Traced) -> Traced:
@@ -258,7 +246,7 @@ class EventStepOps(StepOps):
 
     def _add_rewards(self, t: Traced, e: Traced, rows: Traced | None, v: Traced) -> Traced:
         """Compute (R, M) reward + gamma v of the e-th corner of all events."""
-        reward, w = at_time(self.x.r, t), e // (self.next_states.shape[2] // self.x.p.shape[2])
+        reward, w = self.at_time(self.x.r, t), e // (self.next_states.shape[2] // self.x.p.shape[2])
         reward = reward[:, w] if rows is None else gather(reward, rows, w)
         return reward[:, None].astype(v.dtype) + self.x.discount * v
 
@@ -266,14 +254,14 @@ class EventStepOps(StepOps):
         """Return probability (R or 1, M) and next state (R,) of the e-th corner of all events."""
         x = self.x
         next_states, (ids, corner_weights) = (
-            at_time(self.next_states, t),
+            self.at_time(self.next_states, t),
             (
-                array if array is None else at_time(array, t)
+                array if array is None else self.at_time(array, t)
                 for array in (x.distribution_id, x.corner_weights)
             ),
         )
         n_corners = next_states.shape[1] // x.p.shape[2]
-        p = at_time(x.p, t)[:, e // n_corners].astype(dtype)
+        p = self.at_time(x.p, t)[:, e // n_corners].astype(dtype)
         if ids is not None:
             p = gather(p, ids if rows is None else gather(ids, rows))
         if corner_weights is not None:
@@ -297,7 +285,7 @@ class EventStepOps(StepOps):
         return total
 
 
-def make_step_ops(x: ProblemArrays, tuning: Tuning) -> StepOps:
-    """Choose the operations for the layout of these arrays."""
+def make_step_ops(x: ProblemArrays, tuning: Tuning, start_time: Traced = 0) -> StepOps:
+    """Choose the operations for the layout of these arrays; times count from ``start_time``."""
     has_events = x.next_states is not None and x.next_states.ndim == 3
-    return EventStepOps(x, tuning) if has_events else StepOps(x, tuning)
+    return (EventStepOps if has_events else StepOps)(x, tuning, start_time)

@@ -8,7 +8,7 @@ backward steps. Everything stays on the device; the host sees actions and return
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,14 @@ import numpy as np
 from jax import lax
 
 from mmdp.core.kernels.jax.arrays import ProblemArrays, Traced, enable_float64, get_device_memory
-from mmdp.core.kernels.jax.passes import choose_actions
-from mmdp.core.kernels.jax.step_ops import Tuning, at_time, make_step_ops
-from mmdp.core.kernels.problem import PolicyTable, Problem, split_windows
+from mmdp.core.kernels.jax.passes import backward, forward
+from mmdp.core.kernels.jax.step_ops import Tuning, is_deterministic, make_step_ops
+from mmdp.core.kernels.numpy.passes import TableSweeper
+from mmdp.core.kernels.problem import AscentResult, PolicyTable, Problem, split_windows
 from mmdp.core.shapes import Array, IntArray
+
+if TYPE_CHECKING:
+    from mmdp.core.kernels.jax.backend import JaxProblem
 
 MAX_WEIGHT_BYTES = 2**33  # bytes of b over which the sweeps of an ascent are made here
 MAX_MEMORY_SHARE = 0.4  # of the device's memory for b
@@ -30,50 +34,61 @@ def needs_windows(problem: Problem, horizon: int) -> bool:
     return 8 * horizon * problem.terminal.size > MAX_WEIGHT_BYTES
 
 
-class WindowedSweeper:
+class Float32Sweeper(TableSweeper):
     """The paper's sweeps in 32-bit numbers, window by window."""
 
-    def __init__(self, x: ProblemArrays, problem: Problem, horizon: int, tuning: Tuning) -> None:
-        self.problem, self.horizon, self.tuning = problem, horizon, tuning
+    prepared: JaxProblem
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.tuning = self.prepared.tuning._replace(unroll=1)  # several q take too much memory
         max_bytes = MAX_MEMORY_SHARE * get_device_memory(jax.local_devices()[0])
-        self.windows = split_windows(horizon, 4 * problem.terminal.size, max_bytes)
-        self.x = jax.tree.map(_to_float32, x)
+        bytes_per_time = 4 * self.problem.terminal.size
+        self.windows = split_windows(self.prepared.horizon, bytes_per_time, max_bytes)
+        with enable_float64():
+            self.x = jax.tree.map(_to_float32, self.prepared.get_device_arrays())
 
     def initialize(self, init: PolicyTable | None) -> tuple[PolicyTable, Array]:
+        n_windows = len(self.windows)
         if init is not None:
-            return init, self._run_backward(init, lambda window: None)[1]
-        prior = jnp.asarray(self.x.weights)[None]
-        return self._run_backward(None, lambda window: prior)
+            return init, self._run_backward(init, [None] * n_windows)[1]
+        return self._run_backward(None, [self.x.weights[None]] * n_windows)
 
     def sweep(self, policy: PolicyTable) -> tuple[IntArray, Array]:
-        window_weights = {}
         with enable_float64():
-            b = self.x.initial * self.x.weights
-            for window in self.windows:
-                window_weights[window.start] = b
-                if window.stop < self.horizon:
-                    b = _push_window(
-                        self.x, window.start, b, _to_table_32(policy[window]), tuning=self.tuning
-                    )
-        return self._run_backward(policy, lambda window: window_weights.pop(window.start))
+            window_weights = [self.x.initial * self.x.weights]
+            for window in self.windows[:-1]:
+                b, table = window_weights[-1], _to_table_32(policy[window])
+                window_weights.append(
+                    _push_window(self.x, window.start, b, table, tuning=self.tuning)
+                )
+        return self._run_backward(policy, window_weights)
 
-    def _run_backward(self, policy: PolicyTable | None, get_weights: Any) -> tuple[IntArray, Array]:
+    def finish(self, result: AscentResult) -> AscentResult:
+        first_values = self.prepared.backward("policy", policy=result.policy).first_values
+        returns = self.prepared.compute_returns(first_values)
+        value = float(returns @ self.problem.weights)
+        return result._replace(returns=returns, value=value, is_single_precision=True)
+
+    def _run_backward(
+        self, policy: PolicyTable | None, window_weights: list[Traced | None]
+    ) -> tuple[IntArray, Array]:
         """Run a backward pass with b at the start of each window, or along the policy."""
-        actions = np.empty((self.horizon, self.problem.n_states), np.int32)
+        actions = np.empty((self.prepared.horizon, self.problem.n_states), np.int32)
         with enable_float64():
             v = self.x.terminal
             for window in reversed(self.windows):
                 table = None if policy is None else _to_table_32(policy[window])
-                v, window_actions = _backward_window(
+                v, outputs = _backward_window(
                     self.x,
                     window.start,
-                    get_weights(window),
+                    window_weights.pop(),
                     v,
                     table,
                     n_times=window.stop - window.start,
                     tuning=self.tuning,
                 )
-                actions[window] = 0 if window_actions is None else window_actions
+                actions[window] = outputs.get("actions", 0)
             returns = jnp.einsum(
                 "sm,sm->m",
                 self.x.initial,
@@ -98,11 +113,9 @@ def _to_table_32(policy: PolicyTable) -> Traced:
 def _push_window(
     x: ProblemArrays, start_time: Traced, b: Traced, policy: Traced, *, tuning: Tuning
 ) -> Traced:
-    """Compute b (S, M) after the time steps of a policy that begins at ``start``."""
-    ops = make_step_ops(x, tuning)
-    return lax.fori_loop(
-        0, len(policy), lambda t, b: ops.push_forward(start_time + t, b, policy[t]), b
-    )
+    """Compute b (S, M) after the time steps of a policy that begins at ``start_time``."""
+    ops = make_step_ops(x, tuning, start_time)
+    return lax.fori_loop(0, len(policy), lambda t, b: ops.push_forward(t, b, policy[t]), b)
 
 
 @functools.partial(jax.jit, static_argnames=("n_times", "tuning"))
@@ -115,30 +128,14 @@ def _backward_window(
     *,
     n_times: int,
     tuning: Tuning,
-) -> tuple[Traced, Traced | None]:
-    """Compute v at ``start`` and the actions of a window, from v after it and b at its start.
+) -> Any:
+    """Compute v at ``start_time`` and the actions of a window, from v after it and b at its start.
 
     Without a policy b is that of all times; without b the policy is followed.
     """
-    ops = make_step_ops(x, tuning)
-    table: Traced = policy
-    is_table = policy is not None and policy.ndim == 2
-    window_b = None if b is None else b[None]
-    if b is not None and policy is not None:
-        times = jnp.arange(n_times)
-        window_b = lax.scan(
-            lambda b, t: (ops.push_forward(start_time + t, b, table[t]), b), b, times
-        )[1]
-
-    def step(v: Traced, t: Traced) -> tuple[Traced, Traced | None]:
-        if window_b is None and is_table:
-            return ops.evaluate_step(start_time + t, v, table[t]), None
-        q = ops.q_step(start_time + t, v)
-        if window_b is None:
-            return ops.average_q(table[t], q), None
-        b_t = at_time(window_b, t)
-        incumbent = (table[t], ops.is_unvisited(b_t)) if is_table else ()
-        action = choose_actions(ops.compute_gradient(start_time + t, b_t, q), *incumbent)
-        return ops.average_q(action, q), action
-
-    return lax.scan(step, v, jnp.arange(n_times), reverse=True)
+    ops = make_step_ops(x, tuning, start_time)
+    if b is None:
+        return backward(ops, n_times, "policy", None, policy, (), v)
+    weights = b[None] if policy is None else forward(ops, policy, b=b)[1]
+    incumbent = policy if is_deterministic(policy) else None
+    return backward(ops, n_times, "weighted", weights, incumbent, ("actions",), v)

@@ -6,7 +6,7 @@ import numpy as np
 
 from mmdp.core.kernels.costs import MIN_DENSE_FILL
 from mmdp.core.kernels.prepared import BaseBackend, PreparedProblem
-from mmdp.core.kernels.problem import NUMPY_PREPARERS, PolicyTable, Problem, TableStorage, at_time
+from mmdp.core.kernels.problem import PolicyTable, Problem, at_time
 from mmdp.core.shapes import Array
 
 
@@ -81,6 +81,3 @@ class SparseProblem(PreparedProblem):
         )
         flow = at_time(self.p, t) * (pi[self.state, self.action, None] * b[self.state])
         return np.asarray(self.next_state_sums @ flow)
-
-
-NUMPY_PREPARERS[TableStorage] = prepare_tables

@@ -1,33 +1,139 @@
-"""Passes and ascents by ``expect_next`` and ``push_forward``, which specify every backend."""
+"""Passes and ascents by ``expect_next`` and ``push_forward``, which specify every backend.
+
+A new storage or a new backend writes these two, P v and its transpose. Everything else is written
+in terms of them in plain numpy, and overridden where a fused pass pays. Symbols as in
+:mod:`mmdp.core.kernels.problem`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import copy
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.core.errors import InputError
 from mmdp.core.kernels.ascent import ascend
-from mmdp.core.kernels.operator import Operator
+from mmdp.core.kernels.cpu.threads import default_n_threads, is_numba_disabled
 from mmdp.core.kernels.problem import (
     TIE_RTOL,
     ActionChoice,
-    AscentOptions,
     AscentResult,
     BackwardResult,
     Callback,
     PolicyTable,
+    Problem,
     RowChooser,
     SweepType,
+    as_readonly,
     at_time,
 )
+from mmdp.core.kernels.rewards import EventRewards, Rewards
 from mmdp.core.shapes import Array, IntArray, Mask
 
 
-class Passes(Operator):
-    """The forward, backward and ascent passes of a prepared problem."""
+class Passes:
+    """A problem over a number of decisions, prepared once on a backend."""
 
+    n_threads: int | None = None  # None: the cores that this process may use
+    min_parallel_work: float = 100_000  # multiply-adds below which one thread is faster
+
+    def __init__(self, problem: Problem, horizon: int) -> None:
+        problem.check_horizon(horizon)
+        self.problem, self.horizon = problem, horizon
+
+    # ------------------------------------------------------------ written by a storage or backend
+    def expect_next(self, t: int, v: Array) -> Array:
+        """Compute (S, A, M) sum_s' p(s'|s, a) v(s') in every model, from v (S, M)."""
+        raise NotImplementedError
+
+    def push_forward(self, t: int, b: Array, policy_row: PolicyTable) -> Array:
+        """Compute b (S, M) at t + 1 from b at t under actions (S,) or probabilities (S, A)."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ written once
+    def count_threads(self, work: float) -> int:
+        """Return the number of threads of compiled code for ``work`` multiply-adds per step."""
+        if is_numba_disabled():
+            raise InputError(
+                "controllers, beliefs and dual bounds need numba's compiler, which "
+                "NUMBA_DISABLE_JIT switches off; unset it"
+            )
+        n_threads = self.n_threads or default_n_threads()
+        return n_threads if work >= self.min_parallel_work else 1
+
+    def q_step(self, t: int, v: Array) -> Array:
+        """Compute (S, A, M) q = r + gamma P v at time t from v (S, M)."""
+        return at_time(self.problem.r, t) + self.problem.discount * self.expect_next(t, v)
+
+    def improve_objective(
+        self, table: PolicyTable, rho: Array, formula: Any, min_gain: float
+    ) -> tuple[IntArray, Array] | None:
+        """Improve F by one change of an action after the other; return the table and its returns.
+
+        rho (M,): the returns that count at the table. formula: the dataclass of F, with value and
+        dual_density. A change must gain more than ``min_gain``. None if that is not compiled here.
+        """
+        return None
+
+    def sum_models(self, values: Array) -> Array:
+        """Sum values (..., M) over all models."""
+        return np.asarray(self.problem.all_gather(values.sum(axis=-1)).sum(axis=0))
+
+    def forward_by_start(self, run_forward: Callable[[Self], Array]) -> Array:
+        """Run a forward pass in which every model has weight 1."""
+        return run_forward(self.replace(weights=np.ones_like(self.problem.weights)))
+
+    def credit_to_start(self, d: Array, gains: Array) -> Array:
+        """Compute (..., M) what gains (..., M) add to the returns of the models at the start."""
+        return d * gains
+
+    def joint_weights(self, d: Array, weights: Array) -> Array:
+        """Compute b (S, M) such that sum_m b x is what x adds to the returns with these weights."""
+        return d * weights
+
+    def compute_returns(self, first_values: Array) -> Array:
+        """Compute (M,) the return of every model from the values (S, M) at the first step."""
+        return self.problem.compute_returns(first_values)
+
+    def replace(
+        self,
+        *,
+        weights: Array | None = None,
+        initial: Array | None = None,
+        rewards: Rewards | None = None,
+        terminal: Array | None = None,
+        allowed: Mask | None = None,
+        discount: float | None = None,
+        horizon: int | None = None,
+    ) -> Self:
+        """Return a copy with other numbers, or over fewer decisions, that shares the transitions.
+
+        rewards: (T or 1, S, A, M). terminal: (S, M). allowed: (T or 1, S, A).
+        """
+        arrays = {"weights": weights, "initial": initial, "r": rewards, "terminal": terminal}
+        replacements: Any = {
+            name: array if isinstance(array, EventRewards) else as_readonly(np.asarray(array))
+            for name, array in arrays.items()
+            if array is not None
+        }
+        problem = self.problem._replace(**replacements)
+        if discount is not None:
+            problem = problem._replace(discount=discount)
+        if allowed is not None:
+            problem = problem.restrict_actions(allowed)
+        clone = copy.copy(self)
+        clone._set_problem(problem, self.horizon if horizon is None else horizon)
+        return clone
+
+    def _set_problem(self, problem: Problem, horizon: int) -> None:
+        """Replace the problem and the horizon; the transitions stay the same."""
+        self.problem, self.horizon = problem, horizon
+
+    # ------------------------------------------------------------ passes
     def backward(
         self,
         choice: ActionChoice,
@@ -43,13 +149,19 @@ class Passes(Operator):
         (T or 1, S or 1, M). A tie goes to the incumbent ``policy`` (T, S) if there is one, else
         to the lowest action; a state of zero weight keeps its incumbent. ``"per_model"`` takes each
         model's own maximum. ``"policy"`` follows ``policy``, (T, S) actions or (T, S, A)
-        probabilities; with ``weights`` the gradient G can be kept. ``keep``: which of actions,
-        values, gradient and q to return besides the values at the first step. ``choose_row``:
-        how ``"weighted"`` chooses the actions of a time, :func:`choose_actions` by default.
+        probabilities; with ``weights`` the gradient G can be kept. ``keep``: which of values,
+        gradient, q and the actions of ``"per_model"`` to return besides the values at the first
+        step. ``choose_row``: how ``"weighted"`` chooses the actions of a time,
+        :func:`choose_actions` by default.
         """
+        kept_names = set(keep)
+        if choice == "weighted":
+            kept_names.add("actions")
+        elif choice == "policy":
+            kept_names.discard("actions")
         if choose_row is None:
-            return self._run_backward(choice, weights, policy, keep)
-        return Passes._run_backward(self, choice, weights, policy, keep, choose_row)
+            return self._run_backward(choice, weights, policy, kept_names)
+        return Passes._run_backward(self, choice, weights, policy, kept_names, choose_row)
 
     def _run_backward(
         self,
@@ -84,7 +196,6 @@ class Passes(Operator):
                 actions[t] = masked.argmax(axis=1)
                 v = masked.max(axis=1)
             elif policy is not None and policy.ndim == 2:
-                actions[t] = policy[t]
                 v = q[np.arange(S), policy[t]]
             else:
                 assert policy is not None
@@ -93,8 +204,7 @@ class Passes(Operator):
                 values[t] = v
             if all_q is not None:
                 all_q[t] = np.where(allowed[:, :, None], q, -np.inf)
-        kept_actions = actions if "actions" in keep or choice == "weighted" else None
-        return BackwardResult(v, kept_actions, values, gradient, all_q)
+        return BackwardResult(v, actions if "actions" in keep else None, values, gradient, all_q)
 
     def forward(self, policy: PolicyTable) -> Array:
         """Compute model weights b (T, S, M) under a policy, (T, S) or (T, S, A) (algorithm 1)."""
@@ -130,20 +240,18 @@ class Passes(Operator):
         ``callback(policy, value)`` is called with the init and with improved policies, after every
         sweep or every few. An exception raised by it ends the ascent.
         """
-        options = AscentOptions(float(tol), max_sweeps, sweep_type == "two-way", callback)
-        if choose_row is None:
-            return self._run_ascents(inits, options)
-        return Passes._run_ascents(self, inits, options, choose_row)
+        is_two_way = sweep_type == "two-way"
+        sweeper = (
+            self.make_sweeper(is_two_way)
+            if choose_row is None
+            else TableSweeper(self, is_two_way, choose_row)
+        )
+        results = (ascend(sweeper, init, float(tol), max_sweeps, callback) for init in inits)
+        return [sweeper.finish(result) for result in results]
 
-    def _run_ascents(
-        self,
-        inits: Iterable[PolicyTable | None],
-        options: AscentOptions,
-        choose_row: RowChooser | None = None,
-    ) -> list[AscentResult]:
-        """Run the ascents; a backend overrides this if no Python function chooses rows."""
-        sweeper = TableSweeper(self, options.two_way, choose_row)
-        return [ascend(sweeper, init, *options.ascend_args) for init in inits]
+    def make_sweeper(self, two_way: bool) -> TableSweeper:
+        """Make the sweeps of ascents in which no Python function chooses rows."""
+        return TableSweeper(self, two_way)
 
 
 @dataclass
@@ -152,7 +260,7 @@ class TableSweeper:
 
     prepared: Passes
     two_way: bool
-    choose_row: RowChooser | None
+    choose_row: RowChooser | None = None
 
     def __post_init__(self) -> None:
         self.problem = self.prepared.problem
@@ -183,6 +291,10 @@ class TableSweeper:
         )
         self.q = backward_pass.q
         return backward_pass.actions, self.prepared.compute_returns(backward_pass.first_values)
+
+    def finish(self, result: AscentResult) -> AscentResult:
+        """Return the result of an ascent, with returns in 64-bit numbers."""
+        return result
 
     def _improve_forward(self, policy: PolicyTable, q: Array) -> tuple[PolicyTable, Array]:
         """Improve the actions of each time for the b that arrives there; return the policy and b.
