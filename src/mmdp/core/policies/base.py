@@ -116,10 +116,6 @@ class PolicyClass:
         """Return the arrays of the model, restricted to the actions that the class allows."""
         return model.problem
 
-    def to_settings(self, model: MMDP, horizon: int) -> Json:
-        """Return what distinguishes two classes of this name on the model, as JSON types."""
-        return "randomized" if self.randomized else None
-
     def describe(self, model: MMDP, horizon: int) -> str:
         """Describe the restriction on the model in words; empty if there is none."""
         return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from mmdp.core.errors import InputError
 from mmdp.core.kernels import Problem
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.model import MMDP
-from mmdp.core.policies.base import Json, UserData
+from mmdp.core.policies.base import UserData
 from mmdp.core.policies.markov import Markov
 from mmdp.core.shapes import IndexArray, Mask
 from mmdp.core.text import join_first, join_or, pluralize
@@ -102,10 +101,6 @@ class Tied(RestrictedMarkov):
         group_ids = self.get_group_ids(model)
         return (is_reached @ np.eye(group_ids.max() + 1, dtype=bool)[group_ids])[..., group_ids]
 
-    def to_settings(self, model: MMDP, horizon: int) -> Json:
-        """Return the group of each state."""
-        return self.get_group_ids(model).tolist()
-
     def describe(self, model: MMDP, horizon: int) -> str:
         """Describe the groups of more than one state."""
         group_texts = [
@@ -184,13 +179,6 @@ class Monotone(RestrictedMarkov):
         ids = _find_ids(self.actions, model, "action")
         _check_order(ids, model, "action")
         return np.array(ids)
-
-    def to_settings(self, model: MMDP, horizon: int) -> Json:
-        """Return the chains of states and the order of actions as lists of ids."""
-        return [
-            *(chain.tolist() for chain in self.get_state_chains(model)),
-            self.get_action_order(model).tolist(),
-        ]
 
     def describe(self, model: MMDP, horizon: int) -> str:
         """Describe the orders of states and actions."""
@@ -309,11 +297,6 @@ class Fixed(RestrictedMarkov):
                 mask[s] = False
                 mask[s, _find_ids(actions, model, "action")] = True
         return mask
-
-    def to_settings(self, model: MMDP, horizon: int) -> Json:
-        """Return the number of times and a digest of the open actions."""
-        mask = self.make_mask(model, horizon)
-        return [len(mask), hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()]
 
     def describe(self, model: MMDP, horizon: int) -> str:
         """List the states with restricted actions."""

@@ -308,11 +308,6 @@ class Tree(RestrictedMarkov):
             raise InputError("the features are the same in all states; give one that differs")
         return columns
 
-    def to_settings(self, model: MMDP, horizon: int) -> Json:
-        """Return the size limit and the values of the features as JSON types."""
-        columns = get_columns(self.make_features(model, horizon))
-        return [self.max_leaves, self.has_time_feature, columns]
-
     def describe(self, model: MMDP, horizon: int) -> str:
         """Describe the size limit and the features."""
         names = [feature.name for feature in self.make_features(model, horizon)]
