@@ -573,3 +573,12 @@ def test_pandas_that_another_thread_is_importing(monkeypatch: pytest.MonkeyPatch
     assert not is_labeled([0.5, 0.5])
     assert is_labeled({"a": 0.5})
     assert mmdp.MMDP([[[[1.0]]]], [[[2.0]]], weights=[1.0]).n_models == 1
+
+
+def test_labels_are_made_once() -> None:
+    """Texts list the labels of thousands of states one by one."""
+    model = make_random_model(1)
+    for name in ("state_labels", "action_labels", "model_labels"):
+        assert getattr(model, name) is getattr(model, name)
+    renamed = model.replace(states=[f"s{i}" for i in range(model.n_states)])
+    assert renamed.state_labels[0] == "s0"

@@ -26,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -490,17 +491,17 @@ class MMDP:
         """Uncertain parameters that each model was built from: name to (M,) array."""
         return dict(self._data.fields.parameters)
 
-    @property
+    @cached_property
     def state_labels(self) -> tuple[str, ...]:
         """Labels of the states, or their ids as text."""
         return self.label_index("state").names
 
-    @property
+    @cached_property
     def action_labels(self) -> tuple[str, ...]:
         """Labels of the actions, or their ids as text."""
         return self.label_index("action").names
 
-    @property
+    @cached_property
     def model_labels(self) -> tuple[str, ...]:
         """Labels of the models, or their ids as text."""
         return self.label_index("model").names
