@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mmdp.core import kernels
-from mmdp.core.arguments import Seed, Unchecked, check_arguments
+from mmdp.core.arguments import PositiveInt, Seed, Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend, PreparedProblem
 from mmdp.core.kernels.infinite import check_infinite_horizon, find_truncation_horizon
@@ -49,7 +49,7 @@ def simulate(
     n_episodes: int | None = None,
     seed: Seed = 0,
     control_variate: bool = True,
-    n_threads: int | None = None,
+    n_threads: PositiveInt | None = None,
     backend: str | Backend = "auto",
     off_grid: bool = False,
 ) -> Evaluation:
@@ -127,7 +127,7 @@ def run_simulation(
         table = resolved_policy.to_markov(horizon).table
         returns = step_spec.simulate_off_grid(model, table, n_per_model, int_seed, not truncation)
         return _make_evaluation(returns, model, {"off_grid": True, **truncation})
-    tables = resolved_policy.make_simulation_tables(model, horizon)
+    tables = resolved_policy.make_simulation_tables(model)
     if tables is None:
         n_per_model = _choose_n_episodes(0, model, n_episodes or max(2, 200 // model.n_models))
         returns = _simulate_in_python(
@@ -135,8 +135,6 @@ def run_simulation(
         )
         return _make_evaluation(returns, model, truncation)
     n_per_model = _choose_n_episodes(tables.n_queries * horizon, model, n_episodes)
-    if n_threads is not None:
-        check_int(n_threads, "n_threads")
     passes = (
         math.inf
         if tables.n_queries
@@ -163,7 +161,7 @@ def run_simulation(
     baseline = resolved_policy.control_variate
     if baseline is not None and control_variate:
         baseline.check(model)  # with the same random numbers:
-        baseline_tables = baseline.make_simulation_tables(model, horizon)
+        baseline_tables = baseline.make_simulation_tables(model)
         assert baseline_tables is not None
         baseline_runner = _EpisodeRunner(prepared, baseline_tables, model, int_seed)
         baseline_runner.simulate(runner.n_done)

@@ -110,7 +110,7 @@ class BeliefPlanner(Policy):
         if not (self.model.allowed <= model.allowed).all():
             raise InputError("the planner may take actions that the model does not allow")
 
-    def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
+    def make_simulation_tables(self, model: MMDP) -> PlannerTables:
         """Return the tables of the planner, which simulations read."""
         return self.tables
 

@@ -344,7 +344,7 @@ class Policy(Planner):
         """Compute the exact return of the policy on every model, (M,)."""
         raise InputError(f"the return of {self!r} is known by simulation only")
 
-    def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables | None:
+    def make_simulation_tables(self, model: MMDP) -> PlannerTables | None:
         """Make the tables with which a backend simulates the policy; None: step by step."""
         return None
 

@@ -224,7 +224,7 @@ class MemoryPolicy(Policy):
         prepared = backend.prepare(model.problem, self.horizon)
         return prepared.compute_node_values(self.controller).returns
 
-    def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
+    def make_simulation_tables(self, model: MMDP) -> PlannerTables:
         """Make the tables with which a backend simulates the controller."""
         return PlannerTables(NODES, model.problem, controller=self.controller)
 
