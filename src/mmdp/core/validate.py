@@ -584,12 +584,6 @@ def parse_terminal(values: object, models: LabelIndex, states: LabelIndex) -> Ar
     return np.array(np.broadcast_to(array, (models.size, states.size)), order="F")
 
 
-def check_seed(seed: object) -> None:
-    """Check that a seed is None or a whole number of at least 0."""
-    if seed is not None:
-        check_int(seed, "seed", 0)
-
-
 def check_int(value: object, name: str, minimum: int = 1, item_bytes: int = 0) -> int:
     """Check that a value is a whole number of at least ``minimum``, and return it as int.
 

@@ -70,7 +70,7 @@ class PolicyClass:
 
     def estimate_passes(self, markov_passes: float) -> float:
         """Estimate the passes of a solve from those that a Markov policy takes."""
-        if self.is_infinite_horizon:
+        if self.is_infinite_horizon and not self.uses_belief:
             return min(markov_passes, INFINITE_HORIZON_PASSES)
         return markov_passes + RANDOMIZED_PASSES * self.randomized
 
@@ -144,10 +144,6 @@ class Belief(PolicyClass):
     def with_infinite_horizon(self) -> Self:
         """Return the policy class for an infinite horizon."""
         return self._copy_with(is_infinite_horizon=True)
-
-    def estimate_passes(self, markov_passes: float) -> float:
-        """Return the passes of a Markov policy: methods estimate their own."""
-        return markov_passes
 
     def __repr__(self) -> str:
         return "Belief()"

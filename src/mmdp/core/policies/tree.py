@@ -408,11 +408,8 @@ class TreePolicy(TablePolicy):
         features: Iterable[Feature],
         fallback_actions: Iterable[int] | None = None,
     ) -> None:
-        inherited = {name: getattr(table_policy, name) for name in ("table", "axes", "horizon")}
-        self._set_attributes(
-            table_policy=table_policy, tree=tree, features=tuple(features), **inherited
-        )
-        self._set_labels(table_policy.n_states, **table_policy.label_kwargs)
+        self._set_attributes(**vars(table_policy), axes=table_policy.axes)
+        self._set_attributes(table_policy=table_policy, tree=tree, features=tuple(features))
         # a leaf has the action that the table takes there, if it takes a single one
         actions = np.atleast_2d(self.actions)
         sets = [(node.action, np.unique(actions[region])) for node, region in self._iter_leaves()]
