@@ -479,24 +479,19 @@ class StateIndex:
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.ids = {label: i for i, label in enumerate(labels)}
-        self._names = [*parse_named_values(labels[0])] if labels else []
-        axes, _ = parse_named_axes(labels)
-        self._texts = {name: {*axes.get(name, ())} for name in self._names}
+        self._texts = {name: {*texts} for name, texts in parse_named_axes(labels)[0].items()}
         self._points: dict[str, list[tuple[float, str]]] = {}  # of axes of numbers, sorted
-        for name, texts in axes.items():
+        for name, texts in self._texts.items():
             with suppress(ValueError):
                 self._points[name] = sorted((float(text), text) for text in texts)
 
     def find_label(self, state_values: Mapping[str, UserData]) -> str:
         """Find the label of the state with these values, or of the nearest grid point."""
         if state_values.keys() != self._texts.keys():
-            description = (
-                f"are named by {join_or(self._names, ' and ')}"
-                if self._names
-                else "have no names of values"
-            )
+            names = join_or(self._texts, " and ")
+            description = f"are named by {names}" if names else "have no names of values"
             raise InputError(f"states {description}, not by {join_or(state_values, ' and ')}")
-        return ", ".join(f"{x}={self._find_nearest(x, state_values[x])}" for x in self._names)
+        return ", ".join(f"{x}={self._find_nearest(x, state_values[x])}" for x in self._texts)
 
     def _find_nearest(self, name: str, value: UserData) -> str:
         """Find the grid value nearest to a number; other text is returned unchanged."""
