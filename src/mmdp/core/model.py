@@ -931,15 +931,12 @@ class MMDP:
     @property
     def summary_rows(self) -> list[tuple[str, str]]:
         """Rows (name, text) of sizes, labels and fields."""
-        rows = [
-            (f"{axis}s", summarize_labels(getattr(self, f"{axis}_labels"), has_labels))
-            for axis, has_labels in self.has_labels.items()
-        ]
+        times = self.time_labels
         return [
-            *rows,
+            *((f"{axis}s", summarize_labels(self.label_index(axis).names)) for axis in AXES),
             ("discount", f"{self.discount:g}"),
             ("horizon", "any" if self.horizon is None else f"{self.horizon:,} (time-varying)"),
-            *self.time_labels.summary_rows,
+            *([("times", times.describe_range(0, len(times.labels) - 1))] if times.labels else []),
             ("initial", "given" if self.has_initial else "uniform (not given)"),
             ("storage", f"{self.storage}, {format_bytes(self.nbytes)}"),
         ]

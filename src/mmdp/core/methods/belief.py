@@ -64,7 +64,6 @@ class BeliefPlanner(Policy):
     ``control_variate`` is CADP's policy for the same models, used when the policy is simulated.
     """
 
-    message_name = "the planner"
     has_exact_returns = False
     memory_note = "remembers what it has seen"
 

@@ -210,7 +210,6 @@ class Policy(Planner):
     table: PolicyTable  # all decisions as one array, if the policy has one
     objective: Objective | None  # what it was solved for, if the file that it was read from says so
 
-    message_name: ClassVar[str] = "the policy"  # in messages
     has_rules: ClassVar[bool] = True  # whether ``describe`` says more than the size of a table
     has_exact_returns: ClassVar[bool] = True  # whether ``returns`` are known without simulation
     control_variate: TablePolicy | None = None  # a control variate for its episodes
@@ -292,7 +291,7 @@ class Policy(Planner):
         """Raise InputError unless this policy can be followed in the model."""
         if self.n_states != model.n_states or self.n_actions > model.n_actions:
             raise InputError(
-                f"{self.message_name} is for {self.n_states} states and {self.n_actions} actions, "
+                f"the policy is for {self.n_states} states and {self.n_actions} actions, "
                 f"the model has {model.n_states} states and {model.n_actions} actions"
             )
         self._check_names(model)
@@ -310,7 +309,7 @@ class Policy(Planner):
         if self.horizon == math.inf:
             coverage = "is for an infinite horizon"
             remedy = remedy if self.memory_note else TO_MARKOV_REMEDY
-        raise InputError(f"{self.message_name} {coverage}, {subject} {horizon}", [remedy])
+        raise InputError(f"the policy {coverage}, {subject} {horizon}", [remedy])
 
     def _check_names(self, model: MMDP) -> None:
         """Raise InputError if the labels of states or actions differ from those of the model."""
@@ -328,7 +327,7 @@ class Policy(Planner):
             for i, (a, b) in enumerate(zip(own_labels, model_labels, strict=False)):
                 if a != b and (a != str(i) or a in model_labels):
                     raise InputError(
-                        f"{self.message_name}'s {axis}s are named differently from the model's "
+                        f"the policy's {axis}s are named differently from the model's "
                         f"(number {i} is {a!r} here, {b!r} there)",
                         [remedy],
                     )
