@@ -241,27 +241,23 @@ class Fixed(RestrictedMarkov):
         """Return which actions may be taken, bool (T or 1, S, A)."""
         is_mapping = is_labeled(self.actions) and not hasattr(self.actions, "columns")
         mask = self._mask_from_mapping(model) if is_mapping else self._parse_fixed_actions(model)
-        is_id_table = mask.ndim < 3 and mask.dtype != bool
-        shape = (model.n_states,) if is_id_table else (model.n_states, model.n_actions)
-        if mask.ndim == len(shape):
-            mask = mask[None]
-        if mask.shape[1:] != shape or len(mask) not in (
-            1,
-            1 if self.is_infinite_horizon else horizon,
-        ):
-            raise InputError(
-                f"fixed actions of shape {np.shape(self.actions)} fit neither (states,) = "
-                f"({model.n_states},), (times, states) = ({horizon}, {model.n_states}) nor "
-                "booleans by action"
-            )
-        if is_id_table:
+        if mask.ndim < 3 and mask.dtype != bool:  # ids
             is_invalid = (mask < UNFIXED) | (mask >= model.n_actions)
             if is_invalid.any():
                 raise InputError(
                     f"fixed action {mask[is_invalid][0]} is neither -1 (free) nor one of the "
                     f"model's {pluralize(model.n_actions, 'action')}"
                 )
-            mask = (mask[:, :, None] == np.arange(model.n_actions)) | (mask[:, :, None] == UNFIXED)
+            ids = mask[..., None]
+            mask = (ids == np.arange(model.n_actions)) | (ids == UNFIXED)
+        mask = mask[None] if mask.ndim == 2 else mask
+        n_times = 1 if self.is_infinite_horizon else horizon
+        if mask.shape[1:] != model.allowed.shape or len(mask) not in (1, n_times):
+            raise InputError(
+                f"fixed actions of shape {np.shape(self.actions)} fit neither (states,) = "
+                f"({model.n_states},), (times, states) = ({horizon}, {model.n_states}) nor "
+                "booleans by action"
+            )
         mask = mask & model.problem.allowed
         if not mask.any(axis=2).all():
             t, s = np.argwhere(~mask.any(axis=2))[0]
