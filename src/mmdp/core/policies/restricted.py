@@ -94,12 +94,14 @@ class Tied(RestrictedMarkov):
     def _list_members(self, model: MMDP) -> list[IndexArray]:
         """List the state ids of each group."""
         group_ids = self.get_group_ids(model)
-        return [np.flatnonzero(group_ids == g) for g in range(group_ids.max() + 1)]
+        return np.split(np.argsort(group_ids, kind="stable"), np.bincount(group_ids).cumsum()[:-1])
 
     def find_determined(self, model: MMDP, is_reached: Mask) -> Mask:
         """Find the states in a group with a reached state, which determines their action."""
-        group_ids = self.get_group_ids(model)
-        return (is_reached @ np.eye(group_ids.max() + 1, dtype=bool)[group_ids])[..., group_ids]
+        is_determined = np.zeros_like(is_reached)
+        for members in self._list_members(model):
+            is_determined[..., members] = is_reached[..., members].any(axis=-1, keepdims=True)
+        return is_determined
 
     def describe(self, model: MMDP, horizon: int) -> str:
         """Describe the groups of more than one state."""
