@@ -299,7 +299,6 @@ def parse_rewards(
         raise InputError("give exactly one of rewards (per state and action) and next_rewards")
     n_models, n_states, n_actions = transitions.shape
     if isinstance(rewards, EventRewards):
-        transitions.horizon = transitions.horizon or (len(rewards) if len(rewards) > 1 else None)
         return rewards, None
     states, actions = fields.states or range(n_states), fields.actions or range(n_actions)
     is_by_pair, axes, name, values = True, [states, actions], "rewards", rewards
