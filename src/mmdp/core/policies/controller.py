@@ -192,11 +192,6 @@ class MemoryPolicy(Policy):
         return self.actions.shape[2]
 
     @property
-    def table(self) -> IntArray:  # type: ignore[override]
-        """Actions, node transitions and initial nodes as one flat array."""
-        return np.concatenate([array.reshape(-1).astype(np.int32) for array in self.controller])
-
-    @property
     def defining_values(self) -> NamedValues:
         """Arrays of the controller, by name."""
         return self.controller._asdict()
