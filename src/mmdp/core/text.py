@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_SHOWN = 8  # names in a text, unless it says otherwise
+MAX_COMPARED = 50_000  # names that an unknown one is compared with: about a second
 MAX_LABEL_LENGTH = 48  # characters of a label that is not cut
 ROUNDING_RTOL = 1e-9  # relative size of rounding errors, which do not count when rounding up
 
@@ -49,7 +50,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     >>> did_you_mean("probabilty", ["probability", "reward"])
     "'probabilty' (did you mean 'probability'?)"
     """
-    by_lowercase = {x.lower(): x for x in candidates}
+    by_lowercase = {x.lower(): x for x in itertools.islice(candidates, MAX_COMPARED)}
     matches = difflib.get_close_matches(name.strip().lower(), by_lowercase, n=1)
     return f"{name!r} (did you mean {by_lowercase[matches[0]]!r}?)" if matches else repr(name)
 
