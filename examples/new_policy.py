@@ -29,9 +29,6 @@ class Seasons(Markov):
     is_action_mask: ClassVar[bool] = False  # decisions bind each other
     is_restricted: ClassVar[bool] = True
 
-    def to_settings(self, model: mmdp.MMDP, horizon: int) -> int:
-        return self.length
-
 
 class SeasonSpace(SearchSpace):
     """Tables (T, S) of actions; a block is a state in a season, and its changes are tried."""

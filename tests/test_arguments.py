@@ -146,7 +146,6 @@ CALLBACK_METHODS = {
     "with_evidence",
     "with_step_spec",
     "mask_visits",
-    "to_settings",
     "mean_problem",
     "label_index",
     "locate",

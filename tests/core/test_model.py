@@ -14,7 +14,7 @@ import scipy.sparse
 import mmdp
 from mmdp.core.testing import make_random_model
 from mmdp.core.transitions import MemoryLimitError
-from mmdp.core.validate import is_labeled
+from mmdp.core.validate import LabelIndex, is_labeled, match_ids
 
 P = np.array([[[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.2, 0.8]]]] * 3)
 R = np.arange(12.0).reshape(3, 2, 2)
@@ -505,6 +505,15 @@ def test_labels_are_found_by_name_and_by_number() -> None:
     assert old.find_ids([5, "3", 0, 1]).tolist() == [1, 0, -1, -1]
 
 
+def test_a_label_that_is_given_twice_is_found_among_many() -> None:
+    labels = [f"s{i}" for i in range(200_000)]
+    labels[-1] = labels[-2]
+    with pytest.raises(mmdp.InputError, match="state label 's199998' is used twice"):
+        LabelIndex.parse("state", len(labels), labels)
+    with pytest.raises(mmdp.InputError, match="initial: '199998' is given twice"):
+        match_ids([*range(199_999), 199_998], range(200_000), "initial")
+
+
 def test_labels_that_do_not_fit_say_what_to_do() -> None:
     with pytest.raises(mmdp.InputError, match="3 state labels for 1 state; give one to each"):
         mmdp.MMDP([[[[1.0]]]], [[1.0]], states="abc")
@@ -573,3 +582,12 @@ def test_pandas_that_another_thread_is_importing(monkeypatch: pytest.MonkeyPatch
     assert not is_labeled([0.5, 0.5])
     assert is_labeled({"a": 0.5})
     assert mmdp.MMDP([[[[1.0]]]], [[[2.0]]], weights=[1.0]).n_models == 1
+
+
+def test_labels_are_made_once() -> None:
+    """Texts list the labels of thousands of states one by one."""
+    model = make_random_model(1)
+    for name in ("state_labels", "action_labels", "model_labels"):
+        assert getattr(model, name) is getattr(model, name)
+    renamed = model.replace(states=[f"s{i}" for i in range(model.n_states)])
+    assert renamed.state_labels[0] == "s0"

@@ -236,13 +236,17 @@ def return_nan(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
             "objective return_minus_infinity returned infinity; it must return numbers",
         ),
         (3, "function must be a function, not 3"),
-        (mmdp.objectives.CVaR, r"CVaR is a class; write mmdp.objectives.CVaR\(alpha\)"),
-        (mmdp.objectives.WorstCase, r"WorstCase is a class; write mmdp.objectives.WorstCase\(\)"),
+        (mmdp.objectives.CVaR, r"CVaR needs alpha; pass objective=mmdp.objectives.CVaR\(alpha\)"),
+        (int, "objective must be mean, cvar.*not <class 'int'>"),
     ],
 )
 def test_a_wrong_function_is_named(function: object, message: str) -> None:
     with pytest.raises(mmdp.InputError, match=message):
         as_objective(function).value(np.ones((2, 3)), np.full(3, 1 / 3))  # type: ignore[arg-type]
+
+
+def test_a_class_without_parameters_stands_for_its_object() -> None:
+    assert as_objective(mmdp.objectives.WorstCase) == mmdp.objectives.WorstCase()  # type: ignore[arg-type]
 
 
 def test_a_function_may_change_what_it_is_given() -> None:

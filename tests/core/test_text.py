@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmdp.core.text import (
+    did_you_mean,
     format_bound,
     format_bound_percent,
     format_column,
@@ -109,3 +111,8 @@ def test_the_list_of_phrases_is_found(text: str) -> None:
 @pytest.mark.parametrize("path", PROSE_FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_english_is_plain(path: Path) -> None:
     assert not find_phrases(path.read_text(encoding="utf-8"))
+
+
+def test_an_unknown_name_is_not_compared_with_millions() -> None:
+    names = (f"stock={i}" for i in itertools.count())
+    assert did_you_mean("stok=12", names) == "'stok=12' (did you mean 'stock=12'?)"

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import mmdp
+from mmdp.core.policies.tree import get_columns
 from mmdp.core.validate import align_to_labels
 from mmdp.data import posterior
 
@@ -160,8 +161,17 @@ POLICY_CLASSES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 
 @pytest.mark.parametrize("case", POLICY_CLASSES)
 def test_policy_classes_go_by_label(case: str) -> None:
-    named, unlabeled = (make().to_settings(make_model(), 2) for make in POLICY_CLASSES[case])
+    named, unlabeled = (read_settings(make(), make_model()) for make in POLICY_CLASSES[case])
     assert named == unlabeled
+
+
+def read_settings(policy_class: mmdp.policies.PolicyClass, model: mmdp.MMDP) -> Any:
+    if isinstance(policy_class, mmdp.policies.Tree):
+        return get_columns(policy_class.make_features(model, 2))
+    if isinstance(policy_class, mmdp.policies.Tied):
+        return policy_class.get_group_ids(model).tolist()
+    assert isinstance(policy_class, mmdp.policies.Fixed)
+    return policy_class.make_mask(model, 2).tolist()
 
 
 def test_policies_go_by_label() -> None:

@@ -101,29 +101,19 @@ class CertificateSearch:
             is_closed = bound is not None and bound.gap(self.solution.value) <= OPTIMALITY_GAP
             time_left = 0.0 if is_closed else stopwatch.time_left
             min_time = (1 - EXACT_TIME_SHARE) * self.time_limit
-            bound = self._add_portfolio_bound(max(time_left, min_time), bound)
+            bound = self._find_portfolio_bound(max(time_left, min_time), bound or NO_BOUND)
         return replace(bound, seconds=stopwatch.elapsed)
 
-    def _add_portfolio_bound(self, time_limit: float, exact_bound: Bound | None) -> Bound:
-        """Return the lower one of a bound by the portfolio and by ``exact``."""
-        if exact_bound is None:
-            return self._find_portfolio_bound(time_limit)
-        portfolio_bound = self._find_portfolio_bound(time_limit, exact_bound)
-        if portfolio_bound.value < exact_bound.value:
-            return portfolio_bound
-        bounds = {
-            "oracle": portfolio_bound.details["bounds_by_method"]["oracle"],
-            portfolio_bound.method: portfolio_bound.value,
-        }
-        return replace(exact_bound, details={**portfolio_bound.details, "bounds_by_method": bounds})
+    def _find_portfolio_bound(self, time_limit: float, exact_bound: Bound) -> Bound:
+        """Search a bound on all Markov policies, or on all policies if this one has a memory.
 
-    def _find_portfolio_bound(self, time_limit: float, exact_bound: Bound = NO_BOUND) -> Bound:
-        """Search a bound on all Markov policies, or on all policies if this one has a memory."""
+        Return ``exact_bound`` if that is lower.
+        """
         solution, context = self.solution, self.context
         objective, method = solution.objective, "best"
         if solution.policy.memory_note:
             method = choose_history_method(context.model.problem, objective)
-        return search_bound(
+        bound = search_bound(
             context.model,
             None if context.policy_class.is_infinite_horizon else context.horizon,
             method,
@@ -134,6 +124,10 @@ class CertificateSearch:
             solve_context=context,
             callback=self._make_callback(exact_bound),
         )
+        if bound.value < exact_bound.value:
+            return bound
+        bounds = {"oracle": bound.details["bounds_by_method"]["oracle"], bound.method: bound.value}
+        return replace(exact_bound, details={**bound.details, "bounds_by_method": bounds})
 
     def _find_exact_bound(self) -> Bound | None:
         """Compute a bound by ``exact`` from the solution on; None if the problem is too large."""

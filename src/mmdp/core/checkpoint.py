@@ -14,6 +14,7 @@ import warnings
 from pathlib import Path
 
 from mmdp.core.errors import FileNotWrittenWarning, InputError, Remedy
+from mmdp.core.identity import compute_digest, describe_object
 from mmdp.core.kernels.problem import TIE_RTOL
 from mmdp.core.methods import METHODS, Callback, Method, MethodResult, Progress, SolveContext
 from mmdp.core.policies import Policy
@@ -44,7 +45,7 @@ class Checkpoint:
             "horizon": None if context.policy_class.is_infinite_horizon else context.horizon,
             "objective": str(context.objective),
             "policy_class": context.policy_class.name,
-            "restriction": context.policy_class.to_settings(context.model, context.horizon),
+            "restriction": compute_digest(describe_object(context.policy_class)),
         }
         self._saved_value, self._next_write_time = -math.inf, 0.0
 

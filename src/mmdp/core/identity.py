@@ -192,8 +192,8 @@ def _reduce_object(obj: object) -> Iterable[object]:
         state = obj.__reduce_ex__(4)
     except Exception:
         raise InputError(
-            f"a study cannot tell {shorten(obj)} from other objects of the type "
-            f"{type(obj).__name__}; give a model, or a function that uses plain values only"
+            f"{shorten(obj)} looks like any other {type(obj).__name__}, so results cannot be kept "
+            "for it; give a model, or a function that uses plain values only"
         ) from None
     if isinstance(state, str):
         return type(obj), state

@@ -26,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -490,17 +491,17 @@ class MMDP:
         """Uncertain parameters that each model was built from: name to (M,) array."""
         return dict(self._data.fields.parameters)
 
-    @property
+    @cached_property
     def state_labels(self) -> tuple[str, ...]:
         """Labels of the states, or their ids as text."""
         return self.label_index("state").names
 
-    @property
+    @cached_property
     def action_labels(self) -> tuple[str, ...]:
         """Labels of the actions, or their ids as text."""
         return self.label_index("action").names
 
-    @property
+    @cached_property
     def model_labels(self) -> tuple[str, ...]:
         """Labels of the models, or their ids as text."""
         return self.label_index("model").names
@@ -930,15 +931,12 @@ class MMDP:
     @property
     def summary_rows(self) -> list[tuple[str, str]]:
         """Rows (name, text) of sizes, labels and fields."""
-        rows = [
-            (f"{axis}s", summarize_labels(getattr(self, f"{axis}_labels"), has_labels))
-            for axis, has_labels in self.has_labels.items()
-        ]
+        times = self.time_labels
         return [
-            *rows,
+            *((f"{axis}s", summarize_labels(self.label_index(axis).names)) for axis in AXES),
             ("discount", f"{self.discount:g}"),
             ("horizon", "any" if self.horizon is None else f"{self.horizon:,} (time-varying)"),
-            *self.time_labels.summary_rows,
+            *([("times", times.describe_range(0, len(times.labels) - 1))] if times.labels else []),
             ("initial", "given" if self.has_initial else "uniform (not given)"),
             ("storage", f"{self.storage}, {format_bytes(self.nbytes)}"),
         ]

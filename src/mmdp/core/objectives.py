@@ -33,7 +33,13 @@ from typing import Annotated, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.arguments import PositiveFloat, Probability, ValueConstraint, check_arguments
+from mmdp.core.arguments import (
+    PositiveFloat,
+    Probability,
+    ValueConstraint,
+    as_instance,
+    check_arguments,
+)
 from mmdp.core.errors import InputError
 from mmdp.core.shapes import Array
 from mmdp.core.text import did_you_mean
@@ -541,14 +547,8 @@ def as_objective(objective: str | Objective | ObjectiveFunction) -> Objective:
     >>> as_objective("mean-cvar:0.1:0.5"), as_objective("regret:cvar:0.2").name
     (MeanCVaR(alpha=0.1, mean_weight=0.5), 'CVaR 20% of regret')
     """
-    if isinstance(objective, Objective):
-        return objective
-    if isinstance(objective, type) and issubclass(objective, Objective):
-        argument_names = ", ".join(field.name for field in fields(objective))  # type: ignore[arg-type]
-        raise InputError(
-            f"{objective.__name__} is a class; "
-            f"write mmdp.objectives.{objective.__name__}({argument_names})"
-        )
+    if isinstance(objective, (Objective, type)):
+        return as_instance(objective, OBJECTIVES, Objective, "objective", "mmdp.objectives")
     if not isinstance(objective, str):
         return CustomObjective(objective)  # type: ignore[arg-type]
     key, *parameters = objective.strip().lower().split(":")

@@ -11,12 +11,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from mmdp.core import kernels
-from mmdp.core.arguments import Seed, Unchecked, check_arguments
+from mmdp.core.arguments import PositiveInt, Seed, Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend, PreparedProblem
 from mmdp.core.kernels.infinite import check_infinite_horizon, find_truncation_horizon
@@ -26,6 +25,7 @@ from mmdp.core.kernels.sampling import sample_initial_states
 from mmdp.core.methods.belief import DEFAULT_TOTAL_EPISODES, estimate_planning_passes
 from mmdp.core.model import MMDP
 from mmdp.core.policies import Planner, Policy, as_policy
+from mmdp.core.policies.markov import TablePolicy
 from mmdp.core.shapes import Array, IndexArray
 from mmdp.core.solution import Evaluation, Solution, compute_t_factor, make_evaluation
 from mmdp.core.timing import StopState, allow_stop, solver_clock
@@ -49,7 +49,7 @@ def simulate(
     n_episodes: int | None = None,
     seed: Seed = 0,
     control_variate: bool = True,
-    n_threads: int | None = None,
+    n_threads: PositiveInt | None = None,
     backend: str | Backend = "auto",
     off_grid: bool = False,
 ) -> Evaluation:
@@ -106,15 +106,17 @@ def run_simulation(
     resolved_policy = as_policy(policy, "simulate() takes a policy or a planner from solve()")
     resolved_policy.check(model)
     truncation: dict[str, object] = {}
-    if (horizon := resolved_policy.horizon) == math.inf:
+    step_spec, horizon = model.step_spec, resolved_policy.horizon
+    if horizon == math.inf:
         check_infinite_horizon(model.problem, model.horizon, model.state_labels)
         horizon, weight_left = find_truncation_horizon(model.problem, MAX_TRUNCATED_WEIGHT)
         error = weight_left * float(max_abs_rewards(model.problem.r).max())
         truncation = {"horizon": horizon, "truncation_error": error}
+        model = model.replace(terminal=None)  # these values are for a last decision
     horizon = int(horizon)
     int_seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(2))
     if off_grid:
-        if (step_spec := model.step_spec) is None:
+        if step_spec is None:
             raise InputError(
                 "off_grid=True needs a step function, and this model has none (files do not keep "
                 "it)",
@@ -126,17 +128,13 @@ def run_simulation(
         n_per_model = _choose_n_episodes(0, model, n_episodes)
         table = resolved_policy.to_markov(horizon).table
         returns = step_spec.simulate_off_grid(model, table, n_per_model, int_seed, not truncation)
-        return _make_evaluation(returns, model, {"off_grid": True, **truncation})
-    tables = resolved_policy.make_simulation_tables(model, horizon)
+        return _make_evaluation(returns, model, truncation | {"off_grid": True})
+    tables = resolved_policy.make_simulation_tables(model)
     if tables is None:
         n_per_model = _choose_n_episodes(0, model, n_episodes or max(2, 200 // model.n_models))
-        returns = _simulate_in_python(
-            resolved_policy, model, horizon, n_per_model, int_seed, not truncation
-        )
+        returns = _simulate_in_python(resolved_policy, model, horizon, n_per_model, int_seed)
         return _make_evaluation(returns, model, truncation)
     n_per_model = _choose_n_episodes(tables.n_queries * horizon, model, n_episodes)
-    if n_threads is not None:
-        check_int(n_threads, "n_threads")
     passes = (
         math.inf
         if tables.n_queries
@@ -148,39 +146,45 @@ def run_simulation(
         backend, model.problem, horizon, n_passes=passes, n_threads=n_threads
     )
     prepared = resolved_backend.prepare(model.problem, horizon)
-    if truncation:  # the terminal values of a finite horizon do not count
-        prepared = prepared.replace(terminal=np.zeros_like(model.problem.terminal))
     runner = _EpisodeRunner(prepared, tables, model, int_seed)
     stop_state = runner.simulate(n_per_model, check_time)
     returns = controlled_returns = runner.returns
-    details: dict[str, Any] = {
+    details = truncation | {
         "n_episodes_requested": n_per_model,
         "n_impossible": runner.n_impossible,
-        **truncation,
     }
     if stop_state.is_interrupted:
         details["is_interrupted"] = True
     baseline = resolved_policy.control_variate
     if baseline is not None and control_variate:
-        baseline.check(model)  # with the same random numbers:
-        baseline_tables = baseline.make_simulation_tables(model, horizon)
-        assert baseline_tables is not None
-        baseline_runner = _EpisodeRunner(prepared, baseline_tables, model, int_seed)
-        baseline_runner.simulate(runner.n_done)
-        difference = runner.average_chains(returns - baseline_runner.returns)
-        details["difference"] = float(model.weights @ runner.strata.estimate_means(difference))
-        difference_stderrs = runner.strata.estimate_stderrs(difference, model.weights)
-        details["difference_stderr"] = float(np.linalg.norm(model.weights * difference_stderrs))
-        if returns.size >= MIN_CONTROL_EPISODES:
-            slope = details["control_slope"] = _fit_slope(returns, baseline_runner.returns)
-            # over an infinite horizon it differs by at most ``truncation_error``
-            exact_returns = baseline.compute_returns(model, resolved_backend)
-            controlled_returns = returns - slope * (
-                baseline_runner.returns - exact_returns[:, None]
-            )
+        controlled_returns, comparison = _compare_with_baseline(runner, baseline, resolved_backend)
+        details |= comparison
     return _make_evaluation(
         returns, model, details, runner.average_chains(controlled_returns), runner.strata
     )
+
+
+def _compare_with_baseline(
+    runner: _EpisodeRunner, baseline: TablePolicy, backend: Backend
+) -> tuple[Array, dict[str, object]]:
+    """Return the returns (M, n) less what chance gave the baseline, and the difference to it."""
+    model, returns = runner.model, runner.returns
+    baseline.check(model)
+    tables = baseline.make_simulation_tables(model)
+    baseline_runner = _EpisodeRunner(runner.prepared, tables, model, runner.seed)
+    baseline_runner.simulate(runner.n_done)  # with the same random numbers
+    difference = runner.average_chains(returns - baseline_runner.returns)
+    stderrs = runner.strata.estimate_stderrs(difference, model.weights)
+    comparison: dict[str, object] = {
+        "difference": float(model.weights @ runner.strata.estimate_means(difference)),
+        "difference_stderr": float(np.linalg.norm(model.weights * stderrs)),
+    }
+    if returns.size >= MIN_CONTROL_EPISODES:
+        slope = comparison["control_slope"] = _fit_slope(returns, baseline_runner.returns)
+        # over an infinite horizon it differs by at most ``truncation_error``
+        exact_returns = baseline.compute_returns(model, backend)
+        returns = returns - slope * (baseline_runner.returns - exact_returns[:, None])
+    return returns, comparison
 
 
 def _make_evaluation(
@@ -204,10 +208,10 @@ def _make_evaluation(
 
 
 def _simulate_in_python(
-    planner: Policy, model: MMDP, horizon: int, n_episodes: int, seed: int, add_terminal: bool
+    planner: Policy, model: MMDP, horizon: int, n_episodes: int, seed: int
 ) -> Array:
     """Simulate returns (M, episodes) of a policy of any class, decision by decision in Python."""
-    problem, terminal = model.problem, model.problem.terminal * add_terminal
+    problem = model.problem
 
     def simulate_episode(m: int, rng: np.random.Generator) -> float:
         """Simulate an episode that starts in model m; return its discounted sum of rewards."""
@@ -228,7 +232,7 @@ def _simulate_in_python(
             next_state = int(rng.choice(row.next_states, p=probs / probs.sum()))
             memory = planner.update(memory, t, s, a, next_state, reward)
             s, m, factor = next_state, problem.sample_next_model(m, rng), factor * model.discount
-        return total + factor * float(terminal[s, m])
+        return total + factor * float(problem.terminal[s, m])
 
     return np.array(
         [

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_SHOWN = 8  # names in a text, unless it says otherwise
+MAX_COMPARED = 50_000  # names that an unknown one is compared with: about a second
 MAX_LABEL_LENGTH = 48  # characters of a label that is not cut
 ROUNDING_RTOL = 1e-9  # relative size of rounding errors, which do not count when rounding up
 
@@ -49,21 +50,21 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     >>> did_you_mean("probabilty", ["probability", "reward"])
     "'probabilty' (did you mean 'probability'?)"
     """
-    by_lowercase = {x.lower(): x for x in candidates}
+    by_lowercase = {x.lower(): x for x in itertools.islice(candidates, MAX_COMPARED)}
     matches = difflib.get_close_matches(name.strip().lower(), by_lowercase, n=1)
     return f"{name!r} (did you mean {by_lowercase[matches[0]]!r}?)" if matches else repr(name)
 
 
-def summarize_labels(labels: Sequence[str], has_labels: bool) -> str:
+def summarize_labels(labels: Sequence[str]) -> str:
     """Summarize labels: their count, and the first of them unless they are ids.
 
-    >>> summarize_labels(["well", "ill"], True), summarize_labels(["0", "1"], True)
+    >>> summarize_labels(["well", "ill"]), summarize_labels(["0", "1"])
     ('2: well, ill', '2')
-    >>> summarize_labels([f"stock={x}, mode={y}" for x in range(9) for y in ("on", "off")], True)
+    >>> summarize_labels([f"stock={x}, mode={y}" for x in range(9) for y in ("on", "off")])
     '18: stock 0 to 8, mode on or off'
     """
     count = len(labels)
-    if not has_labels or all(label == str(i) for i, label in enumerate(labels)):
+    if all(label == str(i) for i, label in enumerate(labels)):
         return f"{count:,}"
     if count > MAX_SHOWN and (text := summarize_axes(labels)):
         return f"{count:,}: {text}"
@@ -222,11 +223,6 @@ class TimeLabels(NamedTuple):
         """Describe a decision or a range of them: ``age 40 to 52``."""
         ends = (self.get_label(t) for t in (first, first if last is None else last))
         return f"{self.name} {' to '.join(dict.fromkeys(ends))}"
-
-    @property
-    def summary_rows(self) -> list[tuple[str, str]]:
-        """Row (name, text) about the labels for tables of facts; empty without labels."""
-        return [("times", self.describe_range(0, len(self.labels) - 1))] if self.labels else []
 
     def truncate_before(self, t: int) -> TimeLabels:
         """Drop the labels of the first ``t`` decisions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, KeysView, Mapping, Sequence, Set, Sized
 from typing import Any, Literal, NamedTuple, SupportsFloat, TypeGuard
 
@@ -67,7 +68,7 @@ class LabelIndex(NamedTuple):
                 "give one to each"
             )
         if len(set(parsed_labels)) != size:
-            duplicate = next(x for x in parsed_labels if parsed_labels.count(x) > 1)
+            duplicate = Counter(parsed_labels).most_common(1)[0][0]
             raise InputError(f"{axis_name} label {duplicate!r} is used twice; labels must differ")
         return cls(axis_name, size, parsed_labels)
 
@@ -240,7 +241,8 @@ def match_ids(keys: Iterable[object], labels: Sequence[object], name: str) -> li
     own_labels = None if isinstance(labels, range) else tuple(map(str, labels))
     ids = LabelIndex("label", len(labels), own_labels).get_ids(key_list, f"{name}: ")
     if len({*ids}) < len(ids):
-        repeated = next(str(key) for i, key in enumerate(key_list) if ids[i] in ids[:i])
+        repeated_id = Counter(ids).most_common(1)[0][0]
+        repeated = str(key_list[ids.index(repeated_id)])
         raise InputError(f"{name}: {repeated!r} is given twice; keep one of them")
     return ids
 
@@ -297,7 +299,6 @@ def parse_rewards(
         raise InputError("give exactly one of rewards (per state and action) and next_rewards")
     n_models, n_states, n_actions = transitions.shape
     if isinstance(rewards, EventRewards):
-        transitions.horizon = transitions.horizon or (len(rewards) if len(rewards) > 1 else None)
         return rewards, None
     states, actions = fields.states or range(n_states), fields.actions or range(n_actions)
     is_by_pair, axes, name, values = True, [states, actions], "rewards", rewards
@@ -582,12 +583,6 @@ def parse_terminal(values: object, models: LabelIndex, states: LabelIndex) -> Ar
     if not np.isfinite(array).all():
         raise InputError("terminal values must be finite")
     return np.array(np.broadcast_to(array, (models.size, states.size)), order="F")
-
-
-def check_seed(seed: object) -> None:
-    """Check that a seed is None or a whole number of at least 0."""
-    if seed is not None:
-        check_int(seed, "seed", 0)
 
 
 def check_int(value: object, name: str, minimum: int = 1, item_bytes: int = 0) -> int:

@@ -6,7 +6,6 @@ import numpy as np
 
 from mmdp.core.errors import check_memory
 from mmdp.core.shapes import Array, IndexArray
-from mmdp.core.validate import check_seed
 
 BLOCK_SIZE = 1_000_000  # numbers that are sampled at a time
 
@@ -17,7 +16,6 @@ def spawn_generators(seed: int | np.integer | None, count: int) -> list[np.rando
     Train, test and log have separate streams, so that the size of one set does not change the
     others.
     """
-    check_seed(seed)
     return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count)]
 
 

@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from mmdp._version import __version__
-from mmdp.core.arguments import Label, Seconds, Unchecked, check_arguments, is_of_type
+from mmdp.core.arguments import (
+    Label,
+    Seconds,
+    Seed,
+    Unchecked,
+    check_arguments,
+    check_type,
+    is_of_type,
+)
 from mmdp.core.errors import FileNotWrittenWarning, InputError
 from mmdp.core.identity import compute_digest, describe_object
 from mmdp.core.kernels import BACKENDS
@@ -37,7 +45,7 @@ from mmdp.core.solution import Evaluation, Status
 from mmdp.core.solve import as_method, evaluate, solve
 from mmdp.core.text import MAX_LABEL_LENGTH, format_duration, shorten
 from mmdp.core.timing import allow_stop, propagate_interrupts, show_progress
-from mmdp.core.validate import check_int, check_seed
+from mmdp.core.validate import check_int
 from mmdp.core.workers import Call, LostTask, map_tasks
 
 if TYPE_CHECKING:
@@ -408,7 +416,7 @@ def make_cells(
         if not is_of_type(horizon, Label | None):
             raise InputError(f"a horizon is a number of decisions, not {shorten(horizon)}")
         as_objective(objective)
-        check_seed(seed)
+        check_type("seed", seed, Seed)
         default_class = getattr(method.default_class, "name", "one per model")
         row = name, horizon, *labels[1:3], labels[3] or default_class, seed
         row_labels = dict(zip(STUDY_AXES, row, strict=True))

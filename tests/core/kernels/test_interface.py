@@ -14,8 +14,14 @@ import mmdp
 from mmdp.core import kernels, timing
 from mmdp.core.kernels.numpy.backend import SparseProblem
 from mmdp.core.kernels.prepared import PreparedProblem
-from mmdp.core.testing import check_backend, make_random_model
-from tests.core.kernels.instances import PatchedBackend
+from mmdp.core.testing import (
+    check_backend,
+    make_random_event_model,
+    make_random_model,
+    make_switching,
+)
+from tests.core.kernels.instances import PatchedBackend, assert_close
+from tests.instances import list_seeds
 from tests.processes import TIMEOUT
 
 
@@ -106,6 +112,40 @@ def test_steps_of_numpy_on_sparse_rows_equal_whole_matrices():
     for policy_row, pi in ((actions, np.eye(3)[actions]), (probabilities, probabilities)):
         expected = np.einsum("msaz,sa,sm->zm", P, pi, b)
         np.testing.assert_allclose(prepared.push_forward(0, b, policy_row), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", list_seeds(6, 30))
+@pytest.mark.parametrize("storage", ["dense", "sparse", "events"])
+def test_steps_of_numpy_equal_whole_matrices(storage, seed):
+    """Also of models that switch: their matrices are products with the chain of the models."""
+    model = (
+        make_random_event_model(seed)
+        if storage == "events"
+        else make_random_model(seed, storage=storage)
+    )
+    rng, shape = np.random.default_rng(seed), (model.n_states, model.n_models)
+    whole = model.transitions if model.horizon else model.transitions[None]
+    horizon = model.horizon or 2
+    for variant in (model, make_switching(model, seed)):
+        x, K = variant.problem, variant.model_transitions
+        prepared = kernels.get_backend("numpy").prepare(x, horizon)
+        for t in range(horizon):
+            P, v, b = whole[t % len(whole)], rng.normal(size=shape), rng.random(shape)
+            expected = np.einsum("msaz,zm->sam", P, v @ K.T)
+            is_open = x.allowed[0]  # nothing is said about other rows
+            assert_close(prepared.expect_next(t, v)[is_open], expected[is_open])
+            q = np.asarray(x.r)[t % len(x.r)] + x.discount * expected
+            assert_close(prepared.q_step(t, v)[is_open], q[is_open])
+            pi = rng.random(x.allowed.shape[1:]) * is_open
+            actions, probabilities = pi.argmax(axis=1), pi / pi.sum(axis=1, keepdims=True)
+            for row, probs in ((actions, np.eye(x.n_actions)[actions]), (probabilities,) * 2):
+                expected = np.einsum("msaz,sa,sm->zm", P, probs, b) @ K
+                assert_close(prepared.push_forward(t, b, row), expected)
+    s, a = np.argwhere(model.allowed)[0]
+    row = model.problem.storage.get_row(0, int(s) * model.n_actions + int(a))
+    full = np.zeros(shape)
+    full[row.next_states] = row.p
+    assert_close(full, whole[0][:, s, a].T)
 
 
 # ------------------------------------------------------------------ the conformance kit

@@ -390,7 +390,7 @@ def test_uniform_numbers_are_uniform():
 
 def test_planner_messages():
     planner = mmdp.solve(MODEL, 5, "qmdp", seed=0).policy
-    with pytest.raises(mmdp.InputError, match="the planner is for 4 states and 3 actions"):
+    with pytest.raises(mmdp.InputError, match="the policy is for 4 states and 3 actions"):
         mmdp.simulate(make_random_model(1, n_states=2, n_actions=3, horizon=0), planner)
     with pytest.raises(mmdp.InputError, match="n_episodes must be a whole number of at least 2"):
         mmdp.simulate(MODEL, planner, n_episodes=1)

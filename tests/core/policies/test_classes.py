@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -289,6 +290,38 @@ def test_unreachable_states_keep_to_the_class() -> None:
     monotone = mmdp.solve(model, math.inf, policy_class=mmdp.policies.Monotone())
     assert monotone.policy.actions.tolist() in ([0, 1, 1], [0, 0, 0])
     assert monotone.details["unreachable"].tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_group_is_determined_by_any_of_its_states(seed: int) -> None:
+    rng, S = np.random.default_rng(seed), 12
+    model = mmdp.MMDP(np.eye(S)[None, :, None], np.zeros((S, 1)))
+    policy_class = mmdp.policies.Tied(rng.integers(0, 5, S))
+    group_ids, is_reached = policy_class.get_group_ids(model), rng.random((3, S)) < 0.2
+    expected = [[row[group_ids == g].any() for g in group_ids] for row in is_reached]
+    assert policy_class.find_determined(model, is_reached).tolist() == expected
+    assert policy_class.find_determined(model, is_reached[0]).tolist() == expected[0]
+
+
+def test_as_many_groups_as_states() -> None:
+    """No array has an entry for each group and state: 10 GB here."""
+    S = 100_000
+    s = np.arange(S)
+    model = mmdp.MMDP.from_coordinates(
+        model=0 * s,
+        state=s,
+        action=0 * s,
+        next_state=s,
+        probability=np.ones(S),
+        rewards=np.zeros((1, S, 1)),
+        shape=(1, S, 1),
+    )
+    policy_class, is_reached = mmdp.policies.Tied(s), s % 3 == 0
+    tracemalloc.start()
+    assert (policy_class.find_determined(model, is_reached) == is_reached).all()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e8
 
 
 def test_every_class_is_described_and_kept() -> None:

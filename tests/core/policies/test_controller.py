@@ -100,7 +100,7 @@ def test_plain_and_vectorized_episodes_agree() -> None:
 
     model = make_random_model(5, n_models=2, n_states=3, n_actions=2, horizon=0)
     policy = make_random_policy(model, 6, 3)
-    returns = _simulate_in_python(policy, model, 6, 300, 0, add_terminal=True)
+    returns = _simulate_in_python(policy, model, 6, 300, 0)
     simulated = _make_evaluation(returns, model, {})
     exact = mmdp.evaluate(model, policy)
     assert (np.abs(simulated.returns - exact.returns) <= 4 * simulated.standard_errors + 1e-9).all()

@@ -64,7 +64,6 @@ class BeliefPlanner(Policy):
     ``control_variate`` is CADP's policy for the same models, used when the policy is simulated.
     """
 
-    message_name = "the planner"
     has_exact_returns = False
     memory_note = "remembers what it has seen"
 
@@ -110,7 +109,7 @@ class BeliefPlanner(Policy):
         if not (self.model.allowed <= model.allowed).all():
             raise InputError("the planner may take actions that the model does not allow")
 
-    def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
+    def make_simulation_tables(self, model: MMDP) -> PlannerTables:
         """Return the tables of the planner, which simulations read."""
         return self.tables
 

@@ -100,11 +100,6 @@ class BeliefGridPolicy(BeliefPlanner):
         return {**self.controller._asdict(), **metadata}
 
     @property
-    def table(self) -> IntArray:  # type: ignore[override]
-        """Actions, plan transitions and initial plans as one flat array."""
-        return self._memory_policy.table
-
-    @property
     def _memory_policy(self) -> MemoryPolicy:
         """Finite-state controller of the plans, without their values."""
         return MemoryPolicy.for_model(self.model, self.controller)

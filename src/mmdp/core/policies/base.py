@@ -70,7 +70,7 @@ class PolicyClass:
 
     def estimate_passes(self, markov_passes: float) -> float:
         """Estimate the passes of a solve from those that a Markov policy takes."""
-        if self.is_infinite_horizon:
+        if self.is_infinite_horizon and not self.uses_belief:
             return min(markov_passes, INFINITE_HORIZON_PASSES)
         return markov_passes + RANDOMIZED_PASSES * self.randomized
 
@@ -116,10 +116,6 @@ class PolicyClass:
         """Return the arrays of the model, restricted to the actions that the class allows."""
         return model.problem
 
-    def to_settings(self, model: MMDP, horizon: int) -> Json:
-        """Return what distinguishes two classes of this name on the model, as JSON types."""
-        return "randomized" if self.randomized else None
-
     def describe(self, model: MMDP, horizon: int) -> str:
         """Describe the restriction on the model in words; empty if there is none."""
         return ""
@@ -148,10 +144,6 @@ class Belief(PolicyClass):
     def with_infinite_horizon(self) -> Self:
         """Return the policy class for an infinite horizon."""
         return self._copy_with(is_infinite_horizon=True)
-
-    def estimate_passes(self, markov_passes: float) -> float:
-        """Return the passes of a Markov policy: methods estimate their own."""
-        return markov_passes
 
     def __repr__(self) -> str:
         return "Belief()"
@@ -218,7 +210,6 @@ class Policy(Planner):
     table: PolicyTable  # all decisions as one array, if the policy has one
     objective: Objective | None  # what it was solved for, if the file that it was read from says so
 
-    message_name: ClassVar[str] = "the policy"  # in messages
     has_rules: ClassVar[bool] = True  # whether ``describe`` says more than the size of a table
     has_exact_returns: ClassVar[bool] = True  # whether ``returns`` are known without simulation
     control_variate: TablePolicy | None = None  # a control variate for its episodes
@@ -300,7 +291,7 @@ class Policy(Planner):
         """Raise InputError unless this policy can be followed in the model."""
         if self.n_states != model.n_states or self.n_actions > model.n_actions:
             raise InputError(
-                f"{self.message_name} is for {self.n_states} states and {self.n_actions} actions, "
+                f"the policy is for {self.n_states} states and {self.n_actions} actions, "
                 f"the model has {model.n_states} states and {model.n_actions} actions"
             )
         self._check_names(model)
@@ -318,7 +309,7 @@ class Policy(Planner):
         if self.horizon == math.inf:
             coverage = "is for an infinite horizon"
             remedy = remedy if self.memory_note else TO_MARKOV_REMEDY
-        raise InputError(f"{self.message_name} {coverage}, {subject} {horizon}", [remedy])
+        raise InputError(f"the policy {coverage}, {subject} {horizon}", [remedy])
 
     def _check_names(self, model: MMDP) -> None:
         """Raise InputError if the labels of states or actions differ from those of the model."""
@@ -336,7 +327,7 @@ class Policy(Planner):
             for i, (a, b) in enumerate(zip(own_labels, model_labels, strict=False)):
                 if a != b and (a != str(i) or a in model_labels):
                     raise InputError(
-                        f"{self.message_name}'s {axis}s are named differently from the model's "
+                        f"the policy's {axis}s are named differently from the model's "
                         f"(number {i} is {a!r} here, {b!r} there)",
                         [remedy],
                     )
@@ -348,7 +339,7 @@ class Policy(Planner):
         """Compute the exact return of the policy on every model, (M,)."""
         raise InputError(f"the return of {self!r} is known by simulation only")
 
-    def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables | None:
+    def make_simulation_tables(self, model: MMDP) -> PlannerTables | None:
         """Make the tables with which a backend simulates the policy; None: step by step."""
         return None
 
@@ -487,24 +478,19 @@ class StateIndex:
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.ids = {label: i for i, label in enumerate(labels)}
-        self._names = [*parse_named_values(labels[0])] if labels else []
-        axes, _ = parse_named_axes(labels)
-        self._texts = {name: {*axes.get(name, ())} for name in self._names}
+        self._texts = {name: {*texts} for name, texts in parse_named_axes(labels)[0].items()}
         self._points: dict[str, list[tuple[float, str]]] = {}  # of axes of numbers, sorted
-        for name, texts in axes.items():
+        for name, texts in self._texts.items():
             with suppress(ValueError):
                 self._points[name] = sorted((float(text), text) for text in texts)
 
     def find_label(self, state_values: Mapping[str, UserData]) -> str:
         """Find the label of the state with these values, or of the nearest grid point."""
         if state_values.keys() != self._texts.keys():
-            description = (
-                f"are named by {join_or(self._names, ' and ')}"
-                if self._names
-                else "have no names of values"
-            )
+            names = join_or(self._texts, " and ")
+            description = f"are named by {names}" if names else "have no names of values"
             raise InputError(f"states {description}, not by {join_or(state_values, ' and ')}")
-        return ", ".join(f"{x}={self._find_nearest(x, state_values[x])}" for x in self._names)
+        return ", ".join(f"{x}={self._find_nearest(x, state_values[x])}" for x in self._texts)
 
     def _find_nearest(self, name: str, value: UserData) -> str:
         """Find the grid value nearest to a number; other text is returned unchanged."""

@@ -88,7 +88,7 @@ class Memory(PolicyClass):
     def make_policy(self, model: MMDP, table: SearchResult) -> MemoryPolicy:
         """Make the policy of a controller, or of a table (T, S) of actions as a single node."""
         if isinstance(table, np.ndarray):
-            return MemoryPolicy._own_controller(model, Controller.from_tables(table))
+            table = Controller.from_tables(table)
         return MemoryPolicy.for_model(model, table)
 
 
@@ -151,12 +151,10 @@ class MemoryPolicy(Policy):
     @classmethod
     @check_arguments
     def for_model(cls, model: MMDP, controller: Controller) -> MemoryPolicy:
-        """Make the policy of a controller with the labels of the model."""
-        return cls._own_controller(model, controller.copy())
+        """Make the policy of a controller with the labels of the model.
 
-    @classmethod
-    def _own_controller(cls, model: MMDP, controller: Controller) -> MemoryPolicy:
-        """Make the policy of a controller that nobody else holds."""
+        The arrays of the controller become read-only.
+        """
         policy = cls.__new__(cls)
         policy._set_controller(controller, **get_label_kwargs(model))
         policy._set_attributes(_source_model=model)
@@ -194,11 +192,6 @@ class MemoryPolicy(Policy):
         return self.actions.shape[2]
 
     @property
-    def table(self) -> IntArray:  # type: ignore[override]
-        """Actions, node transitions and initial nodes as one flat array."""
-        return np.concatenate([array.reshape(-1).astype(np.int32) for array in self.controller])
-
-    @property
     def defining_values(self) -> NamedValues:
         """Arrays of the controller, by name."""
         return self.controller._asdict()
@@ -224,7 +217,7 @@ class MemoryPolicy(Policy):
         prepared = backend.prepare(model.problem, self.horizon)
         return prepared.compute_node_values(self.controller).returns
 
-    def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
+    def make_simulation_tables(self, model: MMDP) -> PlannerTables:
         """Make the tables with which a backend simulates the controller."""
         return PlannerTables(NODES, model.problem, controller=self.controller)
 

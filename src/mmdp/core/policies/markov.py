@@ -248,7 +248,7 @@ class TablePolicy(Policy):
         prepared = backend.prepare(model.problem, len(table))
         return prepared.compute_returns(prepared.backward("policy", policy=table).first_values)
 
-    def make_simulation_tables(self, model: MMDP, horizon: int) -> PlannerTables:
+    def make_simulation_tables(self, model: MMDP) -> PlannerTables:
         """Make the tables a backend needs to simulate the policy."""
         table = self.to_table(model)
         table = table[None] if self.horizon == math.inf else table

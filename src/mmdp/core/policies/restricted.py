@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from mmdp.core.errors import InputError
 from mmdp.core.kernels import Problem
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.model import MMDP
-from mmdp.core.policies.base import Json, UserData
+from mmdp.core.policies.base import UserData
 from mmdp.core.policies.markov import Markov
 from mmdp.core.shapes import IndexArray, Mask
 from mmdp.core.text import join_first, join_or, pluralize
@@ -95,16 +94,14 @@ class Tied(RestrictedMarkov):
     def _list_members(self, model: MMDP) -> list[IndexArray]:
         """List the state ids of each group."""
         group_ids = self.get_group_ids(model)
-        return [np.flatnonzero(group_ids == g) for g in range(group_ids.max() + 1)]
+        return np.split(np.argsort(group_ids, kind="stable"), np.bincount(group_ids).cumsum()[:-1])
 
     def find_determined(self, model: MMDP, is_reached: Mask) -> Mask:
         """Find the states in a group with a reached state, which determines their action."""
-        group_ids = self.get_group_ids(model)
-        return (is_reached @ np.eye(group_ids.max() + 1, dtype=bool)[group_ids])[..., group_ids]
-
-    def to_settings(self, model: MMDP, horizon: int) -> Json:
-        """Return the group of each state."""
-        return self.get_group_ids(model).tolist()
+        is_determined = np.zeros_like(is_reached)
+        for members in self._list_members(model):
+            is_determined[..., members] = is_reached[..., members].any(axis=-1, keepdims=True)
+        return is_determined
 
     def describe(self, model: MMDP, horizon: int) -> str:
         """Describe the groups of more than one state."""
@@ -185,13 +182,6 @@ class Monotone(RestrictedMarkov):
         _check_order(ids, model, "action")
         return np.array(ids)
 
-    def to_settings(self, model: MMDP, horizon: int) -> Json:
-        """Return the chains of states and the order of actions as lists of ids."""
-        return [
-            *(chain.tolist() for chain in self.get_state_chains(model)),
-            self.get_action_order(model).tolist(),
-        ]
-
     def describe(self, model: MMDP, horizon: int) -> str:
         """Describe the orders of states and actions."""
         chains = [chain for chain in self.get_state_chains(model) if len(chain) > 1]
@@ -253,27 +243,23 @@ class Fixed(RestrictedMarkov):
         """Return which actions may be taken, bool (T or 1, S, A)."""
         is_mapping = is_labeled(self.actions) and not hasattr(self.actions, "columns")
         mask = self._mask_from_mapping(model) if is_mapping else self._parse_fixed_actions(model)
-        is_id_table = mask.ndim < 3 and mask.dtype != bool
-        shape = (model.n_states,) if is_id_table else (model.n_states, model.n_actions)
-        if mask.ndim == len(shape):
-            mask = mask[None]
-        if mask.shape[1:] != shape or len(mask) not in (
-            1,
-            1 if self.is_infinite_horizon else horizon,
-        ):
-            raise InputError(
-                f"fixed actions of shape {np.shape(self.actions)} fit neither (states,) = "
-                f"({model.n_states},), (times, states) = ({horizon}, {model.n_states}) nor "
-                "booleans by action"
-            )
-        if is_id_table:
+        if mask.ndim < 3 and mask.dtype != bool:  # ids
             is_invalid = (mask < UNFIXED) | (mask >= model.n_actions)
             if is_invalid.any():
                 raise InputError(
                     f"fixed action {mask[is_invalid][0]} is neither -1 (free) nor one of the "
                     f"model's {pluralize(model.n_actions, 'action')}"
                 )
-            mask = (mask[:, :, None] == np.arange(model.n_actions)) | (mask[:, :, None] == UNFIXED)
+            ids = mask[..., None]
+            mask = (ids == np.arange(model.n_actions)) | (ids == UNFIXED)
+        mask = mask[None] if mask.ndim == 2 else mask
+        n_times = 1 if self.is_infinite_horizon else horizon
+        if mask.shape[1:] != model.allowed.shape or len(mask) not in (1, n_times):
+            raise InputError(
+                f"fixed actions of shape {np.shape(self.actions)} fit neither (states,) = "
+                f"({model.n_states},), (times, states) = ({horizon}, {model.n_states}) nor "
+                "booleans by action"
+            )
         mask = mask & model.problem.allowed
         if not mask.any(axis=2).all():
             t, s = np.argwhere(~mask.any(axis=2))[0]
@@ -309,11 +295,6 @@ class Fixed(RestrictedMarkov):
                 mask[s] = False
                 mask[s, _find_ids(actions, model, "action")] = True
         return mask
-
-    def to_settings(self, model: MMDP, horizon: int) -> Json:
-        """Return the number of times and a digest of the open actions."""
-        mask = self.make_mask(model, horizon)
-        return [len(mask), hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()]
 
     def describe(self, model: MMDP, horizon: int) -> str:
         """List the states with restricted actions."""

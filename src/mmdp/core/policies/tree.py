@@ -308,11 +308,6 @@ class Tree(RestrictedMarkov):
             raise InputError("the features are the same in all states; give one that differs")
         return columns
 
-    def to_settings(self, model: MMDP, horizon: int) -> Json:
-        """Return the size limit and the values of the features as JSON types."""
-        columns = get_columns(self.make_features(model, horizon))
-        return [self.max_leaves, self.has_time_feature, columns]
-
     def describe(self, model: MMDP, horizon: int) -> str:
         """Describe the size limit and the features."""
         names = [feature.name for feature in self.make_features(model, horizon)]
@@ -413,11 +408,8 @@ class TreePolicy(TablePolicy):
         features: Iterable[Feature],
         fallback_actions: Iterable[int] | None = None,
     ) -> None:
-        inherited = {name: getattr(table_policy, name) for name in ("table", "axes", "horizon")}
-        self._set_attributes(
-            table_policy=table_policy, tree=tree, features=tuple(features), **inherited
-        )
-        self._set_labels(table_policy.n_states, **table_policy.label_kwargs)
+        self._set_attributes(**vars(table_policy), axes=table_policy.axes)
+        self._set_attributes(table_policy=table_policy, tree=tree, features=tuple(features))
         # a leaf has the action that the table takes there, if it takes a single one
         actions = np.atleast_2d(self.actions)
         sets = [(node.action, np.unique(actions[region])) for node, region in self._iter_leaves()]

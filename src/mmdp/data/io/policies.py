@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import math
 import os
@@ -19,6 +18,7 @@ import pandas as pd
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import FileNotWrittenWarning, InputError, Remedy
+from mmdp.core.identity import compute_digest, describe_object
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import CustomObjective, Objective, as_objective
 from mmdp.core.policies import (
@@ -562,6 +562,6 @@ def _certificate_from_dict(document: Any, policy: Policy, model: MMDP) -> Bound:
 
 
 def _hash_policy(policy: Policy) -> str:
-    """Compute a digest of the table of actions or probabilities of a policy."""
-    table = np.ascontiguousarray(policy.table)
-    return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()
+    """Compute a digest of the table of actions or probabilities of a policy, or of its nodes."""
+    arrays = getattr(policy, "controller", None) or [policy.table]
+    return compute_digest(describe_object([*arrays]))
