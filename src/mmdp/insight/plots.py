@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -581,8 +580,7 @@ def policy_heatmap(
         check_length(states, len(policy_map.row_labels), "states", "one label for each row")
     if actions is not None:
         check_length(actions, len(policy_map.action_labels), "actions", "one label for each")
-    return replace(
-        policy_map,
+    return policy_map._replace(
         row_labels=states or policy_map.row_labels,
         action_labels=actions or policy_map.action_labels,
     ).plot(axis)

@@ -25,7 +25,7 @@ from mmdp.insight.economics.outcomes import (
     PrintedTable,
     read_thresholds,
 )
-from mmdp.insight.measures.tables import model_weights
+from mmdp.insight.measures.decisions import model_weights
 
 
 @check_arguments

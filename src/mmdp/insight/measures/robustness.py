@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from mmdp.core.solution import Solution, Status
 from mmdp.core.solve import as_method, solve
 from mmdp.core.timing import propagate_interrupts
 from mmdp.core.validate import check_int, check_problem_size
-from mmdp.insight.measures.tables import tabulate_decisions
+from mmdp.insight.measures.decisions import tabulate_decisions
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -217,7 +217,6 @@ def sample_size_curve(
     """
     rng = np.random.default_rng(seed)
     train_ids: IndexArray = np.arange(model.n_models)
-    test_ids = None
     if test_model is None:
         if model.n_models < 2:
             raise InputError(
@@ -225,11 +224,23 @@ def sample_size_curve(
             )
         halves = np.split(rng.permutation(train_ids), [len(train_ids) // 2])
         test_ids, train_ids = map(np.sort, halves)
+        test_weights = _subset_weights(model.weights, test_ids)
     counts = _choose_sizes(sizes, len(train_ids))
     solver = ReweightedSolver(model, horizon, method, seed, n_repeats * len(counts))
     train_weights = _subset_weights(model.weights, train_ids)
     full_policy = solver.solve_reweighted(train_weights)
-    test_value = _make_tester(solver, full_policy, test_model, test_ids)
+    test_context = None
+    if test_model is not None:
+        MarkovPolicy.for_model(model, full_policy.actions).check(test_model)
+        horizon, backend = solver.context.horizon, solver.context.backend
+        policy_class = solver.context.policy_class
+        test_context = SolveContext(test_model, horizon, backend, policy_class=policy_class)
+
+    def test_value(reweighted: ReweightedPolicy) -> float:
+        if test_context is None:
+            return float(reweighted.returns @ test_weights)
+        return test_context.compute_mean(test_context.compute_returns(reweighted.actions))
+
     full_value = float(full_policy.returns @ train_weights)
     rows = []
     for size in counts:
@@ -265,25 +276,6 @@ def _subset_weights(weights: Array, ids: IndexArray) -> Array:
     result = np.zeros_like(weights)
     result[ids] = weights[ids] / weights[ids].sum()
     return result
-
-
-def _make_tester(
-    solver: ReweightedSolver,
-    full_policy: ReweightedPolicy,
-    test_model: MMDP | None,
-    test_ids: IndexArray | None,
-) -> Callable[[ReweightedPolicy], float]:
-    """Make the function that evaluates a policy on the test models, or on the held-out ones."""
-    if test_model is None:
-        assert test_ids is not None
-        test_weights = _subset_weights(solver.context.model.weights, test_ids)
-        return lambda reweighted: float(reweighted.returns @ test_weights)
-    context = solver.context
-    MarkovPolicy.for_model(context.model, full_policy.actions).check(test_model)
-    test = SolveContext(
-        test_model, context.horizon, context.backend, policy_class=context.policy_class
-    )
-    return lambda reweighted: test.compute_mean(test.compute_returns(reweighted.actions))
 
 
 def _choose_sizes(sizes: Sequence[int] | None, n_available: int) -> list[int]:

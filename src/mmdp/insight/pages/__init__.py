@@ -21,17 +21,13 @@ from mmdp.core import text
 __all__ = ["render_label", "render_list", "render_page"]
 
 FILTERS = (
-    "digits_for",
-    "format_bound",
     "format_bound_percent",
     "format_change",
     "format_distinct",
     "format_duration",
-    "format_lead",
     "format_number",
     "format_percent",
     "format_seconds",
-    "format_with_unit",
     "pluralize",
     "shorten",
     "summarize_axes",

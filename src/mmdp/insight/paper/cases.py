@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import mmdp
 from mmdp.core.methods.base import Method
@@ -27,8 +26,7 @@ TOTAL_EPISODES = 20_000
 TOTAL_QUERIES = 2_000_000
 
 
-@dataclass(frozen=True)
-class PaperCase:
+class PaperCase(NamedTuple):
     """A domain of the paper: the source of its models and the horizons of its tables.
 
     ``generate(seed)`` samples its models; without it the published ones, which are in the package

@@ -9,7 +9,7 @@ import numpy as np
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.model import MMDP
-from mmdp.core.shapes import Array, Mask
+from mmdp.core.shapes import Mask
 from mmdp.core.text import pluralize
 from mmdp.data.io.reading import read_csv, read_header
 from mmdp.data.io.writing import PathLike
@@ -41,17 +41,20 @@ def read_effects(path: PathLike, model: MMDP) -> tuple[Amounts, Amounts]:
     """
     table = _read_table(Path(path), model)
     axes = _find_axes(table, model)
-    cells, sizes = (
-        table.find_cells(axes, "this combination of labels"),
-        [x.size for x in axes.values()],
-    )
-    has_transitions, is_given = "next_state" in axes, np.zeros(sizes, dtype=bool)
-    is_given.reshape(-1)[cells] = True
-    _check_given(is_given[..., -1] if has_transitions else is_given, axes, model, table.source)
-    arrays = np.zeros((2, *sizes))
+    has_transitions, sizes = "next_state" in axes, [x.size for x in axes.values()]
+    cells = table.find_cells(axes, "this combination of labels")
+    arrays = np.full((2, *sizes), np.nan)
     for array, name in zip(arrays, AMOUNTS, strict=True):
         values = array.reshape(-1)[cells] = table.parse_floats(name)
-        _check_not_constant(values, name, table.source)
+        if len(values) > 1 and np.ptp(values) == 0:
+            table.source.fail(
+                f"{name} is {values[0]:g} in this and every other line, so that no policy has more "
+                "of it than another; give what each action has",
+                0,
+            )
+    is_given = ~np.isnan(arrays[0])
+    _check_given(is_given[..., -1] if has_transitions else is_given, axes, model, table.source)
+    arrays = np.nan_to_num(arrays)
     if "time" in axes:
         arrays = arrays if "model" in axes else arrays[:, :, None]
         arrays = np.broadcast_to(arrays, (2, sizes[0], model.n_models, *arrays.shape[3:]))
@@ -116,13 +119,3 @@ def _check_given(
         location = ", ".join(f"{labels.axis_name} {labels.format_id(i)}" for labels, i in pairs)
         n_missing = pluralize(int(is_missing.sum()), "case")
         source.fail(f"{location} is not given ({n_missing} like it); give every action once")
-
-
-def _check_not_constant(values: Array, name: str, source: TableSource) -> None:
-    """Refuse a column of effects or costs with one value in all rows."""
-    if len(values) > 1 and np.ptp(values) == 0:
-        source.fail(
-            f"{name} is {values[0]:g} in this and every other line, so that no policy has more "
-            "of it than another; give what each action has",
-            0,
-        )

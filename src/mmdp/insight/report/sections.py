@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mmdp.core.policies import Tree
@@ -30,8 +29,7 @@ EXTRA_PASSES = 3  # passes for what goes with an ascent: returns here and on tes
 ContextFunction = Callable[[ReportContext], float]
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A section of the page.
 
     ``compute`` makes the result that the template named ``key`` and its figures show, in about
