@@ -24,7 +24,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -421,10 +421,8 @@ def _make_evaluator(
     policy_or_solution: Policy | Solution, model: MMDP
 ) -> tuple[Policy, Evaluator, Candidate, Mask]:
     """Return the policy, its evaluator, what that evaluates, and the actions taken, (T, S, A)."""
-    policy = policy_or_solution
-    if isinstance(policy, Solution):
-        policy = policy.policy
-    if not policy.has_exact_returns:  # refuse a policy without a table
+    policy: Any = getattr(policy_or_solution, "policy", policy_or_solution)
+    if policy is None or not policy.has_exact_returns:  # refuse a policy without a table
         require_markov(policy_or_solution, "near-optimal actions need")
     policy.check(model)
     one_hot, problem = np.eye(model.n_actions, dtype=bool), model.problem

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.policies import Memory, MemoryPolicy, Policy
+from mmdp.core.policies import Memory, MemoryPolicy, Policy, as_policy
 from mmdp.core.solution import Solution
 from mmdp.core.solve import solve
 from mmdp.core.text import did_you_mean
@@ -245,12 +245,11 @@ def _draw_page_figure(context: ReportContext, figure: str) -> Axes:
 
 def _draw_belief_map(policy: Policy | Solution) -> Axes:
     """Draw the map of a belief policy on a grid."""
-    plan = policy.policy if isinstance(policy, Solution) else policy
+    purpose = "a belief map shows a plan by state and belief"
+    remedy = "write one with mmdp solve --method grid --out policy.json"
+    plan = as_policy(policy, purpose, remedy)
     if not (plan.has_exact_returns and plan.policy_class.uses_belief):
-        raise InputError(
-            "a belief map shows a plan by state and belief",
-            ["write one with mmdp solve --method grid --out policy.json"],
-        )
+        raise InputError(purpose, [remedy])
     return plots.policy_heatmap(plan)
 
 
