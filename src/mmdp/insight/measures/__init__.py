@@ -12,8 +12,13 @@ from mmdp.insight.measures.decisions import (
     policy_table,
 )
 from mmdp.insight.measures.information import Estimate, evpi, evppi, voi_table
-from mmdp.insight.measures.risk import RiskFrontier, risk_frontier
-from mmdp.insight.measures.robustness import Stability, sample_size_curve, stability
+from mmdp.insight.measures.risk import (
+    RiskFrontier,
+    Stability,
+    risk_frontier,
+    sample_size_curve,
+    stability,
+)
 from mmdp.insight.measures.simplicity import leaf_table, value_by_leaves, value_by_nodes
 from mmdp.insight.measures.stakes import ValueAtStake, value_at_stake
 

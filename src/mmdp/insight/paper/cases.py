@@ -57,10 +57,6 @@ class PaperCase(NamedTuple):
         """Choose the horizons: all if ``full`` or for published models, else the main one."""
         return self.horizons if full or self.generate is None else (self.main_horizon,)
 
-    def unit_for(self, horizon: int) -> int:
-        """Get the unit of the paper's figures at a horizon: 1 or 1000."""
-        return self.unit if horizon == self.main_horizon else 1
-
     def choose_n_episodes(self, method: str, horizon: int) -> int | None:
         """Choose the episodes per test model so that every cell costs about the same.
 
@@ -133,7 +129,8 @@ def read_paper_values(table: TableName) -> dict[CellKey, float]:
 
 def find_unit(key: CellKey) -> int:
     """Find the unit of the paper's returns and deviations: 1 or 1000."""
-    return CASES[key[0]].unit_for(key[1])
+    case = CASES[key[0]]
+    return case.unit if key[1] == case.main_horizon else 1
 
 
 def has_paper_digits(value: float, key: CellKey, table: TableName) -> bool | None:

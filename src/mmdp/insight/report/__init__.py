@@ -19,10 +19,10 @@ from mmdp.core.text import did_you_mean
 from mmdp.core.timing import propagate_interrupts
 from mmdp.data.io.writing import PathLike, check_writable, write_atomic
 from mmdp.insight import plots
+from mmdp.insight.economics.discounting import read_effects
 from mmdp.insight.pages import render_page
 from mmdp.insight.report import sentences
 from mmdp.insight.report.context import Callback, ReportContext, ReportOptions
-from mmdp.insight.report.effects import read_effects
 from mmdp.insight.report.figures import PAGE_FIGURES, render_figure
 from mmdp.insight.report.findings import DEFAULT_MAX_NODES, SectionResults
 from mmdp.insight.report.interactive import HeatMap, PolicyComparison

@@ -42,7 +42,7 @@ from mmdp.insight.measures import (
     voi_table,
 )
 from mmdp.insight.measures.decisions import PolicyCells
-from mmdp.insight.measures.robustness import list_round_sizes, stability_from_solution
+from mmdp.insight.measures.risk import list_round_sizes, stability_from_solution
 from mmdp.insight.measures.simplicity import fit_stationary, solve_by_nodes
 from mmdp.insight.plots import effective_size_by_time
 from mmdp.insight.report.context import (
@@ -100,6 +100,7 @@ class PairComparison(NamedTuple):
     """
 
     gain: float
+    n_models: int
     n_better: int
     weight_better: float
 
@@ -107,8 +108,12 @@ class PairComparison(NamedTuple):
 def compare(context: ReportContext, evaluation: Evaluation, other: Evaluation) -> PairComparison:
     """Compare two evaluations: gain in the objective, number and weight of better models."""
     is_better = find_better_models(evaluation, other)
-    gain = compute_difference(context.objective, evaluation, other)
-    return PairComparison(gain, int(is_better.sum()), float(evaluation.weights[is_better].sum()))
+    return PairComparison(
+        compute_difference(context.objective, evaluation, other),
+        len(is_better),
+        int(is_better.sum()),
+        float(evaluation.weights[is_better].sum()),
+    )
 
 
 def find_better_models(evaluation: Evaluation, other: Evaluation) -> Mask:

@@ -15,7 +15,7 @@ from mmdp.core.text import format_duration
 from mmdp.data.posterior.check import can_simulate_logs, coverage
 from mmdp.insight.measures import near_optimal_actions, risk_frontier
 from mmdp.insight.measures.information import MAX_GROUPS, PASSES_PER_GROUP, SECONDS_PER_GROUP
-from mmdp.insight.measures.robustness import with_single_init
+from mmdp.insight.measures.risk import with_single_init
 from mmdp.insight.report import findings
 from mmdp.insight.report.context import STAKE_TOLERANCE, ReportContext
 

@@ -119,14 +119,12 @@ def _count_models(n_models: int, size: int, weight: float) -> str:
     return f"{count} {format_number(size)} models{weight_text}"
 
 
-def _describe_better_models(
-    context: ReportContext, comparison: PairComparison, evaluation: Evaluation
-) -> str:
+def _describe_better_models(context: ReportContext, comparison: PairComparison) -> str:
     """Say in how many models a policy returns more than another."""
-    size, n_better = len(evaluation.returns), comparison.n_better
-    if size == 1 or not (comparison.gain or n_better):
+    gain, n_models, n_better, weight = comparison
+    if n_models == 1 or not (gain or n_better):
         return ""
-    models = _count_models(n_better, size, comparison.weight_better)
+    models = _count_models(n_better, n_models, weight)
     return f", and {'it returns ' * context.has_risk_objective}more in {models}"
 
 
@@ -148,7 +146,7 @@ def describe_controller(context: ReportContext, controller: ControllerReport) ->
             _compare(context, is_higher=gain > 0),
             "what " * has_risk,
             finder,
-            _describe_better_models(context, controller.comparison, controller.evaluation),
+            _describe_better_models(context, controller.comparison),
         )
     return Markup(
         "The given policy, {}, returns <strong>{}</strong> on average "
@@ -196,16 +194,16 @@ def describe_comparison(
         " that of" * has_risk,
     )
     equal = "the same as that of" if has_risk else "as much as"
-    models = _describe_better_models(context, comparison, context.evaluation)
+    models = _describe_better_models(context, comparison)
     text = Markup("{} {} {}{}").format(
         subject, difference if gain else equal, render_label(name), models
     )
-    if tested is not None and context.test_evaluation is not None:
+    if tested is not None:
         amount = context.format_difference(abs(tested.gain))
         tested_text = f"{amount} {_compare(context, is_higher=tested.gain > 0)}"
         equal_text = "the same" if has_risk else "as much"
         text += f"; on the held-out models {tested_text if tested.gain else equal_text}"
-        text += _describe_better_models(context, tested, context.test_evaluation)
+        text += _describe_better_models(context, tested)
     return text + "."
 
 
