@@ -12,7 +12,7 @@ from mmdp.core.solution import Bound, Solution
 from mmdp.core.text import did_you_mean, join_or, pluralize
 from mmdp.data.io.writing import PathLike, write_atomic
 from mmdp.insight.exports import excel, html
-from mmdp.insight.exports.spec import TEMPLATES, PolicySpec, render_code
+from mmdp.insight.exports.spec import PolicySpec, render_code
 
 __all__ = ["TARGETS", "export", "render_policy"]
 
@@ -23,7 +23,8 @@ TARGETS = {
     "excel": ".xlsx",
     "html": ".html",
 }
-MAX_CELLS = {"excel": 1_048_575, "html": 1_000_000}  # rows below a heading; what a phone can load
+# of targets that are no code: rows below a heading; what a phone can load
+MAX_CELLS = {"excel": 1_048_575, "html": 1_000_000}
 
 
 @check_arguments
@@ -84,8 +85,8 @@ def render_policy(
             f"no target is called {did_you_mean(to, TARGETS)}; choose {join_or(TARGETS)}"
         )
     spec = PolicySpec(policy, model, bound)
-    if to in TEMPLATES:
-        return render_code(spec, TEMPLATES[to])
+    if to not in MAX_CELLS:
+        return render_code(spec, f"rule{TARGETS[to]}.j2")
     n_cells = max(spec.table.size, spec.node_rows.size)
     if n_cells > MAX_CELLS[to]:
         raise InputError(

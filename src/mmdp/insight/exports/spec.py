@@ -28,7 +28,6 @@ from mmdp.core.solve import evaluate
 from mmdp.core.text import format_bound, format_number, format_with_unit, pluralize, shorten
 from mmdp.insight.pages import make_environment
 
-TEMPLATES = {"python": "rule.py.j2", "javascript": "rule.js.j2", "sql": "rule.sql.j2"}
 # Words of some language, and what a file of ours uses inside the rule, in small letters.
 KEYWORDS = """
 arguments auto await boolean byte case catch char checkchoice checkint checknumber const

@@ -262,7 +262,7 @@ def stability_from_solution(
     """Compute :func:`stability` from the method's solution for all models."""
     policy = require_markov(solution, "stability needs")
     solver = ReweightedSolver(model, solution.provenance.horizon, method, seed, 2 * n_resamples)
-    visit_probs = model.mask_visits(solver.visit_probs(policy.actions))
+    visit_probs = model.mask_visits(solver.context.prepared.forward(policy.actions).sum(axis=2))
     rng, change_frequency = np.random.default_rng(seed), np.zeros(visit_probs.shape)
     shares_changed, losses = np.empty(n_resamples), np.empty(n_resamples)
     for i in range(n_resamples):
@@ -316,10 +316,6 @@ class ReweightedSolver:
         self.context = SolveContext(
             model, n_steps, backend, policy_class=spec.policy_class, seed=seed
         )
-
-    def visit_probs(self, actions: IntArray) -> Array:
-        """Compute the probabilities (T, S) of visiting each state under a Markov policy."""
-        return self.context.prepared.forward(actions).sum(axis=2)
 
     def solve_reweighted(
         self, weights: Array, incumbent: IntArray | None = None
