@@ -24,7 +24,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -421,9 +421,9 @@ def _make_evaluator(
     policy_or_solution: Policy | Solution, model: MMDP
 ) -> tuple[Policy, Evaluator, Candidate, Mask]:
     """Return the policy, its evaluator, what that evaluates, and the actions taken, (T, S, A)."""
-    policy: Any = getattr(policy_or_solution, "policy", policy_or_solution)
-    if policy is None or not policy.has_exact_returns:  # refuse a policy without a table
-        require_markov(policy_or_solution, "near-optimal actions need")
+    policy = getattr(policy_or_solution, "policy", policy_or_solution)
+    if not isinstance(policy, (TablePolicy, MemoryPolicy)):  # refuse what has no table
+        policy = require_markov(policy_or_solution, "near-optimal actions need")
     policy.check(model)
     one_hot, problem = np.eye(model.n_actions, dtype=bool), model.problem
     if isinstance(policy, TablePolicy) and not policy.is_deterministic:
@@ -431,7 +431,6 @@ def _make_evaluator(
             "near-optimal actions need a policy that takes one action in each state, but this one "
             "is randomized"
         )
-    assert isinstance(policy, (TablePolicy, MemoryPolicy))
     if policy.horizon == math.inf:
         solver = InfiniteHorizon.from_problem(problem)
         if not isinstance(solver, DirectSolver):
