@@ -396,12 +396,13 @@ def near_optimal_actions(
     def compute_worst_value(sets: Mask) -> float:
         return float(objective_value(evaluator.compute_worst_returns(candidate, sets)))
 
-    def loses_too_much(threshold: float) -> bool:
-        return compute_worst_value(policy_actions | (cost <= threshold)) < value - max_loss
-
     # the widest sets, by a threshold on the cost per visit, from which the worst picks do
     levels = np.unique(cost[np.isfinite(cost)])
-    n_allowed = bisect_left(levels, True, key=loses_too_much)
+    n_allowed = bisect_left(
+        levels,
+        True,
+        key=lambda x: compute_worst_value(policy_actions | (cost <= x)) < value - max_loss,
+    )
     is_interchangeable = policy_actions | np.isin(cost, levels[:n_allowed])
     return NearOptimalActions(
         checked_policy,

@@ -190,7 +190,7 @@ def _find_efficient(means: Array, cvars: Array) -> list[bool]:
     lead = np.array([means[:, None] - means, cvars[:, None] - cvars])
     is_dominating = (lead >= 0).all(axis=0) & (lead > 0).any(axis=0)
     is_dominated: Mask = np.any(is_dominating, axis=0)
-    return [not x for x in is_dominated.tolist()]
+    return (~is_dominated).tolist()
 
 
 # ---------------------------------------------------------------------- robustness
