@@ -380,3 +380,11 @@ def test_values_that_differ_by_rounding_are_drawn_on_one_line() -> None:
     one = mmdp.MMDP(np.ones((1, 1, 2, 1)), [[0.1, 0.7]])
     axis = mmdp.plots.value_by_nodes(mmdp.measures.value_by_nodes(one, 9, n_nodes=(1, 2)))
     assert np.ptp(axis.get_ylim()) > 0.1  # around 6.3, not around its 15th digit
+
+
+def test_a_solution_without_a_single_policy_has_no_map(model: mmdp.MMDP, tmp_path: Path) -> None:
+    solution = mmdp.solve(model, 2, "oracle")
+    with pytest.raises(mmdp.InputError, match="a map shows a policy.* one policy per model"):
+        plots.policy_heatmap(solution)
+    with pytest.raises(mmdp.InputError, match="a belief map shows a plan by state and belief"):
+        mmdp.report.draw(model, "belief", tmp_path / "map.svg", policy=solution)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +20,7 @@ from mmdp.core.arguments import (
     check_arguments,
 )
 from mmdp.core.errors import InputError
+from mmdp.core.policies import as_policy
 from mmdp.core.policies.tree import Split, require_tree
 from mmdp.core.shapes import Array
 from mmdp.core.text import (
@@ -575,14 +575,13 @@ def policy_heatmap(
     >>> [text.get_text() for text in axis.texts]
     ['A', 'B', 'B']
     """
-    single_policy: Any = getattr(policy, "policy", policy)
-    policy_map: PolicyMap = single_policy.to_map()
+    remedy = "Oracle has one policy per model; solve by another method"
+    policy_map: PolicyMap = as_policy(policy, "a map shows a policy", remedy).to_map()
     if states is not None:
         check_length(states, len(policy_map.row_labels), "states", "one label for each row")
     if actions is not None:
         check_length(actions, len(policy_map.action_labels), "actions", "one label for each")
-    return replace(
-        policy_map,
+    return policy_map._replace(
         row_labels=states or policy_map.row_labels,
         action_labels=actions or policy_map.action_labels,
     ).plot(axis)

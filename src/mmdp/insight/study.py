@@ -437,7 +437,7 @@ def _parse_axis(
     else:
         is_scalar = isinstance(values, str) or getattr(values, "shape", None) == ()
         several = values if isinstance(values, Iterable) and not is_scalar else [values]
-        pairs = [(make_label(value), parse(value)) for value in several]
+        pairs = [(make_label(value), value) for value in map(parse, several)]
     if not pairs:
         raise InputError(f"{argument} must hold at least one value")
     values_by_label: dict[str, Any] = {}
@@ -451,14 +451,15 @@ def _parse_axis(
     return values_by_label
 
 
-def _format_method(method: str | Method | Policy) -> str:
+def _format_method(method: Method) -> str:
     """Format a method as its name with the options that differ from their defaults.
 
     >>> import mmdp
-    >>> _format_method("wsu"), _format_method(mmdp.methods.CADP(n_init=4, sweep_type="paper"))
-    ('wsu', 'cadp(n_init=4, sweep_type=paper)')
+    >>> _format_method(mmdp.methods.WSU())
+    'wsu'
+    >>> _format_method(mmdp.methods.CADP(n_init=4, sweep_type="paper"))
+    'cadp(n_init=4, sweep_type=paper)'
     """
-    method = as_method_or_policy(method)
     options: Any = dataclasses.fields(method) if dataclasses.is_dataclass(method) else ()
     option_texts = [
         f"{option.name}={shorten(value)}"

@@ -264,6 +264,11 @@ def test_bad_input_is_refused() -> None:
         )
     with pytest.raises(InputError, match="near-optimal actions need a policy of time and state"):
         mmdp.measures.near_optimal_actions(model, mmdp.solve(model, 2, "qmdp"))
+    with pytest.raises(InputError, match="oracle has one policy per model"):
+        mmdp.measures.near_optimal_actions(model, mmdp.solve(model, 2, "oracle"))
+    two = model.subset([0, 1])
+    with pytest.raises(InputError, match="near-optimal actions need a policy of time and state"):
+        mmdp.measures.near_optimal_actions(two, mmdp.solve(two, 2, "grid"))
 
 
 def test_an_action_that_is_not_allowed_never_divides_by_zero() -> None:

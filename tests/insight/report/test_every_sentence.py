@@ -16,7 +16,6 @@ from scipy.stats import t
 
 import mmdp
 from mmdp.insight import report
-from mmdp.insight.report import page as pages_of_mmdp
 from tests.insight.report.pages import Page, PageBlocks, unpack
 from tests.insight.report.reference import ReferenceModel, make_cvar, mean, quantile, worst_case
 
@@ -579,9 +578,7 @@ STUMBLES = (
 def test_every_sentence_is_known_and_true(
     case: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        pages_of_mmdp, "render_figure", lambda *_: None
-    )  # pictures say nothing here
+    monkeypatch.setattr(report, "render_figure", lambda *_: None)  # pictures say nothing here
     checker = check_page(case, tmp_path)
     assert len(checker.sentences) > 50
     assert not checker.errors, "\n".join(["", *checker.errors])

@@ -1099,9 +1099,8 @@ def test_nothing_is_computed_while_the_page_is_filled(
 ) -> None:
     from mmdp.core import kernels
     from mmdp.insight.draw import axes
-    from mmdp.insight.report import page as module
 
-    render = module.render_page
+    render = report.render_page
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a template computes")
@@ -1112,7 +1111,7 @@ def test_nothing_is_computed_while_the_page_is_filled(
             patch.setattr(axes, "_render_figure", refuse)
             return str(render(template, **facts))
 
-    monkeypatch.setattr(module, "render_page", render_without_solving)
+    monkeypatch.setattr(report, "render_page", render_without_solving)
     page = write_page(tmp_path, small, horizon=4, frontier=True, voi=True, sample_size=True)
     assert "What safety costs" in page.text
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ def make_context(policy: int = 0, **options: Any) -> ReportContext:
 
 
 def test_every_section_has_a_typed_result() -> None:
-    assert {x.name for x in dataclasses.fields(SectionResults)} == {x.key for x in SECTIONS}
+    assert set(SectionResults._fields) == {x.key for x in SECTIONS}
 
 
 def test_what_someone_who_knows_the_model_could_return() -> None:
@@ -60,12 +59,12 @@ def test_a_policy_against_a_named_one(weights: np.ndarray) -> None:
 
 def test_words_of_a_comparison() -> None:
     regret = make_context(objective="regret:worst")
-    worse = PairComparison(-2.0, 0, 0.0)
+    worse = PairComparison(-2.0, 5, 0, 0.0)
     assert sentences.describe_comparison(regret, "today", worse, None) == (
         "Its worst case of regret is <strong>2</strong> worse than that of today, and it "
         "returns more in none of the 5 models."
     )
-    equal = PairComparison(0.0, 0, 0.0)
+    equal = PairComparison(0.0, 5, 0, 0.0)
     assert sentences.describe_comparison(make_context(), "today", equal, None) == (
         "It returns as much as today."
     )

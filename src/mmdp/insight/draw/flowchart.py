@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mmdp.core.kernels.controller import Controller
 from mmdp.core.kernels.problem import at_time
+from mmdp.core.model import MMDP
 from mmdp.core.shapes import AnyIntArray, Array
 from mmdp.core.text import format_number, format_percent, pluralize
 from mmdp.insight.draw.axes import format_label, new_axis, to_inline_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from mmdp.core.model import MMDP
 
 
 ARROW_SHARE = 0.9  # share of the ways out of a node that are drawn, the most frequent first
@@ -35,16 +34,14 @@ BEND = 0.2  # of an arrow, as a share of its length
 CENTERED: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """A node of the chart: title and lines of text."""
 
     title: str
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Arrow:
+class Arrow(NamedTuple):
     """A transition between two nodes, with the share of the steps that leave the first."""
 
     source: int

@@ -10,9 +10,8 @@ import base64
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -42,8 +41,7 @@ NOTEBOOK_DPI = 80
 NO_STATE = -1  # in a map of two axes: there is no such state
 
 
-@dataclass(frozen=True, eq=False)
-class PolicyMap:
+class PolicyMap(NamedTuple):
     """Actions (T, S) of a policy with the labels of rows and actions.
 
     Columns are times, or values of a quantity in ``x_range`` with the name of ``time_labels``.

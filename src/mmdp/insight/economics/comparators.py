@@ -25,7 +25,7 @@ from mmdp.insight.economics.outcomes import (
     PrintedTable,
     read_thresholds,
 )
-from mmdp.insight.measures.tables import model_weights
+from mmdp.insight.measures.decisions import model_weights
 
 
 @check_arguments
@@ -94,12 +94,9 @@ def find_duplicate(
     ``outcome_models`` are those of :meth:`OutcomeDiscounting.make_outcome_models`.
     """
 
-    def has_same_returns(other: MarkovPolicy, outcome_model: MMDP) -> bool:
-        x, y = (evaluate(outcome_model, z).returns for z in (other, policy))
-        return np.allclose(x, y, rtol=1e-9, atol=1e-12 * np.abs(y).max())
-
     for name, other in other_policies.items():
-        if all(has_same_returns(other, x) for x in outcome_models):
+        pairs = ((evaluate(x, other).returns, evaluate(x, policy).returns) for x in outcome_models)
+        if all(np.allclose(x, y, rtol=1e-9, atol=1e-12 * np.abs(y).max()) for x, y in pairs):
             return name
     return None
 

@@ -175,9 +175,9 @@ class CostEffectiveness(PrintedTable):
         """
         effect, cost = self.effects @ self.weights, self.costs @ self.weights
         curves, best_ids = self.acceptability(thresholds), list[int]()
-        for wtp, nmb in curves.groupby("threshold")["nmb"]:
-            tolerance = self._tie_tolerance(float(wtp)).max()  # type: ignore[arg-type]
-            is_tied = (nmb >= nmb.max() - tolerance).to_numpy()
+        for wtp in read_thresholds(thresholds):
+            nmb = self.net_benefit(wtp) @ self.weights
+            is_tied = nmb >= nmb.max() - self._tie_tolerance(wtp).max()
             is_kept = best_ids and is_tied[best_ids[-1]]
             best_ids.append(best_ids[-1] if is_kept else int(is_tied.argmax()))
         ids = np.array(best_ids)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mmdp.core.arguments import check_arguments
 from mmdp.core.errors import InputError, Remedy
+from mmdp.core.model import MMDP
 from mmdp.core.policies import Policy
 from mmdp.core.solution import Bound, Solution
 from mmdp.core.text import did_you_mean, join_or, pluralize
 from mmdp.data.io.writing import PathLike, write_atomic
-from mmdp.insight.exports import code, excel, html
-from mmdp.insight.exports.spec import PolicySpec
-
-if TYPE_CHECKING:
-    from mmdp.core.model import MMDP
+from mmdp.insight.exports import excel, html
+from mmdp.insight.exports.spec import PolicySpec, render_code
 
 __all__ = ["TARGETS", "export", "render_policy"]
 
@@ -26,7 +23,8 @@ TARGETS = {
     "excel": ".xlsx",
     "html": ".html",
 }
-MAX_CELLS = {"excel": 1_048_575, "html": 1_000_000}  # rows below a heading; what a phone can load
+# of targets that are no code: rows below a heading; what a phone can load
+MAX_CELLS = {"excel": 1_048_575, "html": 1_000_000}
 
 
 @check_arguments
@@ -87,8 +85,8 @@ def render_policy(
             f"no target is called {did_you_mean(to, TARGETS)}; choose {join_or(TARGETS)}"
         )
     spec = PolicySpec(policy, model, bound)
-    if to in code.TEMPLATES:
-        return code.render_code(spec, code.TEMPLATES[to])
+    if to not in MAX_CELLS:
+        return render_code(spec, f"rule{TARGETS[to]}.j2")
     n_cells = max(spec.table.size, spec.node_rows.size)
     if n_cells > MAX_CELLS[to]:
         raise InputError(

@@ -20,9 +20,8 @@ from mmdp.core.text import (
     parse_named_values,
 )
 from mmdp.insight.draw.flowchart import format_ranges
-from mmdp.insight.exports.code import as_json, render_code
-from mmdp.insight.exports.spec import PolicySpec, find_unique_rows
-from mmdp.insight.measures.near_optimal import near_optimal_actions
+from mmdp.insight.exports.spec import PolicySpec, as_json, find_unique_rows, render_code
+from mmdp.insight.measures.decisions import near_optimal_actions
 from mmdp.insight.pages import render_page
 
 NEAR_OPTIMAL_TOLERANCE = 0.01  # share of the value at stake that a free choice may lose

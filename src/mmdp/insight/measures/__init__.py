@@ -4,14 +4,23 @@ The distribution of returns over models (quantiles, CVaR, regret) is in
 :class:`mmdp.Evaluation`; the measures here need the model or more than one solve.
 """
 
+from mmdp.insight.measures.decisions import (
+    NearOptimalActions,
+    model_weights,
+    near_optimal_actions,
+    policy_gradient,
+    policy_table,
+)
 from mmdp.insight.measures.information import Estimate, evpi, evppi, voi_table
-from mmdp.insight.measures.memory import value_by_nodes
-from mmdp.insight.measures.near_optimal import NearOptimalActions, near_optimal_actions
-from mmdp.insight.measures.risk import RiskFrontier, risk_frontier
-from mmdp.insight.measures.robustness import Stability, sample_size_curve, stability
-from mmdp.insight.measures.simplicity import leaf_table, value_by_leaves
+from mmdp.insight.measures.risk import (
+    RiskFrontier,
+    Stability,
+    risk_frontier,
+    sample_size_curve,
+    stability,
+)
+from mmdp.insight.measures.simplicity import leaf_table, value_by_leaves, value_by_nodes
 from mmdp.insight.measures.stakes import ValueAtStake, value_at_stake
-from mmdp.insight.measures.tables import model_weights, policy_gradient, policy_table
 
 __all__ = [
     "Estimate",

@@ -14,7 +14,7 @@ import numpy as np
 
 from mmdp.core.arguments import FiniteFloat, check_arguments
 from mmdp.core.model import MMDP
-from mmdp.core.objectives import Objective, as_objective
+from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
 from mmdp.core.policies import Markov, MarkovPolicy, Policy, PolicyClass, StationaryPolicy
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
@@ -113,9 +113,7 @@ def value_at_stake(
     ValueAtStake(amount=4.0, reference='always wait', unit=None, policy='this policy', objective='')
     """
     solution = policy if isinstance(policy, Solution) else None
-    if objective is None:
-        objective = "mean" if solution is None else solution.objective
-    risk_measure = as_objective(objective)
+    risk_measure = choose_objective(objective, policy)
     plain_policy: Any = policy if solution is None else solution.policy
     policy_class = Markov() if solution is None else solution.provenance.policy_class
 
@@ -140,6 +138,15 @@ def value_at_stake(
             objective_name = "" if risk_measure.is_mean else risk_measure.name
             return ValueAtStake(amount, name, model.unit, best, objective_name)
     return ValueAtStake(0.0, "any action", model.unit)
+
+
+def choose_objective(
+    objective: str | Objective | ObjectiveFunction | None, policy: Policy | Solution
+) -> Objective:
+    """Choose the objective: the given one, otherwise that of a solution, or the mean."""
+    if objective is None:
+        objective = policy.objective if isinstance(policy, Solution) else "mean"
+    return as_objective(objective)
 
 
 def _significant_difference(x: float, y: float) -> float:

@@ -11,6 +11,7 @@ import base64
 import functools
 import hashlib
 from collections.abc import Iterable
+from importlib import resources
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -21,17 +22,13 @@ from mmdp.core import text
 __all__ = ["render_label", "render_list", "render_page"]
 
 FILTERS = (
-    "digits_for",
-    "format_bound",
     "format_bound_percent",
     "format_change",
     "format_distinct",
     "format_duration",
-    "format_lead",
     "format_number",
     "format_percent",
     "format_seconds",
-    "format_with_unit",
     "pluralize",
     "shorten",
     "summarize_axes",
@@ -89,9 +86,7 @@ def make_environment() -> Environment:
 @functools.cache
 def _read_asset(name: str) -> Markup:
     """Read a style sheet or script of the package, to be embedded unchanged."""
-    loader = make_environment().loader
-    assert loader is not None
-    return Markup(loader.get_source(make_environment(), name)[0])
+    return Markup((resources.files("mmdp.insight") / name).read_text(encoding="utf-8"))
 
 
 def _hash_script(script: str) -> str:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import mmdp
 from mmdp.core.methods.base import Method
@@ -27,8 +26,7 @@ TOTAL_EPISODES = 20_000
 TOTAL_QUERIES = 2_000_000
 
 
-@dataclass(frozen=True)
-class PaperCase:
+class PaperCase(NamedTuple):
     """A domain of the paper: the source of its models and the horizons of its tables.
 
     ``generate(seed)`` samples its models; without it the published ones, which are in the package
@@ -58,10 +56,6 @@ class PaperCase:
     def choose_horizons(self, full: bool) -> tuple[int, ...]:
         """Choose the horizons: all if ``full`` or for published models, else the main one."""
         return self.horizons if full or self.generate is None else (self.main_horizon,)
-
-    def unit_for(self, horizon: int) -> int:
-        """Get the unit of the paper's figures at a horizon: 1 or 1000."""
-        return self.unit if horizon == self.main_horizon else 1
 
     def choose_n_episodes(self, method: str, horizon: int) -> int | None:
         """Choose the episodes per test model so that every cell costs about the same.
@@ -135,7 +129,8 @@ def read_paper_values(table: TableName) -> dict[CellKey, float]:
 
 def find_unit(key: CellKey) -> int:
     """Find the unit of the paper's returns and deviations: 1 or 1000."""
-    return CASES[key[0]].unit_for(key[1])
+    case = CASES[key[0]]
+    return case.unit if key[1] == case.main_horizon else 1
 
 
 def has_paper_digits(value: float, key: CellKey, table: TableName) -> bool | None:

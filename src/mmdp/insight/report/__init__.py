@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from markupsafe import Markup
+
 from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
-from mmdp.core.policies import Memory, MemoryPolicy, Policy, TreePolicy
+from mmdp.core.policies import Memory, MemoryPolicy, Policy, TreePolicy, as_policy
 from mmdp.core.solution import Solution
 from mmdp.core.solve import solve
 from mmdp.core.text import did_you_mean
 from mmdp.core.timing import propagate_interrupts
 from mmdp.data.io.writing import PathLike, check_writable, write_atomic
 from mmdp.insight import plots
+from mmdp.insight.economics.discounting import read_effects
 from mmdp.insight.measures.simplicity import leaf_table
+from mmdp.insight.pages import render_page
+from mmdp.insight.report import sentences
 from mmdp.insight.report.context import Callback, ReportContext, ReportOptions
-from mmdp.insight.report.effects import read_effects
-from mmdp.insight.report.figures import PAGE_FIGURES
-from mmdp.insight.report.findings import DEFAULT_MAX_NODES
-from mmdp.insight.report.page import render_report
-from mmdp.insight.report.sections import SECTIONS
+from mmdp.insight.report.figures import PAGE_FIGURES, render_figure
+from mmdp.insight.report.findings import DEFAULT_MAX_NODES, SectionResults
+from mmdp.insight.report.interactive import HeatMap, PolicyComparison
+from mmdp.insight.report.sections import SECTIONS, choose_sections, compute_sections
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,8 +135,56 @@ def write(
             "what is asked for"
         )
     context = ReportContext(model, horizon, policy, callback=callback, **options)
-    write_atomic(target, render_report(context, time_limit, title, notes))
+    write_atomic(target, _render_report(context, time_limit, title, notes))
     return target
+
+
+def _render_report(
+    context: ReportContext, time_limit: float, title: str | None, notes: Sequence[str]
+) -> str:
+    """Render the HTML page; skip unrequested sections beyond about ``time_limit`` seconds."""
+    selected, skipped = choose_sections(context, time_limit)
+    results = SectionResults(**compute_sections(context, selected))
+    comparison, model = PolicyComparison(context, results), context.model
+    heat_map = HeatMap(context, comparison.used_actions, results.stability)
+    applicable = [x for x in SECTIONS if x.is_applicable(context)]
+    context.callback("drawing")
+    figures = {
+        name: render_figure(name, context, getattr(results, x.section))
+        for name, x in PAGE_FIGURES.items()
+        if x.is_on_page or (name == "policy" and len(heat_map.axis_values) > 1)
+    }
+    for figure, result in (("chart", results.memory), ("controller", results.controller)):
+        if result is not None:
+            figures[figure] = Markup(result.policy.to_flow_chart().to_svg(figure))
+    needed_seconds = sum(
+        x.estimate_seconds(context) for x in applicable if x.is_requested(context) is not False
+    )
+    return render_page(
+        "report/templates/page.html.j2",
+        title=title or "Decision report" + f": {model.name}" * bool(model.name),
+        notes=notes,
+        time_limit=time_limit,
+        needed_seconds=math.ceil(needed_seconds),
+        sections=[
+            x
+            for x in applicable
+            if x.heading and (x.shows_when_skipped or getattr(results, x.key) is not None)
+        ],
+        skipped={
+            key: x._replace(seconds=context.slowness * x.seconds) for key, x in skipped.items()
+        },
+        context=context,
+        model=model,
+        evaluation=context.evaluation,
+        results=results,
+        say=sentences,
+        comparison=comparison,
+        heat_map=heat_map,
+        figures=figures,
+        map_data=heat_map.to_script_data(),
+        compare_data=comparison.to_script_data(heat_map) if model.n_models > 1 else None,
+    )
 
 
 @check_arguments
@@ -198,12 +251,11 @@ def _draw_page_figure(context: ReportContext, figure: str) -> Axes:
 
 def _draw_belief_map(policy: Policy | Solution) -> Axes:
     """Draw the map of a belief policy on a grid."""
-    plan = policy.policy if isinstance(policy, Solution) else policy
+    purpose = "a belief map shows a plan by state and belief"
+    remedy = "write one with mmdp solve --method grid --out policy.json"
+    plan = as_policy(policy, purpose, remedy)
     if not (plan.has_exact_returns and plan.policy_class.uses_belief):
-        raise InputError(
-            "a belief map shows a plan by state and belief",
-            ["write one with mmdp solve --method grid --out policy.json"],
-        )
+        raise InputError(purpose, [remedy])
     return plots.policy_heatmap(plan)
 
 

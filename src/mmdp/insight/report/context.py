@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypedDict, TypeGuard, TypeVar, Unpack, cast
+from typing import NamedTuple, TypedDict, TypeGuard, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -45,19 +45,17 @@ from mmdp.core.validate import check_horizon
 from mmdp.data.posterior import find_unseen_pairs
 from mmdp.insight.economics import OutcomeDiscounting
 from mmdp.insight.economics.comparators import make_named_policies
-from mmdp.insight.measures.memory import NEGLIGIBLE_SHARE
-from mmdp.insight.measures.simplicity import PhasedPolicy, fit_phases
+from mmdp.insight.measures.decisions import PolicyCells, compute_policy_cells, model_weights
+from mmdp.insight.measures.simplicity import NEGLIGIBLE_SHARE, PhasedPolicy, fit_phases
 from mmdp.insight.measures.stakes import (
     ConstantPolicy,
     ValueAtStake,
     make_constant_policies,
     value_at_stake,
 )
-from mmdp.insight.measures.tables import PolicyCells, compute_policy_cells, model_weights
 
 STAKE_TOLERANCE = 0.01  # share of the value at stake that what is nearly as good may lose
 Callback = Callable[[str], object]
-T = TypeVar("T")
 
 
 class ReportOptions(TypedDict, total=False):
@@ -153,7 +151,8 @@ class ReportContext:
             options.get("comparators") or {}, model, self.horizon
         )
         self.economic_inputs = self._read_economic_inputs()
-        self._cache: dict[object, object] = {}
+        self._solutions: dict[tuple[int, str], Solution] = {}
+        self._evaluations: dict[tuple[int, str], Evaluation] = {}
         if policy is None:
             solution = self.solve_by(self.method, self.objective)
             self.policy, self.evaluation = _to_markov(solution), solution.evaluation
@@ -249,12 +248,6 @@ class ReportContext:
         return list(labels) if self.model.has_labels["action"] else [f"action {x}" for x in labels]
 
     # -------------------------------------------------------------- computed once
-    def _memoize(self, key: object, compute: Callable[[], T]) -> T:
-        """Return the cached result for a key; compute it at the first call."""
-        if key not in self._cache:
-            self._cache[key] = compute()
-        return cast("T", self._cache[key])
-
     def find_policy_class(self, method: Method) -> PolicyClass | None:
         """Get the policy class if the method supports it with a finite horizon, else None."""
         is_supported = not self.is_stationary and supports(
@@ -264,17 +257,17 @@ class ReportContext:
 
     def solve_by(self, method: Method, objective: Objective = Mean()) -> Solution:  # noqa: B008
         """Solve by a method of the page; for the mean in the policy class."""
-        return self._memoize(
-            (id(method), str(objective)),
-            lambda: solve(
+        key = id(method), str(objective)
+        if key not in self._solutions:
+            self._solutions[key] = solve(
                 self.model,
                 self.horizon,
                 method,
                 objective=objective,
                 policy_class=self.find_policy_class(method) if objective.is_mean else None,
                 seed=self.seed,
-            ),
-        )
+            )
+        return self._solutions[key]
 
     @property
     def solutions(self) -> list[Solution]:
@@ -298,9 +291,11 @@ class ReportContext:
 
     def evaluate(self, policy: Policy, model: MMDP | None = None) -> Evaluation:
         """Evaluate a policy, on the models of the page unless others are given."""
-        key = compute_digest(describe_object([policy.name, policy.defining_values]))
         model = self.model if model is None else model
-        return self._memoize((id(model), key), lambda: evaluate(model, policy, seed=self.seed))
+        key = id(model), compute_digest(describe_object([policy.name, policy.defining_values]))
+        if key not in self._evaluations:
+            self._evaluations[key] = evaluate(model, policy, seed=self.seed)
+        return self._evaluations[key]
 
     def evaluate_test(self, policy: Policy) -> Evaluation | None:
         """Evaluate a policy on the test models; None if there are none."""
@@ -329,9 +324,14 @@ class ReportContext:
             self.model,
             self.solution or self.policy,
             objective=self.objective,
-            comparators=self.baselines,
+            comparators={**self.comparators, **dict(self.constant_policies)},
             value=max(self.value, -np.inf if self.free_value is None else self.free_value),
         )
+
+    @property
+    def mean_stake(self) -> ValueAtStake:
+        """The value at stake of which gains on average are shares: none if another value counts."""
+        return ValueAtStake(0.0, "", self.model.unit) if self.has_risk_objective else self.stake
 
     @property
     def free_value(self) -> float | None:
@@ -355,11 +355,6 @@ class ReportContext:
     def compute_loss(self, evaluation: Evaluation) -> float:
         """Compute how much less another policy has of the objective; below 0 if it gains."""
         return compute_difference(self.objective, self.evaluation, evaluation)
-
-    @property
-    def baselines(self) -> dict[str, Policy]:
-        """Policies to compare with, by name: the comparators and the constant policies."""
-        return {**self.comparators, **{x.name: x.policy for x in self.constant_policies}}
 
     @functools.cached_property
     def constant_policies(self) -> list[ConstantPolicy]:

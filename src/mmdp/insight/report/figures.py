@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 
 from mmdp.insight import plots
@@ -30,7 +31,6 @@ from mmdp.insight.report.findings import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 MAX_CURVES = 7  # in one picture

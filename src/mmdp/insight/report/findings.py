@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from mmdp.core.errors import InputError
 from mmdp.core.model import MMDP
@@ -40,11 +41,9 @@ from mmdp.insight.measures import (
     sample_size_curve,
     voi_table,
 )
-from mmdp.insight.measures.memory import solve_by_nodes
-from mmdp.insight.measures.robustness import list_round_sizes, stability_from_solution
-from mmdp.insight.measures.simplicity import fit_stationary
-from mmdp.insight.measures.stakes import ValueAtStake
-from mmdp.insight.measures.tables import PolicyCells
+from mmdp.insight.measures.decisions import PolicyCells
+from mmdp.insight.measures.risk import list_round_sizes, stability_from_solution
+from mmdp.insight.measures.simplicity import fit_stationary, solve_by_nodes
 from mmdp.insight.plots import effective_size_by_time
 from mmdp.insight.report.context import (
     ReportContext,
@@ -53,10 +52,6 @@ from mmdp.insight.report.context import (
     format_title,
 )
 from mmdp.insight.report.rule_text import PhaseSentence, describe_rule, find_frequent_actions
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 N_RESAMPLES = 20
 BOUND_TIME_LIMIT = 5  # seconds at most for the bound on policies with memory
@@ -89,14 +84,12 @@ def make_row(
     context: ReportContext, name: str, policy: Policy | Solution, status: str = ""
 ) -> PolicyRow:
     """Make the row of a policy or solution, evaluated on models and test models."""
-    if isinstance(policy, Solution):
-        test_evaluation, status = context.evaluate_test(policy.policy), describe_status(policy)
-        found = policy.markov_policy, status, policy.seconds
-        return PolicyRow(name, policy.evaluation, test_evaluation, *found)
-    evaluations = context.evaluate(policy), context.evaluate_test(policy)
-    return PolicyRow(
-        name, *evaluations, policy if isinstance(policy, MarkovPolicy) else None, status
-    )
+    if not isinstance(policy, Solution):
+        evaluations = context.evaluate(policy), context.evaluate_test(policy)
+        return PolicyRow(name, *evaluations, policy.as_markov, status)
+    evaluations = policy.evaluation, context.evaluate_test(policy.policy)
+    status = describe_status(policy)
+    return PolicyRow(name, *evaluations, policy.markov_policy, status, policy.seconds)
 
 
 # ---------------------------------------------------------------------- the answer
@@ -107,6 +100,7 @@ class PairComparison(NamedTuple):
     """
 
     gain: float
+    n_models: int
     n_better: int
     weight_better: float
 
@@ -114,8 +108,12 @@ class PairComparison(NamedTuple):
 def compare(context: ReportContext, evaluation: Evaluation, other: Evaluation) -> PairComparison:
     """Compare two evaluations: gain in the objective, number and weight of better models."""
     is_better = find_better_models(evaluation, other)
-    gain = compute_difference(context.objective, evaluation, other)
-    return PairComparison(gain, int(is_better.sum()), float(evaluation.weights[is_better].sum()))
+    return PairComparison(
+        compute_difference(context.objective, evaluation, other),
+        len(is_better),
+        int(is_better.sum()),
+        float(evaluation.weights[is_better].sum()),
+    )
 
 
 def find_better_models(evaluation: Evaluation, other: Evaluation) -> Mask:
@@ -141,8 +139,7 @@ class ReturnRange(NamedTuple):
     weight: float
 
 
-@dataclass(frozen=True, eq=False)
-class Summary:
+class Summary(NamedTuple):
     """Results shown in the first section of the page."""
 
     phased_row: PolicyRow  # the policy in a few phases
@@ -300,24 +297,22 @@ class OffGridCheck(NamedTuple):
     is_coarse: bool
 
 
-def has_grid(model: MMDP | None) -> bool:
+def has_grid(model: MMDP) -> bool:
     """Return whether the model comes from a step function with a continuous axis."""
-    return model is not None and model.step_spec is not None and bool(model.step_spec.grid_axes)
+    return model.step_spec is not None and bool(model.step_spec.grid_axes)
 
 
-def check_off_grid(context: ReportContext) -> tuple[OffGridCheck, OffGridCheck | None]:
-    """Simulate the policy without the grid, on models and on test models."""
-    bound, bound_gap = context.bound, 0.0
-    if bound is not None and not context.has_risk_objective:
-        bound_gap = bound.value - context.value
-    check, test_model = _check_off_grid(context, context.model, bound_gap), context.test_model
-    if test_model is None or not has_grid(test_model):
-        return check, None
-    return check, _check_off_grid(context, test_model, 0.0)
+def check_off_grid(context: ReportContext) -> list[OffGridCheck]:
+    """Simulate the policy without the grid, on models and on test models that have one."""
+    models = context.model, context.test_model
+    return [_check_off_grid(context, x) for x in models if x is not None and has_grid(x)]
 
 
-def _check_off_grid(context: ReportContext, model: MMDP, bound_gap: float) -> OffGridCheck:
+def _check_off_grid(context: ReportContext, model: MMDP) -> OffGridCheck:
     """Simulate the policy without the grid and compare the mean return."""
+    bound_gap, bound = 0.0, context.bound
+    if bound is not None and model is context.model and not context.has_risk_objective:
+        bound_gap = bound.value - context.value
     simulation = simulate(model, context.policy, seed=context.seed, off_grid=True)
     mean, grid_mean = simulation.mean, context.evaluate(context.policy, model).mean
     error = 2 * simulation.stderr if simulation.stderr > 1e-12 * abs(mean) else 0.0  # rounding
@@ -360,8 +355,7 @@ def collect_problem_facts(context: ReportContext) -> ProblemFacts:
 
 
 # ---------------------------------------------------------------------- methods
-@dataclass(frozen=True, eq=False)
-class MethodComparison:
+class MethodComparison(NamedTuple):
     """Table of methods with this policy first and Oracle last, and what follows from it.
 
     ``reference``: name and mean of the best policy on average, maybe this one; ``free_mean``: mean
@@ -536,16 +530,13 @@ def estimate_memory_seconds(context: ReportContext) -> float:
 
 def compute_memory_value(context: ReportContext) -> MemoryValue:
     """Compute the value by number of nodes of a finite-state controller."""
-    stake = context.stake
-    if context.has_risk_objective:  # gains are averages
-        stake = ValueAtStake(0.0, "", context.model.unit)
     table, policy = solve_by_nodes(
         context.model,
         context.horizon,
         range(1, choose_max_nodes(context) + 1),
-        seed=context.seed,
-        time_limit=BOUND_TIME_LIMIT,
-        at_stake=stake,
+        context.seed,
+        BOUND_TIME_LIMIT,
+        at_stake=context.mean_stake,
     )
     return MemoryValue(table, policy)
 
@@ -671,8 +662,7 @@ def format_method_options(context: ReportContext) -> str:
 
 
 # ---------------------------------------------------------------------- all sections
-@dataclass(frozen=True, eq=False)
-class SectionResults:
+class SectionResults(NamedTuple):
     """The results of the sections by their keys; None for one that was not computed."""
 
     summary: Summary
@@ -684,7 +674,7 @@ class SectionResults:
     simpler: tuple[PolicyRow, ...] | None
     small_tree: SmallTree | None
     near_optimal: NearOptimalActions | None
-    off_grid: tuple[OffGridCheck, OffGridCheck | None] | None
+    off_grid: list[OffGridCheck] | None
     controller: ControllerReport | None
     frontier: RiskFrontier | None
     coverage: Coverage | None

@@ -215,10 +215,10 @@ def _merge_frontier_points(frontier: RiskFrontier) -> list[PolicyRow]:
     tests = frontier.test_evaluations or itertools.repeat(None)
     for point, test_evaluation in zip(frontier.solutions, tests, strict=False):
         share_text = f"{100 * getattr(point.objective, 'alpha', 1.0):g}%"
-        last = rows[-1] if rows else None
-        if last is not None and np.allclose(last.evaluation.returns, point.returns, rtol=1e-9):
-            if last.name != BEST_ON_AVERAGE:
-                rows[-1] = last._replace(name=f"{last.name.split(' to ')[0]} to {share_text}")
+        if rows and np.allclose(rows[-1].evaluation.returns, point.returns, rtol=1e-9):
+            name = rows[-1].name
+            if name != BEST_ON_AVERAGE:
+                rows[-1] = rows[-1]._replace(name=f"{name.split(' to ')[0]} to {share_text}")
             continue
         name = f"best for the worst {share_text}" if rows else BEST_ON_AVERAGE
         policy = require_markov(point.policy, "a report shows")

@@ -31,10 +31,7 @@ def describe_rule(context: ReportContext) -> list[PhaseSentence]:
 def find_frequent_actions(context: ReportContext, policy: MarkovPolicy) -> list[tuple[str, float]]:
     """Find the three most frequent actions, each with its share of the decisions."""
     visit_probs = context.compute_visit_probs(policy)
-    if policy.is_deterministic:
-        frequencies = np.bincount(policy.actions.ravel(), visit_probs.ravel())
-    else:
-        frequencies = np.einsum("ts,tsa->a", visit_probs, policy.probabilities)
+    frequencies = np.einsum("ts,tsa->a", visit_probs, policy.probabilities)
     shares = frequencies / visit_probs.sum()
     order = np.argsort(-shares, kind="stable")[:3].tolist()
     return [(context.action_names[a], float(shares[a])) for a in order if shares[a] > 0]

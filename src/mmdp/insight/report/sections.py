@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mmdp.core.policies import Tree
@@ -16,7 +15,7 @@ from mmdp.core.text import format_duration
 from mmdp.data.posterior.check import can_simulate_logs, coverage
 from mmdp.insight.measures import near_optimal_actions, risk_frontier
 from mmdp.insight.measures.information import MAX_GROUPS, PASSES_PER_GROUP, SECONDS_PER_GROUP
-from mmdp.insight.measures.robustness import with_single_init
+from mmdp.insight.measures.risk import with_single_init
 from mmdp.insight.report import findings
 from mmdp.insight.report.context import STAKE_TOLERANCE, ReportContext
 
@@ -30,8 +29,7 @@ EXTRA_PASSES = 3  # passes for what goes with an ascent: returns here and on tes
 ContextFunction = Callable[[ReportContext], float]
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A section of the page.
 
     ``compute`` makes the result that the template named ``key`` and its figures show, in about

@@ -12,7 +12,6 @@ from markupsafe import Markup
 from mmdp.core.solution import Evaluation, describe_restriction_cost
 from mmdp.core.text import (
     digits_for,
-    format_bound_percent,
     format_duration,
     format_lead,
     format_number,
@@ -35,7 +34,6 @@ from mmdp.insight.report.findings import (
     SectionResults,
     SmallTree,
     Summary,
-    WeightSummary,
 )
 from mmdp.insight.report.interactive import TAIL_SHARE, PolicyComparison
 from mmdp.insight.report.sections import SkippedSection
@@ -121,14 +119,12 @@ def _count_models(n_models: int, size: int, weight: float) -> str:
     return f"{count} {format_number(size)} models{weight_text}"
 
 
-def _describe_better_models(
-    context: ReportContext, comparison: PairComparison, evaluation: Evaluation
-) -> str:
+def _describe_better_models(context: ReportContext, comparison: PairComparison) -> str:
     """Say in how many models a policy returns more than another."""
-    size, n_better = len(evaluation.returns), comparison.n_better
-    if size == 1 or not (comparison.gain or n_better):
+    gain, n_models, n_better, weight = comparison
+    if n_models == 1 or not (gain or n_better):
         return ""
-    models = _count_models(n_better, size, comparison.weight_better)
+    models = _count_models(n_better, n_models, weight)
     return f", and {'it returns ' * context.has_risk_objective}more in {models}"
 
 
@@ -150,7 +146,7 @@ def describe_controller(context: ReportContext, controller: ControllerReport) ->
             _compare(context, is_higher=gain > 0),
             "what " * has_risk,
             finder,
-            _describe_better_models(context, controller.comparison, controller.evaluation),
+            _describe_better_models(context, controller.comparison),
         )
     return Markup(
         "The given policy, {}, returns <strong>{}</strong> on average "
@@ -198,16 +194,16 @@ def describe_comparison(
         " that of" * has_risk,
     )
     equal = "the same as that of" if has_risk else "as much as"
-    models = _describe_better_models(context, comparison, context.evaluation)
+    models = _describe_better_models(context, comparison)
     text = Markup("{} {} {}{}").format(
         subject, difference if gain else equal, render_label(name), models
     )
-    if tested is not None and context.test_evaluation is not None:
+    if tested is not None:
         amount = context.format_difference(abs(tested.gain))
         tested_text = f"{amount} {_compare(context, is_higher=tested.gain > 0)}"
         equal_text = "the same" if has_risk else "as much"
         text += f"; on the held-out models {tested_text if tested.gain else equal_text}"
-        text += _describe_better_models(context, tested, context.test_evaluation)
+        text += _describe_better_models(context, tested)
     return text + "."
 
 
@@ -283,18 +279,18 @@ def describe_return_range(context: ReportContext, summary: Summary) -> Markup:
 def describe_safer_policy(context: ReportContext, comparison: PolicyComparison) -> str:
     """Say what the safest policy of the page gains in the worst models, and what it gives up."""
     models = "the worst tenth" if context.model.n_models < 5 else "them"
-    safest, stake = comparison.safest_row, context.stake
+    safest = comparison.safest_row
     mean_gain, gain = comparison.compute_gains(safest)
     if gain <= context.negligible:
         limit = context.format_difference(context.negligible)
-        limit += stake.format_share(context.negligible)
+        limit += context.stake.format_share(context.negligible)
         lifts = f"lifts {models} by more than {limit}" if gain else f"is safer for {models}"
         return f"No policy was found that {lifts}."
     change = context.format_difference(abs(mean_gain))
-    share = "" if context.has_risk_objective else stake.format_share(-mean_gain)
     price = "gives up nothing"
     if mean_gain:
-        price = f"gives up {change}{share}" if mean_gain < 0 else f"returns {change} more"
+        given_up = f"gives up {change}{context.mean_stake.format_share(-mean_gain)}"
+        price = given_up if mean_gain < 0 else f"returns {change} more"
     is_restricted = context.policy_class.is_restricted
     is_free = is_restricted and safest in comparison.rows[: comparison.n_frontier]
     return Markup(
@@ -344,9 +340,7 @@ def describe_learning_gain(
     if gain <= summary.rounding:
         text = f"no policy that learns which models are plausible returns more than {reference}."
         return _on_average(context, text)
-    amount = (
-        context.format_bound(gain) if context.has_risk_objective else _format_most(context, gain)
-    )
+    amount = context.format_bound(gain) + context.mean_stake.format_share(gain, round_up=True)
     text = "a policy that learns which models are plausible could return at most"
     return _on_average(context, f"{text} {amount} more than {reference}.")
 
@@ -387,12 +381,9 @@ def describe_evpi(
     if gain <= summary.rounding:
         worth = Markup("nothing")
     else:
-        share = (
-            "" if context.has_risk_objective else context.stake.format_share(gain, round_up=True)
-        )
         worth = Markup("at most {}{}{}").format(
             Markup(emphasis).format(context.format_bound(gain)),
-            share,
+            context.mean_stake.format_share(gain, round_up=True),
             " with any policy" * is_restricted,
         )
         if voi is not None and is_restricted:
@@ -515,7 +506,7 @@ def describe_regret(context: ReportContext, summary: Summary) -> str:
 
 
 def describe_off_grid(
-    context: ReportContext, check: OffGridCheck, test_check: OffGridCheck | None
+    context: ReportContext, check: OffGridCheck, test_check: OffGridCheck | None = None
 ) -> str:
     """Compare the mean return on the grid with that of the step function itself."""
 
@@ -594,21 +585,6 @@ def describe_near_weight(context: ReportContext, weight: float) -> str:
     return f"{start} {amount} {preposition} the model's optimum{free}."
 
 
-def describe_weights(context: ReportContext, weights: WeightSummary) -> Markup:
-    """Say how uncertain the model still is at the last decision, and what the picture shows."""
-    model = context.model
-    return Markup(
-        "Under this policy the state reached carries information about the model. Left: the number "
-        "of equally likely models that would be as uncertain as these are given the state; at the "
-        "last decision {} of {}. Right: state {}, where the weights change most, and the models "
-        "whose weight increases most."
-    ).format(
-        format_number(weights.effective_size, 3),
-        format_number(model.n_models),
-        render_label(model.state_labels[weights.state]),
-    )
-
-
 def describe_ascent(context: ReportContext, methods: MethodComparison) -> str:
     """Say what CADP gained over the policy it started from."""
     if methods.ascent_gain is None:
@@ -627,7 +603,7 @@ def describe_sample_size(context: ReportContext, curve: SampleSizeCurve) -> str:
     class_text = " of time and state" * context.policy_class.is_restricted
     change = "as much"
     if curve.gain:
-        share = "" if context.has_risk_objective else context.stake.format_share(abs(curve.gain))
+        share = context.mean_stake.format_share(abs(curve.gain))
         word = "more" if curve.gain > 0 else "less"
         change = f"{context.format_difference(abs(curve.gain))}{share} {word}"
     tested = "held-out models" if context.test_model else "the other half of the models"
@@ -636,20 +612,6 @@ def describe_sample_size(context: ReportContext, curve: SampleSizeCurve) -> str:
         f"{format_number(curve.n_fewer)} returns {change} on {tested}."
     )
     return text + " If that is more than you can neglect, draw more models." * (curve.gain > 0)
-
-
-def describe_stability(context: ReportContext, stability: Stability) -> Markup:
-    """Say how many decisions change when the models are resampled."""
-    return Markup(
-        "Resampling the models {} times, with replacement, changes <strong>{}</strong> of the "
-        "decisions that come up on average, and {} at most. A policy found from such a sample "
-        "loses {} on average on all models; the heat map can show where decisions change."
-    ).format(
-        len(stability.shares_changed),
-        format_percent(stability.share_changed),
-        format_bound_percent(stability.shares_changed.max()),
-        context.format_difference(stability.losses.mean()),
-    )
 
 
 # ---------------------------------------------------------------------- warnings

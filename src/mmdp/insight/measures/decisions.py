@@ -1,4 +1,7 @@
-"""Near-optimal actions: those that cost little alone, and sets that are interchangeable.
+"""A policy in numbers: model weights, gradient, a table of its decisions, near-optimal actions.
+
+The table has the action, runner-up, margin, visit probability and agreement of models.
+Near-optimal actions are those that cost little alone, and sets that are interchangeable.
 
 With q and v of a policy and its model weights b, taking a at (t, s) alone moves the return of model
 m by gamma^t b_{t,m}(s) / lambda_m (q_{t,m}(s, a) - v_{t,m}(s)), which is exact. Small losses add up
@@ -21,31 +24,188 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from mmdp.core import kernels
-from mmdp.core.arguments import check_arguments
+from mmdp.core.arguments import Unchecked, check_arguments
 from mmdp.core.errors import InputError
 from mmdp.core.evaluate import ControllerEvaluator, Evaluator, StationaryEvaluator
+from mmdp.core.kernels import Backend, PreparedProblem
 from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
 from mmdp.core.model import MMDP
-from mmdp.core.objectives import Objective, ObjectiveFunction, as_objective
-from mmdp.core.policies import MemoryPolicy, Policy, require_markov
+from mmdp.core.objectives import Objective, ObjectiveFunction
+from mmdp.core.policies import MarkovPolicy, MemoryPolicy, Policy, require_markov
 from mmdp.core.policies.markov import TablePolicy
 from mmdp.core.search.context import Candidate
-from mmdp.core.shapes import Array, Mask
+from mmdp.core.shapes import AnyArray, Array, IndexArray, Mask
 from mmdp.core.solution import Solution
 from mmdp.core.solve import evaluate
 from mmdp.core.text import ROUNDING_RTOL, format_number, format_percent, format_with_unit
-from mmdp.insight.measures.stakes import ValueAtStake, value_at_stake
+from mmdp.insight.measures.stakes import ValueAtStake, choose_objective, value_at_stake
 
+TIE_TOL = 1e-9  # q of two actions closer than this share of what is at stake are equally good
 EPS = 1e-12  # of the value: a loss below it is rounding, and none
 UNVISITED_WEIGHT = 1e-12  # factor of the prior weights, used where a policy never leads
 
 
+@check_arguments
+def model_weights(
+    model: MMDP, policy: Unchecked[MarkovPolicy | Solution], *, backend: str | Backend = "auto"
+) -> Array:
+    """Compute the model weights b_{t,m}(s) = P[model is m, state at t is s] under a Markov policy.
+
+    These are definition 4.1 of the paper.
+
+    Returns
+    -------
+    (T, M, S) floats; they sum to 1 over models and states at every time.
+
+    >>> import mmdp
+    >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[1.0], [0.0]], initial=[1, 0])
+    >>> mmdp.measures.model_weights(one, mmdp.policies.MarkovPolicy([[0, 0], [0, 0]]))[1].tolist()
+    [[0.5, 0.5]]
+    """
+    policy = require_markov(policy, "model weights need")
+    return np.moveaxis(prepare_policy(model, policy, backend).forward(policy.to_table(model)), 2, 1)
+
+
+@check_arguments
+def policy_gradient(
+    model: MMDP, policy: Unchecked[MarkovPolicy | Solution], *, backend: str | Backend = "auto"
+) -> Array:
+    """Compute the gradient of the mean return, d rho / d pi_t(s, a), at a Markov policy.
+
+    By the paper's first theorem it is gamma^t sum_m b_{t,m}(s) q_{t,m}(s, a).
+
+    Returns
+    -------
+    (T, S, A) floats; NaN for actions that are not allowed.
+
+    >>> import mmdp
+    >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
+    >>> mmdp.measures.policy_gradient(one, mmdp.policies.MarkovPolicy([[0], [1]])).tolist()
+    [[[3.5, 4.5]], [[1.0, 1.5]]]
+    """
+    policy = require_markov(policy, "the gradient needs")
+    prepared, table = prepare_policy(model, policy, backend), policy.to_table(model)
+    b = prepared.forward(table)
+    backward_pass = prepared.backward("policy", policy=table, weights=b, keep=("gradient",))
+    discount_factors = model.discount ** np.arange(policy.horizon)[:, None, None].astype(float)
+    return discount_factors * np.where(model.allowed, backward_pass.gradient, np.nan)
+
+
+def prepare_policy(
+    model: MMDP, policy: MarkovPolicy, backend: str | Backend = "auto", n_passes: int = 2
+) -> PreparedProblem:
+    """Check a policy and prepare the model for the passes that evaluate it."""
+    policy.check(model)
+    problem = model.problem
+    resolved_backend = kernels.get_backend(backend, problem, policy.horizon, n_passes=n_passes)
+    return resolved_backend.prepare(problem, policy.horizon)
+
+
+@check_arguments
+def policy_table(
+    model: MMDP, solution: Unchecked[Solution | MarkovPolicy], *, tolerance: float | None = None
+) -> pd.DataFrame:
+    """Tabulate a Markov policy: one row per time and state.
+
+    Columns:
+
+    - ``time``, ``state``, ``action`` (the most probable one of a randomized policy);
+    - ``runner_up`` and ``margin``: the best other action and how much less it returns, in
+      units of return from that time on. With the model weights b of the policy and
+      q_{t,m}(s, a), G_t(s, a) = sum_m b_{t,m}(s) q_{t,m}(s, a), and the margin is
+      (G_t(s, action) - G_t(s, runner_up)) / sum_m b_{t,m}(s): the loss when only this
+      decision is changed. A negative margin says that the runner-up is better. Missing
+      if there is no other action, if none changes anything, or if the state cannot be reached at
+      that time;
+    - ``visit_prob``: the probability of being in the state at that time;
+    - ``agreement``: the weight of the models whose own optimal policy may take this action there;
+    - ``near_optimal``, if a ``tolerance`` is given: the interchangeable actions if that
+      share of what is at stake may be lost (:func:`mmdp.measures.near_optimal_actions`).
+
+    >>> import mmdp, mmdp.measures
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]],
+    ...                 actions=["wait", "treat"])
+    >>> print(mmdp.measures.policy_table(two, mmdp.solve(two, 1)).to_string(index=False))
+     time state action runner_up  margin  visit_prob  agreement
+        0     0   wait     treat     2.0         1.0        0.5
+    """
+    policy = require_markov(solution, "a policy table shows")
+    cells = compute_policy_cells(policy, model)
+    labels = np.array([*model.action_labels, None], dtype=object)
+    columns = {
+        "action": labels[policy.actions],
+        "runner_up": labels[cells.runner_up],
+        "margin": cells.margin,
+        "visit_prob": cells.visit_probs,
+        "agreement": cells.agreement,
+    }
+    if tolerance is not None:
+        near_optimal = near_optimal_actions(model, solution, tolerance)
+        columns["near_optimal"] = near_optimal.format_action_sets()
+    return tabulate_decisions(model, columns)
+
+
+def tabulate_decisions(model: MMDP, columns: Mapping[str, AnyArray]) -> pd.DataFrame:
+    """Tabulate arrays (T, S) with the time and the state of each row."""
+    times, states = np.indices(next(iter(columns.values())).shape).reshape(2, -1)
+    state_labels = np.array(model.state_labels, dtype=object)
+    index = {"time": times, "state": state_labels[states]}
+    values = {name: array.reshape(-1) for name, array in columns.items()}
+    return pd.DataFrame(model.time_labels.add_column(index | values))
+
+
+class PolicyCells(NamedTuple):
+    """The columns of :func:`policy_table` as arrays (T, S).
+
+    ``runner_up`` holds action ids, -1 if there is none; ``margin`` is NaN then.
+    """
+
+    visit_probs: Array
+    margin: Array
+    runner_up: IndexArray
+    agreement: Array
+
+
+def compute_policy_cells(policy: MarkovPolicy, model: MMDP) -> PolicyCells:
+    """Compute visit probabilities, margins, runners-up and agreement of a Markov policy."""
+    prepared, table = prepare_policy(model, policy, n_passes=4), policy.to_table(model)
+    b = prepared.forward(table)
+    gradient = prepared.backward("policy", policy=table, weights=b, keep=("gradient",)).gradient
+    actions, visit_probs = policy.actions.astype(np.int64), b.sum(axis=2)
+    is_taken = actions[:, :, None] == np.arange(model.n_actions)
+    others = np.where(is_taken, -np.inf, gradient)
+    best, visits = others.max(axis=2), model.mask_visits(visit_probs)
+    is_defined = np.isfinite(best) & (visits > 0)
+    loss = gradient[is_taken].reshape(best.shape) - np.where(is_defined, best, 0.0)
+    margin = np.divide(loss, visits, out=np.full(visits.shape, np.nan), where=is_defined)
+    runner_up = np.where(is_defined, others.argmax(axis=2), -1)
+    return PolicyCells(visit_probs, margin, runner_up, _compute_agreement(prepared, actions))
+
+
+def _compute_agreement(prepared: PreparedProblem, actions: IndexArray) -> Array:
+    """Compute the weight (T, S) of the models in which the action is optimal from there on."""
+    problem, horizon = prepared.problem, len(actions)
+    values = prepared.backward("per_model", keep=("values",)).values
+    agreement = np.empty(actions.shape)
+    # (M,) for each model its own: one with large rewards leaves the others as they are
+    scale = np.minimum(problem.return_span(horizon), problem.max_abs_returns(horizon))
+    tolerance = np.maximum(TIE_TOL * scale, problem.rounding_errors(horizon))
+    states = np.arange(problem.n_states)
+    for t in range(horizon):
+        q = np.where(problem.allowed[0, :, :, None], prepared.q_step(t, values[t + 1]), -np.inf)
+        best = q.max(axis=1)
+        agreement[t] = (q[states, actions[t]] >= best - tolerance) @ problem.weights
+    return agreement
+
+
+# ---------------------------------------------------------------------- near-optimal actions
 @dataclass(frozen=True, eq=False, repr=False)
 class NearOptimalActions:
     """Sets of actions that are as good as those of a policy, up to a tolerance.
@@ -187,9 +347,7 @@ def near_optimal_actions(
     >>> near_optimal.share_interchangeable, near_optimal.is_interchangeable[0, 0].tolist()
     (1.0, [True, True, False])
     """
-    if objective is None:
-        objective = policy.objective if isinstance(policy, Solution) else "mean"
-    risk_measure = as_objective(objective)
+    risk_measure = choose_objective(objective, policy)
     checked_policy, evaluator, candidate, policy_actions = _make_evaluator(policy, model)
     if not 0 <= tolerance < math.inf:
         raise InputError(
@@ -238,12 +396,13 @@ def near_optimal_actions(
     def compute_worst_value(sets: Mask) -> float:
         return float(objective_value(evaluator.compute_worst_returns(candidate, sets)))
 
-    def loses_too_much(threshold: float) -> bool:
-        return compute_worst_value(policy_actions | (cost <= threshold)) < value - max_loss
-
     # the widest sets, by a threshold on the cost per visit, from which the worst picks do
     levels = np.unique(cost[np.isfinite(cost)])
-    n_allowed = bisect_left(levels, True, key=loses_too_much)
+    n_allowed = bisect_left(
+        levels,
+        True,
+        key=lambda x: compute_worst_value(policy_actions | (cost <= x)) < value - max_loss,
+    )
     is_interchangeable = policy_actions | np.isin(cost, levels[:n_allowed])
     return NearOptimalActions(
         checked_policy,
@@ -259,16 +418,13 @@ def near_optimal_actions(
     )
 
 
-# ---------------------------------------------------------------------- policies
 def _make_evaluator(
     policy_or_solution: Policy | Solution, model: MMDP
 ) -> tuple[Policy, Evaluator, Candidate, Mask]:
     """Return the policy, its evaluator, what that evaluates, and the actions taken, (T, S, A)."""
-    policy = policy_or_solution
-    if isinstance(policy, Solution):
-        policy = policy.policy
-    if not policy.has_exact_returns:  # refuse a policy without a table
-        require_markov(policy_or_solution, "near-optimal actions need")
+    policy = getattr(policy_or_solution, "policy", policy_or_solution)
+    if not isinstance(policy, (TablePolicy, MemoryPolicy)):  # refuse what has no table
+        policy = require_markov(policy_or_solution, "near-optimal actions need")
     policy.check(model)
     one_hot, problem = np.eye(model.n_actions, dtype=bool), model.problem
     if isinstance(policy, TablePolicy) and not policy.is_deterministic:
@@ -276,7 +432,6 @@ def _make_evaluator(
             "near-optimal actions need a policy that takes one action in each state, but this one "
             "is randomized"
         )
-    assert isinstance(policy, (TablePolicy, MemoryPolicy))
     if policy.horizon == math.inf:
         solver = InfiniteHorizon.from_problem(problem)
         if not isinstance(solver, DirectSolver):
