@@ -289,7 +289,7 @@ def check_ids(
     base: int = 0,
     allow_gaps: bool = True,
 ) -> tuple[ColumnLabels, list[IndexArray]]:
-    """Check the columns of an axis that hold ids, which count from ``base``; returns them from 0.
+    """Check columns of ids of an axis, which count from ``base``, and convert them to ids from 0.
 
     ``expected``: the number of ids, or their names in order. Gaps in ids of unknown number are
     refused unless ``allow_gaps``.

@@ -84,6 +84,24 @@ def test_an_interruption_waits_for_the_compiler():
     assert calls == [1, 2]
 
 
+def test_an_interruption_waits_until_numba_is_loaded():
+    code = (
+        "import signal, sys\n"
+        "from mmdp.core.kernels import get_backend\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'numba.core': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "try: get_backend('numba')\n"
+        "except KeyboardInterrupt: print('mmdp.core.kernels.cpu.backend' in sys.modules)\n"
+        "print(get_backend('numba').name)"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert process.stdout.split() == ["True", "numba"], process.stderr
+
+
 def test_a_folder_without_a_cache_is_no_obstacle(tmp_path):
     code = (
         "import numba\n"

@@ -185,6 +185,20 @@ def test_every_objective_and_switching_models() -> None:
         assert solution.value == pytest.approx(mmdp.evaluate(model, solution).value(objective))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("policy_class", "horizon"), [(STATIONARY, INF), (MARKOV, 3)])
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_models_that_return_the_same(
+    policy_class: mmdp.policies.PolicyClass, horizon: float, scale: float
+) -> None:
+    first = make_model(0).subset([0])
+    P, r = (np.repeat(x, 2, axis=0) for x in (first.transitions, scale * first.rewards))
+    twins = mmdp.MMDP(P, r, discount=first.discount, initial=first.initial)
+    solution = mmdp.solve(twins, horizon, objective="var:0.5", policy_class=policy_class)
+    optimum = mmdp.solve(first.replace(rewards=scale * first.rewards), horizon).value
+    assert solution.value == pytest.approx(optimum)
+
+
 def test_markov_mean_gains_nothing_by_randomizing() -> None:
     solution = mmdp.solve(make_model(0), 4, policy_class=MARKOV)
     assert solution.policy.is_deterministic

@@ -191,6 +191,14 @@ def test_a_table_without_an_unused_action_can_be_evaluated(tmp_path: Path) -> No
         mmdp.evaluate(renamed, loaded)
 
 
+def test_an_unused_action_whose_id_is_the_label_of_another(tmp_path: Path) -> None:
+    model = mmdp.MMDP([[[[1.0]] * 3]], [[[1.0, 2.0, 3.0]]], actions=[1, 2, 3])
+    mmdp.save_policy(mmdp.policies.MarkovPolicy.for_model(model, [[0], [2]]), tmp_path / "p.csv")
+    loaded = mmdp.load_policy(tmp_path / "p.csv")
+    assert loaded.action_labels == ("1", "action 1", "3")
+    assert mmdp.evaluate(model, loaded).mean == 4.0
+
+
 @pytest.mark.parametrize(
     ("suffix", "has_objective"), [("json", True), ("parquet", True), ("csv", False)]
 )

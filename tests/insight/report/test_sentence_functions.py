@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mmdp
+from mmdp.core.solution import SCOPE_NAMES
 from mmdp.core.text import format_number, format_percent
 from mmdp.insight.report import findings, sentences
 from mmdp.insight.report.context import ReportContext
@@ -27,6 +28,20 @@ def make_context(policy: int = 0, **options: Any) -> ReportContext:
 
 def test_every_section_has_a_typed_result() -> None:
     assert set(SectionResults._fields) == {x.key for x in SECTIONS}
+
+
+def test_every_bound_has_words_for_the_policies_that_it_covers() -> None:
+    assert sentences.SCOPE_TEXTS.keys() == SCOPE_NAMES.keys()
+
+
+def test_the_bound_of_a_policy_with_decisions_given() -> None:
+    model = make_context().model
+    policy_class = mmdp.policies.Fixed({0: 1})
+    solution = mmdp.solve(model, 2, "exact", policy_class=policy_class)
+    context = ReportContext(model, 2, solution)
+    assert "It is proven to be the best deterministic policy with these decisions given." in (
+        sentences.describe_quality(context, findings.summarize(context), None)
+    )
 
 
 def test_what_someone_who_knows_the_model_could_return() -> None:

@@ -12,6 +12,7 @@ from mmdp.core.kernels.cpu.threads import is_numba_disabled
 from mmdp.core.kernels.numpy.backend import NumpyBackend
 from mmdp.core.kernels.prepared import Backend, PreparedProblem
 from mmdp.core.kernels.problem import BackwardResult, Problem
+from mmdp.core.timing import BlockedInterrupt
 
 __all__ = ["BACKENDS", "Backend", "BackwardResult", "PreparedProblem", "Problem", "get_backend"]
 
@@ -72,13 +73,15 @@ def get_backend(
             "unset it or choose backend 'numpy'"
         )
     if backend == "numba":
-        from mmdp.core.kernels.cpu.backend import NumbaBackend
+        with BlockedInterrupt():  # libraries that are half loaded may fail from then on
+            from mmdp.core.kernels.cpu.backend import NumbaBackend
 
         return NumbaBackend(n_threads)
     if backend == "numpy":
         return NumpyBackend()
     if backend == "jax":
-        from mmdp.core.kernels.jax.backend import JaxBackend
+        with BlockedInterrupt():
+            from mmdp.core.kernels.jax.backend import JaxBackend
 
         return JaxBackend()
     raise InputError(f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}")

@@ -109,8 +109,8 @@ class ModelOptima(NamedTuple):
 class LinearSystem(NamedTuple):
     """The equation x = rhs + gamma P^pi x of a policy for x (M, S), or its transpose.
 
-    Solvers that iterate begin with ``init``, by default with rhs, and end when what is left of the
-    error of the equation there is a share ``rtol``, or nothing beyond rounding.
+    Solvers that iterate begin with ``init``, by default with rhs. They end when the error of the
+    equation has fallen to a share ``rtol`` of that at the beginning, or to rounding.
     """
 
     policy: PolicyTable
@@ -200,9 +200,9 @@ class InfiniteHorizon:
     ) -> ModelOptima:
         """Compute the optimal policy of each model over the allowed actions, by policy iteration.
 
-        Values are approximated as long as max(T v - v), T v = max_a q, falls, then exact. For any v
-        at all the optimum is at most v + n max(T v - v), with n the most decisions that count. If
-        the time is up, that is proven for the last v.
+        Values are approximated as long as max(T v - v), T v = max_a q, falls, and exact from then
+        on. For any v at all the optimum is at most v + n max(T v - v), with n the most decisions
+        that count. If the time is up, that is proven for the last v.
         """
         feasible = self.problem.allowed[0] if allowed is None else allowed
         m, s = np.indices(self.r.shape[:2])

@@ -584,7 +584,7 @@ def split_windows(horizon: int, bytes_per_time: int, max_bytes: float) -> list[s
 
 
 def make_indptr(lengths: AnyIntArray) -> IndexArray:
-    """Make the numbers of the first entries of rows with these lengths, and of all entries."""
+    """Compute the first entry of each row from their lengths; the number of entries comes last."""
     return np.concatenate([[0], np.cumsum(lengths)])
 
 

@@ -64,8 +64,8 @@ class CADP(Method):
         rewards times sum_t gamma^t; 0 continues to a local optimum. For objectives other than the
         mean an ascent is also given up if 20 more sweeps that gain as much as its
         last one would not reach the best value found so far from another initial policy. An ascent
-        on an easier objective, such as CVaR with a wider tail, is only the way to a start: it ends
-        when a sweep gains at most a thousandth of what it has gained.
+        on an easier objective, such as CVaR with a wider tail, only finds a start: it ends when a
+        sweep gains at most a thousandth of what all of its sweeps have gained.
     max_iter
         Cap on the sweeps of one ascent.
     sweep_type

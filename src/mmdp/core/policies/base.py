@@ -323,9 +323,9 @@ class Policy(Planner):
             if own_labels is None or not model.has_labels[axis]:
                 continue
             model_labels = getattr(model, f"{axis}_labels")
-            # a file without labels of unused actions has their ids in place of them
+            # a file without labels of unused actions has their ids in place of them, or "action 1"
             for i, (a, b) in enumerate(zip(own_labels, model_labels, strict=False)):
-                if a != b and (a != str(i) or a in model_labels):
+                if a != b and (a not in (str(i), f"{axis} {i}") or a in model_labels):
                     raise InputError(
                         f"the policy's {axis}s are named differently from the model's "
                         f"(number {i} is {a!r} here, {b!r} there)",

@@ -232,7 +232,10 @@ def solve_randomized(context: SolveContext, deterministic: MethodResult) -> Meth
 # ---------------------------------------------------------------------- ascents
 def _iter_ascent(context: SolveContext, init: Array) -> Iterator[tuple[Array, float]]:
     """Iterate over the policies of an ascent and their values; smoothed ever less if not by LP."""
-    F, spread = context.objective, float(np.ptp(context.evaluator.compute_returns(init)))
+    F, returns = context.objective, context.evaluator.compute_returns(init)
+    spread = float(np.ptp(returns)) or context.return_span  # models may all return the same
+    if spread == 0:  # and so may all policies
+        return
     if F.is_concave and not F.is_mean:
         yield from _ascend_by_lp(context, init)
         return

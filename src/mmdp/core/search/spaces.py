@@ -46,7 +46,7 @@ MAX_EXHAUSTIVE = (
 )
 MAX_Q_BYTES = 2**31  # the most that q may take; beyond that a solve uses the paper's sweeps
 ASCENT_PASSES = 12  # of one ascent
-SWEEPS_TO_END = 2  # seconds of a sweep and of completing the policy after it, in sweeps
+SWEEPS_TO_END = 2  # time of a sweep and of completing the policy after it, in sweeps
 
 
 class MarkovSpace(SearchSpace):
@@ -127,8 +127,8 @@ class MarkovSpace(SearchSpace):
     ) -> list[AscentResult]:
         """Run CADP sweeps from each candidate to a local optimum of the (reweighted) mean.
 
-        Each trace of a restricted ascent begins with the first feasible policy. As a compiled sweep
-        does not look at the time, none begins if there is not time for two.
+        Each trace of a restricted ascent begins with the first feasible policy. A compiled sweep
+        does not look at the time, so none begins unless there is time for two.
         """
         prepared = self.prepared if weights is None else self.prepared.replace(weights=weights)
         candidates, inits = tee(candidates)

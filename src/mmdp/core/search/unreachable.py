@@ -34,7 +34,7 @@ MAX_ROUNDS = 10  # at most, of a stationary policy: its actions depend on each o
 def fill_unreachable(context: SolveContext, result: MethodResult) -> MethodResult:
     """Fill in the actions of unreachable states; ``details["unreachable"]`` marks these states.
 
-    A single change that leads into them may pay then, so a local optimum ascends once more.
+    A single change that leads into them may pay then, so a local optimum is improved once more.
     """
     table, policy_class = result.policy, context.policy_class
     if not (isinstance(table, np.ndarray) and table.dtype.kind == "i"):

@@ -492,7 +492,10 @@ def _parse_axis(
     # labels are given next to their ids; one huge id must not make a huge list
     if stored_labels is None and (text != ids.astype(str)).any() and ids.max() < 2 * len(ids):
         label_by_id = dict(zip(ids.tolist(), text, strict=True))
-        stored_labels = [label_by_id.get(i, str(i)) for i in range(int(ids.max()) + 1)]
+        used_labels = set(label_by_id.values())
+        for i in range(int(ids.max()) + 1):  # the others have their id, if it is no label
+            label_by_id.setdefault(i, f"{axis} {i}" if str(i) in used_labels else str(i))
+        stored_labels = [label_by_id[i] for i in range(int(ids.max()) + 1)]
     return ids, None if stored_labels is None else tuple(map(str, stored_labels))
 
 

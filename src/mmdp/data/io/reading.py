@@ -64,7 +64,7 @@ def check_file_type(path: Path, expected_type: str, description: str) -> None:
 
 @contextmanager
 def report_damage(path: Path, description: str) -> Iterator[None]:
-    """Convert the errors of a library that reads a file, which may be any, to InputErrors."""
+    """Convert the errors of a library that reads a file, of whatever type, to InputErrors."""
     try:
         yield
     except (MemoryLimitError, MemoryError):

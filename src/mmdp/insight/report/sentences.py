@@ -48,6 +48,7 @@ SCOPE_TEXTS = {  # of bounds
     "stationary": "policy of the state alone",
     "deterministic markov": "deterministic policy of time and state",
     "deterministic stationary": "deterministic policy of the state alone",
+    "fixed": "deterministic policy with these decisions given",
 }
 UNSEEN_TEXTS = {  # what a prior says about pairs that were never seen
     "forbid": "no policy may take them",
