@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mmdp.core.arguments import NonNegativeInt, Vector, check_arguments
-from mmdp.core.bounds.closed_form import compute_first_bound
+from mmdp.core.bounds.portfolio import compute_first_bound
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend
 from mmdp.core.kernels.controller import MAX_NODES, Controller, estimate_sweep_bytes

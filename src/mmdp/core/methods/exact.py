@@ -22,10 +22,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
-from mmdp.core.bounds import closed_form
-from mmdp.core.bounds.dual import SLOW_LEVEL, DualDescent, LagrangianRelaxation
-from mmdp.core.bounds.portfolio import BoundPortfolio
-from mmdp.core.bounds.stationary import StationaryRelaxation
+from mmdp.core.bounds.dual import (
+    SLOW_LEVEL,
+    DualDescent,
+    LagrangianRelaxation,
+    StationaryRelaxation,
+)
+from mmdp.core.bounds.portfolio import BoundPortfolio, GapTolerance, estimate_rounding
 from mmdp.core.errors import InputError
 from mmdp.core.evaluate import Evaluator
 from mmdp.core.kernels.infinite import DirectSolver
@@ -128,7 +131,7 @@ class BranchAndBound:
 
     def __init__(self, context: SolveContext, options: Exact, rounding_error: float) -> None:
         self.context, self.options, self.rounding_error = context, options, rounding_error
-        self.gap_tolerance = closed_form.GapTolerance(context.problem, context.effective_horizon)
+        self.gap_tolerance = GapTolerance(context.problem, context.effective_horizon)
         self.n_nodes = 0
         self.heap: list[tuple[float, int, Mask, WarmStart]] = []
         self.push_counter = itertools.count()
@@ -221,7 +224,7 @@ class MarkovBranchAndBound(BranchAndBound):
     bound_scope: ClassVar[str] = "markov"
 
     def __init__(self, context: SolveContext, options: Exact) -> None:
-        rounding_error = closed_form.estimate_rounding(context.problem, context.horizon)
+        rounding_error = estimate_rounding(context.problem, context.horizon)
         super().__init__(context, options, rounding_error)
         self.space = MarkovSpace(context)
         has_limit = context.stopwatch.time_left < math.inf
