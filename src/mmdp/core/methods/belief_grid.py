@@ -75,6 +75,7 @@ class BeliefGridPolicy(BeliefPlanner):
 
     has_exact_returns = True
     alpha_vectors: Array  # (T or 1, S, N, M) return of every plan in each model
+    controller: Controller  # its nodes are the plans
 
     def __init__(
         self,
@@ -85,13 +86,7 @@ class BeliefGridPolicy(BeliefPlanner):
     ) -> None:
         tables = PlannerTables(NODES, model.problem, controller=controller)
         super().__init__(BeliefGrid.name, model, horizon, tables, None)
-        self._set_attributes(alpha_vectors=alpha_vectors)
-
-    @property
-    def controller(self) -> Controller:
-        """Finite-state controller whose nodes are the plans."""
-        assert self.tables.controller is not None
-        return self.tables.controller
+        self._set_attributes(alpha_vectors=alpha_vectors, controller=controller)
 
     @property
     def defining_values(self) -> NamedValues:
@@ -318,7 +313,7 @@ def _make_policy(
 
 def _make_initial_plan(context: SolveContext) -> tuple[Array, Controller, float]:
     """Make a plan that ignores the belief: its alpha vectors and controller, and a bound."""
-    if context.policy_class.is_infinite_horizon:
+    if context.is_infinite_horizon:
         optima, table = context.model_optima, StationarySpace(context).compute_init("wsu", 0)[None]
         values = context.infinite_horizon.compute_values(table[0]).T[None]
         optimal_returns = context.problem.compute_returns(optima.values.T) + optima.error_bound
@@ -410,7 +405,7 @@ class _GridRecursion:
         each of the last few.
         """
         problem, context, (S, N, _) = self.problem, self.context, self.beliefs.shape
-        is_infinite = context.policy_class.is_infinite_horizon
+        is_infinite = context.is_infinite_horizon
         lower_values = upper_values = problem.terminal
         n_rounds, n_kept = context.horizon, context.horizon
         if is_infinite:

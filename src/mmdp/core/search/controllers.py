@@ -20,14 +20,13 @@ import numpy as np
 
 from mmdp.core.evaluate import ControllerEvaluator, take_actions
 from mmdp.core.kernels.controller import Controller
-from mmdp.core.kernels.problem import AscentResult, PolicyTable, SweepType, at_time
+from mmdp.core.kernels.problem import AscentResult, PolicyTable, at_time
 from mmdp.core.objectives import Mean, Objective
 from mmdp.core.policies import Memory
 from mmdp.core.search.context import Candidate, MethodResult, SolveContext
 from mmdp.core.search.multistart import END_STATUS
 from mmdp.core.search.space import (
     AscentDirection,
-    AscentLimits,
     ChangeGenerator,
     SearchSpace,
     WeightedMean,
@@ -48,7 +47,7 @@ class ControllerSpace(SearchSpace):
 
     sweep_type = "nodes"
 
-    def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
+    def __init__(self, context: SolveContext) -> None:
         self.context, self.evaluator = context, ControllerEvaluator(context.prepared)
 
     def improve(
@@ -191,11 +190,11 @@ class _ControllerGrower:
         if self.context.objective.is_mean:
             return
         mean_optimum = self.space.ascend_mean(
-            [self.space.improve_forward(controller, weights)],
+            self.space.improve_forward(controller, weights),
             weights=weights,
             tol=REL_TOL * self.context.return_span,
             max_sweeps=self.max_sweeps,
-        )[0]
+        )
         yield self.ascend(mean_optimum.policy, REL_TOL)
         yield mean_optimum._replace(value=self.context.objective_value(mean_optimum.returns))
 
@@ -212,14 +211,12 @@ class _ControllerGrower:
 
     def ascend(self, init: Controller, tol: float) -> AscentResult:
         """Ascend from a controller to a local optimum of the objective."""
-        options: AscentLimits = {
-            "tol": tol * self.context.return_span,
-            "max_sweeps": self.max_sweeps,
-            "callback": self.record_if_better,
-        }
-        if self.context.objective.is_mean:
-            return self.space.ascend_mean([init], **options)[0]
-        return self.space.ascend_objective(init, self.context.objective, **options)
+        return self.space.ascend(
+            init,
+            tol=tol * self.context.return_span,
+            max_sweeps=self.max_sweeps,
+            callback=self.record_if_better,
+        )
 
     def record_if_better(self, controller: Candidate, value: float) -> None:
         """Record a controller that improves on the incumbent, and check the time."""

@@ -175,12 +175,12 @@ def ascend_and_round(context: SolveContext, name: str) -> PolicyTable:
 
 MAX_STEPS, STATIONARITY_TOL = 200, 1e-9  # of an ascent at most, and the stationarity that is enough
 SMOOTHING_SHARES = (0.3, 0.03, 0.003)  # shares of the spread of the returns
-INIT_NAMES = (
-    "deterministic 0.1",
-    "models 0.1",
-    "uniform 1",
-    "deterministic 0.5",
-    *(f"random {k}" for k in range(4)),
+INITS = (  # policies and the share of the uniform one in them
+    ("deterministic", 0.1),
+    ("models", 0.1),
+    ("uniform", 1.0),
+    ("deterministic", 0.5),
+    *[("random", 0.0)] * 4,
 )
 MAX_LP_STEPS, MAX_NEW_CUTS, MAX_KEPT_CUTS = (
     40,
@@ -253,8 +253,8 @@ def _ascend_by_lp(context: SolveContext, init: Array) -> Iterator[tuple[Array, f
     value = context.objective_value(rho)
     for _ in range(MAX_LP_STEPS):
         yield policy, value
-        step, predicted_gain = lp.solve_step(rho, J, policy, width)
         while True:
+            step, predicted_gain = lp.solve_step(rho, J, policy, width)
             if predicted_gain <= STATIONARITY_TOL * abs(value) or width < MIN_BOX_WIDTH:
                 return
             trial = np.maximum(policy + step, 0.0)
@@ -264,7 +264,6 @@ def _ascend_by_lp(context: SolveContext, init: Array) -> Iterator[tuple[Array, f
                 break
             context.check_time()
             width /= 4
-            step, predicted_gain = lp.solve_step(rho, J, policy, width)
         policy, value, width = trial, trial_value, min(2 * width, 1.0)
         rho, J, _ = evaluator.compute_jacobian(policy)
     yield policy, value
@@ -325,29 +324,24 @@ class TrustRegionLP:
 def _iter_inits(context: SolveContext, deterministic_table: PolicyTable) -> Iterator[Array]:
     """Iterate over initial policies: the deterministic one and others, mixed with uniform one."""
     evaluator = context.evaluator
-    T = 1 if context.policy_class.is_infinite_horizon else context.horizon
-    n_inits = min(
-        len(INIT_NAMES),
-        default_n_init(INIT_NAMES, lambda name: context.problem.estimate_seconds(T, MAX_STEPS)),
-    )
+    T = 1 if context.is_infinite_horizon else context.horizon
+    n_inits = default_n_init([], lambda name: context.problem.estimate_seconds(T, MAX_STEPS))
     uniform = evaluator.allowed / evaluator.allowed.sum(axis=-1, keepdims=True)
     rng = np.random.default_rng(context.seed)
-    for name in INIT_NAMES[:n_inits]:
-        init_type, _, uniform_share = name.partition(" ")
+    for init_type, uniform_share in INITS[:n_inits]:
+        base_policy = uniform
         if init_type == "random":
             samples = np.where(evaluator.allowed, rng.exponential(size=uniform.shape), 0.0)
-            yield samples / samples.sum(axis=-1, keepdims=True)
-            continue
-        base_policy = uniform
-        if init_type == "deterministic":
+            base_policy = samples / samples.sum(axis=-1, keepdims=True)
+        elif init_type == "deterministic":
             base_policy = evaluator.to_probabilities(deterministic_table)
         elif init_type == "models":  # their optimal actions, by the weights of the models
             model_actions = context.compute_model_actions()
             is_taken = model_actions[..., None] == np.arange(context.problem.n_actions)
             mixture = np.einsum("...ma,m->...a", is_taken, context.problem.weights)
-            is_infinite = context.policy_class.is_infinite_horizon
-            base_policy = evaluator.to_probabilities(mixture[0] if is_infinite else mixture)
-        yield float(uniform_share) * uniform + (1 - float(uniform_share)) * base_policy
+            is_row = context.is_infinite_horizon
+            base_policy = evaluator.to_probabilities(mixture[0] if is_row else mixture)
+        yield uniform_share * uniform + (1 - uniform_share) * base_policy
 
 
 def _reduce_randomization(context: SolveContext, policy: Array, min_value: float) -> Array:

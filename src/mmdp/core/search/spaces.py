@@ -8,9 +8,8 @@ linear, and whole rows are tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import tee
-from typing import ClassVar, Unpack
+from collections.abc import Callable, Iterable
+from typing import Unpack
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from mmdp.core.errors import InputError
 from mmdp.core.evaluate import RankOneUpdate, take_actions
 from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.costs import estimate_stationary_seconds
-from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
+from mmdp.core.kernels.infinite import DirectSolver
 from mmdp.core.kernels.problem import TIE_RTOL, AscentResult, PolicyTable, SweepType, at_time
 from mmdp.core.objectives import Objective
 from mmdp.core.policies import MarkovPolicy, Monotone, PolicyClass, Stationary, Tied, Tree
@@ -55,14 +54,15 @@ class MarkovSpace(SearchSpace):
     Tables that violate a restriction are searched as probabilities.
     """
 
-    init_names: ClassVar[tuple[str, ...]] = ("wsu", "mvp", "mirror", "gradient")
-    other_init_names: ClassVar[tuple[str, ...]] = ("random", "uniform")
+    init_names = ("wsu", "mvp", "mirror", "gradient")
+    other_init_names = ("random", "uniform")
 
     def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
         super().__init__(context)
         self.prepared = context.prepared
         self.restriction = make_restriction(context.policy_class, context.model)
         self.sweep_type: SweepType = choose_sweep_type(context, sweep_type)
+        self.sweep_seconds = 0.0  # of the longest sweep so far
 
     def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
         """Choose the best open row of a sweep, and check the time."""
@@ -90,11 +90,12 @@ class MarkovSpace(SearchSpace):
         if name in gradient.GRADIENT_INITS:
             table: PolicyTable = gradient.ascend_and_round(self.context, name)
         elif name == "mvp":
-            table = self.project(compute_mvp_actions(self.context))
+            table = compute_mvp_actions(self.context)
         elif name == "random":
-            table = self.project(MarkovPolicy.random(model, T, seed).table)
+            table = MarkovPolicy.random(model, T, seed).table
         else:
-            table = self.project(MarkovPolicy.uniform(model, T).table)
+            table = MarkovPolicy.uniform(model, T).table
+        table = self.project(table)
         return table if self.restriction is None else self.evaluator.to_probabilities(table)
 
     @staticmethod
@@ -120,45 +121,34 @@ class MarkovSpace(SearchSpace):
 
     def ascend_mean(
         self,
-        candidates: Iterable[PolicyTable | None],
+        candidate: PolicyTable | None,
         *,
         weights: Array | None = None,
         **limits: Unpack[AscentLimits],
-    ) -> list[AscentResult]:
-        """Run CADP sweeps from each candidate to a local optimum of the (reweighted) mean.
+    ) -> AscentResult:
+        """Run CADP sweeps from a candidate to a local optimum of the (reweighted) mean.
 
-        Each trace of a restricted ascent begins with the first feasible policy. As a compiled sweep
+        The trace of a restricted ascent begins with the first feasible policy. As a compiled sweep
         does not look at the time, none begins if there is not time for two.
         """
         prepared = self.prepared if weights is None else self.prepared.replace(weights=weights)
-        candidates, inits = tee(candidates)
         choose_row = None if self.restriction is None else self.choose_row
-        callback, start_time, sweep_seconds = limits.get("callback"), 0.0, 0.0
-
-        def iter_candidates() -> Iterator[PolicyTable | None]:
-            nonlocal start_time
-            for candidate in candidates:
-                start_time = solver_clock()
-                yield candidate
+        callback, start_time = limits.get("callback"), solver_clock()
 
         def check_time(table: PolicyTable, value: float) -> None:
-            nonlocal start_time, sweep_seconds
+            nonlocal start_time
             if callback is not None:
                 callback(table, value)
             last_time, start_time = start_time, solver_clock()
-            sweep_seconds = max(sweep_seconds, start_time - last_time)
-            self.context.check_time(SWEEPS_TO_END * sweep_seconds)
+            self.sweep_seconds = max(self.sweep_seconds, start_time - last_time)
+            self.context.check_time(SWEEPS_TO_END * self.sweep_seconds)
 
         limits["callback"] = check_time
-        local_optima = prepared.ascend(
-            iter_candidates(), sweep_type=self.sweep_type, choose_row=choose_row, **limits
-        )
-        if self.restriction is None:
-            return local_optima
-        return [
-            optimum._replace(trace=optimum.trace[is_randomized(init) :])
-            for optimum, init in zip(local_optima, inits, strict=True)
-        ]
+        optimum = prepared.ascend(
+            [candidate], sweep_type=self.sweep_type, choose_row=choose_row, **limits
+        )[0]
+        is_infeasible = choose_row is not None and is_randomized(candidate)
+        return optimum._replace(trace=optimum.trace[is_infeasible:])
 
     def improve(
         self, candidate: PolicyTable, returns: Array, objective: Objective
@@ -238,7 +228,7 @@ def compute_mvp_actions(context: SolveContext) -> PolicyTable:
 class StationarySpace(SearchSpace):
     """Search space of stationary policies, restricted or not; candidates are rows (S,)."""
 
-    init_names: ClassVar[tuple[str, ...]] = ("wsu", "mvp", "qmdp")
+    init_names = ("wsu", "mvp", "qmdp")
     sweep_type = "single states"
 
     def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
@@ -271,11 +261,7 @@ class StationarySpace(SearchSpace):
             mean_problem = mean_problem._replace(
                 discount=1 - 1 / self.infinite_horizon.effective_horizon
             )
-            row = (
-                InfiniteHorizon.from_problem(mean_problem, context.stopwatch.raise_if_expired)
-                .compute_model_optima()
-                .actions[0]
-            )
+            row = context.solve_models(mean_problem).actions[0]
         elif name == "qmdp":
             values = context.model_optima.values
             mean_q = np.tensordot(
@@ -398,7 +384,7 @@ def _try_blocks(
 class RepeatedRowSpace(MarkovSpace):
     """Search space of stationary policies over a finite horizon: tables (T, S) of equal rows."""
 
-    init_names: ClassVar[tuple[str, ...]] = ("wsu", "mvp")
+    init_names = SearchSpace.init_names
     ascend_mean = SearchSpace.ascend_mean
     improve = SearchSpace.improve
 
