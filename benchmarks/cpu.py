@@ -55,7 +55,6 @@ from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.search.context import SolveContext
-from mmdp.core.search.space import SearchSpace
 from mmdp.core.search.spaces import MarkovSpace
 from mmdp.insight.paper.cases import CASES, SEED
 
@@ -422,11 +421,11 @@ def measure_cvar_sweep(sizes: Sizes) -> Iterator[Row]:
     path = [policy]
     while len(path) < 2 or (path[-1] != path[-2]).any():
         returns = space.compute_returns(path[-1])
-        path.append(SearchSpace.improve(space, path[-1], returns, objective)[0])
+        path.append(space.improve(path[-1], returns, objective)[0])
     contestants = {"mean": Contestant(lambda: sweeper.sweep(policy))}
     for name, candidate in (("first", path[0]), ("last", path[-1])):
-        inputs = space, candidate, space.compute_returns(candidate), objective
-        run = partial(SearchSpace.improve, *inputs)
+        inputs = candidate, space.compute_returns(candidate), objective
+        run = partial(space.improve, *inputs)
         contestants[name] = Contestant(run)
     times = interleave(contestants, sizes.n_rounds, BUDGET)
     note = f"{1e3 * times['mean'].best:.3g} ms for the mean; {len(path) - 1} sweeps of CVaR"

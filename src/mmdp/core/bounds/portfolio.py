@@ -109,12 +109,11 @@ class BoundPortfolio:
         """Find an incumbent by CADP in a fifth of the time, unless one was given."""
         if self.incumbent_value > -math.inf:
             return
-        deadline = solver_clock() + 0.2 * self.seconds_left
+        stopwatch = Stopwatch(0.2 * self.seconds_left)
 
         def callback(policy: PolicyTable, value: float) -> None:
             self.incumbent_policy, self.incumbent_value = policy, value
-            if solver_clock() > deadline:
-                raise TimeUp
+            stopwatch.raise_if_expired()
 
         with contextlib.suppress(TimeUp):
             self.prepared.ascend([None], sweep_type="paper", callback=callback)

@@ -115,9 +115,7 @@ class _GradientMethod(Method):
         """Ascend from the initial policy, then round to a deterministic policy if asked."""
         init = make_first_init(MarkovSpace(context), self.init, context.seed or 0).candidate
         table: PolicyTable = context.solve_wsu()[0] if init is None else init
-        iterate = gradient.GradientIterate.from_logits(
-            gradient.SmoothedObjective(context), gradient.table_to_logits(context, table)
-        )
+        iterate = gradient.GradientIterate.from_table(context, table)
         direction = gradient.DIRECTIONS[self.name]
         iterates = gradient.iter_gradient_ascent(context, iterate, direction, self.tol)
         with allow_stop() as stop_state:

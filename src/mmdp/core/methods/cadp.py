@@ -216,13 +216,11 @@ def add_unrestricted_value(
         return result
     try:
         if solve_unrestricted is not None:
-            values.append(context.objective_value(solve_unrestricted().required_returns))
-            is_unrestricted_better = values[0] >= context.objective_value(result.required_returns)
-            init = (
-                solve_unrestricted().policy
-                if is_unrestricted_better and context.policy_class.uses_growth
-                else init
-            )
+            unrestricted = solve_unrestricted()
+            values.append(context.objective_value(unrestricted.required_returns))
+            is_better = values[0] >= context.objective_value(result.required_returns)
+            if is_better and context.policy_class.uses_growth:
+                init = unrestricted.policy
         if not context.is_infinite_horizon:
             space = MarkovSpace(context.unrestricted_context())
             values.append(space.ascend(init, callback=lambda *_: context.check_time()).value)
@@ -231,9 +229,9 @@ def add_unrestricted_value(
     except TimeUp:  # the policy that was asked for is complete
         pass
     details = {**context.details, **result.details}
-    return result.replace(
-        details={**details, "unrestricted_value": max(values)} if values else details
-    )
+    if values:
+        details["unrestricted_value"] = max(values)
+    return result.replace(details=details)
 
 
 def _ascend_markov_prefix(context: SolveContext, row: PolicyTable) -> float:

@@ -32,6 +32,7 @@ from mmdp.core.shapes import Array
 from mmdp.core.solution import Status
 from mmdp.core.timing import TimeUp
 
+MAX_HALVINGS = 60  # of a step until the exact return increases
 MAX_INIT_STEPS, INIT_TOL = 40, 1e-6  # of a short ascent from which a search starts
 N_ERROR_SAMPLES = 32  # errors of the returns that a smoothed objective is the mean over
 ASCENT_PASSES = 3 * MAX_INIT_STEPS  # of that ascent, line search included
@@ -44,15 +45,20 @@ def iter_gradient_ascent(
 
     ``tol`` is a share of the return span.
     """
-    step_size, threshold = None, tol * context.return_span
-    next_iterate: GradientIterate | None = iterate
-    while next_iterate is not None:  # otherwise no step improves: this is as far as rounding allows
-        yield (iterate := next_iterate)
-        if iterate.stationarity <= threshold:
-            return
+    step_size, threshold = 0.0, tol * context.return_span
+    yield iterate
+    while iterate.stationarity > threshold:
         d = direction(iterate)
-        step_size = step_size or 1.0 / float(np.abs(d).max())
-        next_iterate, step_size = _line_search(context, iterate, d, step_size)
+        step_size = 2.0 * step_size or 1.0 / float(np.abs(d).max())
+        for _ in range(MAX_HALVINGS):
+            trial = GradientIterate.from_logits(iterate.objective, iterate.logits + step_size * d)
+            if trial.value > iterate.value:
+                break
+            step_size *= 0.5
+            context.check_time()
+        else:  # no step improves: this is as far as rounding allows
+            return
+        yield (iterate := trial)
 
 
 class SmoothedObjective:
@@ -92,6 +98,16 @@ class GradientIterate:
     advantage: Array
 
     @classmethod
+    def from_table(cls, context: SolveContext, table: PolicyTable) -> GradientIterate:
+        """Evaluate a policy table; a deterministic one is mixed with 10% of the uniform one."""
+        if table.ndim == 2:
+            probs = MarkovPolicy(table, n_actions=context.model.n_actions).probabilities
+            table = 0.9 * probs + 0.1 * MarkovPolicy.uniform(context.model, context.horizon).table
+        with np.errstate(divide="ignore"):
+            logits = np.where(context.problem.allowed, np.log(table), -np.inf)
+        return cls.from_logits(SmoothedObjective(context), logits)
+
+    @classmethod
     def from_logits(cls, objective: SmoothedObjective, logits: Array) -> GradientIterate:
         """Evaluate the softmax policy of logits (..., S, A)."""
         policy, evaluator = softmax(logits), objective.context.evaluator
@@ -129,32 +145,10 @@ DIRECTIONS: dict[str, Direction] = {"mirror": mirror_direction, "gradient": natu
 GRADIENT_INITS = tuple(DIRECTIONS)
 
 
-def _line_search(
-    context: SolveContext, iterate: GradientIterate, d: Array, step_size: float
-) -> tuple[GradientIterate | None, float]:
-    """Halve the step until the exact return increases; return the iterate and next step size."""
-    for _ in range(60):
-        trial = GradientIterate.from_logits(iterate.objective, iterate.logits + step_size * d)
-        if trial.value > iterate.value:
-            return trial, 2.0 * step_size
-        step_size *= 0.5
-        context.check_time()
-    return None, step_size
-
-
 def softmax(logits: Array) -> Array:
     """Convert logits to probabilities (..., A); -inf marks actions that are not allowed."""
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
-
-
-def table_to_logits(context: SolveContext, table: PolicyTable) -> Array:
-    """Convert a policy table to logits; a deterministic one is mixed with 10% of uniform one."""
-    if table.ndim == 2:
-        probs = MarkovPolicy(table, n_actions=context.model.n_actions).probabilities
-        table = 0.9 * probs + 0.1 * MarkovPolicy.uniform(context.model, context.horizon).table
-    with np.errstate(divide="ignore"):
-        return np.where(context.problem.allowed, np.log(table), -np.inf)
 
 
 # ---------------------------------------------------------------------- initial policies
@@ -162,8 +156,7 @@ def ascend_and_round(context: SolveContext, name: str) -> PolicyTable:
     """Run a short gradient ascent from the uniform policy and round it to deterministic actions."""
     subcontext = context.subcontext()
     uniform = MarkovPolicy.uniform(context.model, context.horizon).table
-    logits = table_to_logits(subcontext, uniform)
-    iterate = GradientIterate.from_logits(SmoothedObjective(subcontext), logits)
+    iterate = GradientIterate.from_table(subcontext, uniform)
     iterates = iter_gradient_ascent(subcontext, iterate, DIRECTIONS[name], INIT_TOL)
     with suppress(TimeUp):
         for iterate in islice(iterates, MAX_INIT_STEPS + 1):

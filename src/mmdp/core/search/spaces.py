@@ -9,7 +9,7 @@ linear, and whole rows are tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.costs import estimate_stationary_seconds
 from mmdp.core.kernels.infinite import DirectSolver
 from mmdp.core.kernels.problem import TIE_RTOL, AscentResult, PolicyTable, SweepType, at_time
-from mmdp.core.objectives import Objective
 from mmdp.core.policies import MarkovPolicy, Monotone, PolicyClass, Stationary, Tied, Tree
 from mmdp.core.search import gradient
 from mmdp.core.search.context import SolveContext
@@ -35,7 +34,7 @@ from mmdp.core.search.space import (
 )
 from mmdp.core.search.trees import TreeSpace
 from mmdp.core.shapes import Array, IntArray, Mask
-from mmdp.core.timing import TimeUp, solver_clock
+from mmdp.core.timing import Stopwatch, TimeUp, solver_clock
 
 ROUNDS_PER_ASCENT = 33  # most rounds of one ascent over a number of decisions
 MAX_IMPROVEMENTS = 20  # improvements of a row by the initial weights
@@ -54,7 +53,7 @@ class MarkovSpace(SearchSpace):
     Tables that violate a restriction are searched as probabilities.
     """
 
-    init_names = ("wsu", "mvp", "mirror", "gradient")
+    init_names: ClassVar[tuple[str, ...]] = ("wsu", "mvp", "mirror", "gradient")
     other_init_names = ("random", "uniform")
 
     def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
@@ -150,21 +149,18 @@ class MarkovSpace(SearchSpace):
         is_infeasible = choose_row is not None and is_randomized(candidate)
         return optimum._replace(trace=optimum.trace[is_infeasible:])
 
-    def improve(
-        self, candidate: PolicyTable, returns: Array, objective: Objective
-    ) -> tuple[PolicyTable, Array]:
-        """Run a round of single changes, compiled if the backend and the objective allow it."""
-        if self.restriction is None and objective.compilable_form is not None:
-            direction = AscentDirection(self, candidate, returns, objective)
+    def iter_changes(self, candidate: PolicyTable, direction: AscentDirection) -> ChangeGenerator:
+        """Iterate over single changes of actions, from the last time to the first.
+
+        There are none if the backend can compile the round: it has made the changes then.
+        """
+        compilable_form = direction.objective.compilable_form
+        if self.restriction is None and compilable_form is not None:
             improved = self.prepared.improve_objective(
-                candidate, direction.rho, objective.compilable_form, direction.tie_tolerance
+                candidate, direction.rho, compilable_form, direction.tie_tolerance
             )
             if improved is not None:
                 return improved
-        return super().improve(candidate, returns, objective)
-
-    def iter_changes(self, candidate: PolicyTable, direction: AscentDirection) -> ChangeGenerator:
-        """Iterate over single changes of actions, from the last time to the first."""
         x, d = self.prepared.problem, self.evaluator.compute_occupancy(candidate)
         actions: IntArray = np.array(candidate, np.int32)
         for t, q in self.evaluator.iter_q_values(actions):
@@ -386,7 +382,6 @@ class RepeatedRowSpace(MarkovSpace):
 
     init_names = SearchSpace.init_names
     ascend_mean = SearchSpace.ascend_mean
-    improve = SearchSpace.improve
 
     def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
         super().__init__(context, sweep_type)
@@ -422,13 +417,13 @@ def _compute_wsu_row(context: SolveContext) -> IntArray:
     It starts from the best rewards. If rows go in circles, or half of the time is up, it
     ends there.
     """
-    deadline = (solver_clock() + context.stopwatch.deadline) / 2
+    stopwatch = Stopwatch(context.stopwatch.time_left / 2)
     infinite, lam, q = context.infinite_horizon, context.problem.weights, context.infinite_horizon.r
     row: IntArray | None = None
     for _ in range(MAX_IMPROVEMENTS):
         mean_q = np.where(context.problem.allowed[0], np.tensordot(lam, q, 1), -np.inf)
         new_row = mean_q.argmax(axis=1).astype(np.int32)
-        if row is not None and (np.array_equal(row, new_row) or solver_clock() > deadline):
+        if row is not None and (np.array_equal(row, new_row) or stopwatch.is_expired):
             break
         row = new_row
         q = infinite.compute_q(infinite.compute_values(row))
