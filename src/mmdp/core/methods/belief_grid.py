@@ -91,8 +91,8 @@ class BeliefGridPolicy(BeliefPlanner):
     @property
     def defining_values(self) -> NamedValues:
         """Arrays of the controller, horizon and model fingerprint, by name."""
-        metadata = {"horizon": self.horizon, "models": self.model.fingerprint()}
-        return {**self.controller._asdict(), **metadata}
+        models = self.model.fingerprint()
+        return {**self.controller._asdict(), "horizon": self.horizon, "models": models}
 
     @property
     def table(self) -> IntArray:  # type: ignore[override]
@@ -106,8 +106,8 @@ class BeliefGridPolicy(BeliefPlanner):
 
     def to_dict(self) -> NamedValues:
         """Return the controller, the model fingerprint and the alpha vectors as JSON types."""
-        metadata = {"models": self.model.fingerprint(), "alphas": self.alpha_vectors.tolist()}
-        return {**self._memory_policy.to_dict(), **metadata}
+        models, alphas = self.model.fingerprint(), self.alpha_vectors.tolist()
+        return {**self._memory_policy.to_dict(), "models": models, "alphas": alphas}
 
     def to_frame(self) -> pd.DataFrame:
         """Raise InputError: there is no table of actions."""

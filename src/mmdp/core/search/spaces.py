@@ -250,7 +250,7 @@ class StationarySpace(SearchSpace):
         if name == "wsu" and context.problem.n_models == 1:
             row = context.model_optima.actions[0]
         elif name == "wsu":
-            row = _compute_wsu_row(context)
+            row = self._compute_wsu_row()
         elif name == "mvp":
             mean_problem = context.model.mean_problem(context.problem.weights)
             # gamma, or less than 1: the mean of proper models may be improper
@@ -259,15 +259,32 @@ class StationarySpace(SearchSpace):
             )
             row = context.solve_models(mean_problem).actions[0]
         elif name == "qmdp":
-            values = context.model_optima.values
-            mean_q = np.tensordot(
-                context.problem.weights, self.infinite_horizon.compute_q(values), 1
-            )
-            row = np.where(self.allowed, mean_q, -np.inf).argmax(axis=1)
+            row = self._maximize_q(self.infinite_horizon.compute_q(context.model_optima.values))
         else:
             scores = np.random.default_rng(seed).random(self.allowed.shape)
             row = np.where(self.allowed, scores, -1.0).argmax(axis=1)
         return self.project(row)
+
+    def _maximize_q(self, q: Array) -> IntArray:
+        """Return the row (S,) of largest sum_m lambda_m q_m, from q (M, S, A)."""
+        mean_q = np.tensordot(self.context.problem.weights, q, 1)
+        return np.where(self.allowed, mean_q, -np.inf).argmax(axis=1).astype(np.int32)
+
+    def _compute_wsu_row(self) -> IntArray:
+        """Compute the row (S,) that WSU's improvement by the initial weights leaves as it is.
+
+        It starts from the best rewards. If rows go in circles, or half of the time is up, it
+        ends there.
+        """
+        stopwatch = Stopwatch(self.context.stopwatch.time_left / 2)
+        infinite = self.infinite_horizon
+        row = self._maximize_q(infinite.r)
+        for _ in range(MAX_IMPROVEMENTS - 1):
+            new_row = self._maximize_q(infinite.compute_q(infinite.compute_values(row)))
+            if np.array_equal(row, new_row) or stopwatch.is_expired:
+                break
+            row = new_row
+        return row
 
     def estimate_ascent_seconds(self, name: str) -> float:
         """Estimate the seconds of an ascent from the size of the problem."""
@@ -409,26 +426,6 @@ class RepeatedRowSpace(MarkovSpace):
     def iter_changes(self, candidate: PolicyTable, direction: AscentDirection) -> ChangeGenerator:
         """Change states by the summed gradient; if that fails, try every action of every state."""
         return (yield from _try_by_gradient(self, candidate, direction.risk_weights()))
-
-
-def _compute_wsu_row(context: SolveContext) -> IntArray:
-    """Compute the row (S,) that WSU's improvement by the initial weights leaves as it is.
-
-    It starts from the best rewards. If rows go in circles, or half of the time is up, it
-    ends there.
-    """
-    stopwatch = Stopwatch(context.stopwatch.time_left / 2)
-    infinite, lam, q = context.infinite_horizon, context.problem.weights, context.infinite_horizon.r
-    row: IntArray | None = None
-    for _ in range(MAX_IMPROVEMENTS):
-        mean_q = np.where(context.problem.allowed[0], np.tensordot(lam, q, 1), -np.inf)
-        new_row = mean_q.argmax(axis=1).astype(np.int32)
-        if row is not None and (np.array_equal(row, new_row) or stopwatch.is_expired):
-            break
-        row = new_row
-        q = infinite.compute_q(infinite.compute_values(row))
-    assert row is not None
-    return row
 
 
 # Classes with coupled decisions, over a finite horizon; allowed actions are part of the prepared
