@@ -36,7 +36,7 @@ from mmdp.core.kernels import PreparedProblem, Problem
 from mmdp.core.kernels.infinite import DirectSolver, ModelOptima
 from mmdp.core.kernels.problem import EPS, ModelPairs, PolicyTable, VisitBounds
 from mmdp.core.kernels.rewards import max_abs_rewards
-from mmdp.core.shapes import Array, IntArray, Mask
+from mmdp.core.shapes import Array, Mask
 from mmdp.core.timing import TimeUp, solver_clock
 
 BLOCK_SIZE = 32  # states whose reach is found before the clock is looked at
@@ -77,7 +77,6 @@ class LagrangianRelaxation:
         self.discount_powers = x.discount ** np.arange(prepared.horizon)
         self.occupancy = np.zeros((prepared.horizon, x.n_states, x.n_actions, x.n_models))
         self.common_payoffs: Array = np.zeros(self.occupancy.shape[:3])
-        self.best_actions: IntArray = np.zeros(self.occupancy.shape[:2], np.int32)
         self.set_pairs(pairs)
         self.restrict_actions(x.allowed, deadline)
 

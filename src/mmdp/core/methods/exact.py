@@ -106,7 +106,7 @@ class Exact(Method):
 
     def run(self, context: SolveContext) -> MethodResult:
         """Run branch and bound; return the incumbent with its proven bound."""
-        tree: BranchAndBound
+        tree: MarkovBranchAndBound | StationaryBranchAndBound
         if context.is_infinite_horizon:
             tree = StationaryBranchAndBound(context, self)
         else:
@@ -171,14 +171,6 @@ class BranchAndBound:
         """Return the bound, its scope and the node count as details of the result."""
         scope = "history" if self.bound >= self.history_bound else self.bound_scope
         return {"bound": self.bound, "scope": scope, "n_nodes": self.n_nodes}
-
-    def compute_initial_bound(self) -> None:
-        """Compute a first bound, valid however early the search stops."""
-        raise NotImplementedError
-
-    def search(self) -> None:
-        """Search for a bound at the root, and expand nodes."""
-        raise NotImplementedError
 
     def expand_nodes(self, max_nodes: int) -> None:
         """Expand nodes until the gap is closed or there were this many."""
@@ -283,7 +275,7 @@ class MarkovBranchAndBound(BranchAndBound):
         }
 
     def compute_initial_bound(self) -> None:
-        """Compute the closed-form bounds."""
+        """Compute the closed-form bounds, valid however early the search stops."""
         self.root_portfolio.compute_closed_forms()
         self.oracle_bound = self.root_bound
 
@@ -367,7 +359,7 @@ class StationaryBranchAndBound(BranchAndBound):
         super().__init__(context, options)
 
     def compute_initial_bound(self) -> None:
-        """Compute the Oracle bound."""
+        """Compute the Oracle bound, valid however early the search stops."""
         optima, x = self.context.model_optima, self.context.problem
         self.relaxation = StationaryRelaxation(self.context.prepared, self.solver, optima)
         self.root_reach = self.relaxation.reach

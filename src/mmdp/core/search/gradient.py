@@ -286,11 +286,8 @@ class TrustRegionLP:
         J, pi = J.reshape(-1, len(lam))[self.free_columns], policy.ravel()[self.free_columns]
         box = np.stack([np.maximum(-pi, -width), np.minimum(1 - pi, width)], axis=1)
         column_bounds = np.vstack([box, [[-np.inf, np.inf]]])
-        current_value, return_change, step = (
-            float(F.value(rho, lam)),
-            np.zeros_like(lam),
-            np.zeros(self.allowed.size),
-        )
+        return_change, step = np.zeros_like(lam), np.zeros(self.allowed.size)
+        current_value, gain = float(F.value(rho, lam)), 0.0
         for _ in range(MAX_NEW_CUTS):
             xi = F.dual_density(rho + return_change, lam)
             self.cuts = [*self.cuts[-MAX_KEPT_CUTS:], (lam * xi, F.penalty(xi, lam))]
@@ -307,11 +304,10 @@ class TrustRegionLP:
                 break
             d, z = lp_result.x[:-1], lp_result.x[-1]
             return_change, step[self.free_columns] = d @ J, d
-            if z - current_value <= (1 + MIN_GAIN_SHARE) * (
-                float(F.value(rho + return_change, lam)) - current_value
-            ):
+            gain = float(F.value(rho + return_change, lam)) - current_value
+            if z - current_value <= (1 + MIN_GAIN_SHARE) * gain:
                 break
-        return step.reshape(policy.shape), float(F.value(rho + return_change, lam)) - current_value
+        return step.reshape(policy.shape), gain
 
 
 def _iter_inits(context: SolveContext, deterministic_table: PolicyTable) -> Iterator[Array]:
