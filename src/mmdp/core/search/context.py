@@ -12,7 +12,7 @@ import copy
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -75,29 +75,26 @@ def get_stop_status(stop_state: StopState, otherwise: Status = Status.COMPLETED)
     return Status.INTERRUPTED if stop_state.is_interrupted else Status.TIME_LIMIT
 
 
+@dataclass(eq=False)
 class SolveContext:
     """State of one solve: model, policy class, prepared problem, clock and incumbent.
 
     ``prepared`` is computed on first use. It has the actions that the policy class allows.
     """
 
-    def __init__(
-        self,
-        model: MMDP,
-        horizon: int,
-        backend: Backend,
-        *,
-        method: str = "",
-        policy_class: PolicyClass | None = None,
-        objective: Objective | None = None,
-        seed: int | None = 0,
-        time_limit: float | None = None,
-        callback: Callback | None = None,
-    ) -> None:
-        self.model, self.horizon, self.backend, self.method = model, horizon, backend, method
-        self.policy_class = Markov() if policy_class is None else policy_class
-        self.objective: Objective = objective or Mean()
-        self.seed, self.callback = seed, callback
+    model: MMDP
+    horizon: int
+    backend: Backend
+    _: KW_ONLY
+    method: str = ""
+    policy_class: PolicyClass = field(default_factory=Markov)
+    objective: Objective = field(default_factory=Mean)
+    seed: int | None = 0
+    time_limit: InitVar[float | None] = None
+    callback: Callback | None = None
+
+    def __post_init__(self, time_limit: float | None) -> None:
+        """Start the stopwatch."""
         self.stopwatch = Stopwatch(time_limit)
         self.interrupt_flag = InterruptFlag()
         self.can_stop = False  # whether there is a policy to return, here or outside
