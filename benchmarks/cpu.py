@@ -54,7 +54,6 @@ from mmdp.core.kernels.events import ExogenousEvents
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import PolicyTable
 from mmdp.core.search.context import SolveContext
-from mmdp.core.search.space import improve_once
 from mmdp.core.search.spaces import MarkovSpace
 from mmdp.insight.paper.cases import CASES, SEED
 
@@ -419,10 +418,12 @@ def measure_cvar_sweep(sizes: Sizes) -> Iterator[Row]:
     sweeper.sweep(policy)
     path = [policy]
     while len(path) < 2 or (path[-1] != path[-2]).any():
-        path.append(improve_once(space, path[-1], space.compute_returns(path[-1]), objective)[0])
+        returns = space.compute_returns(path[-1])
+        path.append(space.improve(path[-1], returns, objective)[0])
     contestants = {"mean": Contestant(lambda: sweeper.sweep(policy))}
     for name, candidate in (("first", path[0]), ("last", path[-1])):
-        run = partial(improve_once, space, candidate, space.compute_returns(candidate), objective)
+        inputs = candidate, space.compute_returns(candidate), objective
+        run = partial(space.improve, *inputs)
         contestants[name] = Contestant(run)
     times = interleave(contestants, sizes.n_rounds, BUDGET)
     note = f"{1e3 * times['mean'].best:.3g} ms for the mean; {len(path) - 1} sweeps of CVaR"

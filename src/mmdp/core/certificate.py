@@ -8,8 +8,7 @@ from typing import Literal
 
 from mmdp.core import kernels
 from mmdp.core.bounds.api import check_request, search_bound
-from mmdp.core.bounds.closed_form import GapTolerance
-from mmdp.core.bounds.portfolio import choose_history_method
+from mmdp.core.bounds.portfolio import GapTolerance, choose_history_method
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend
 from mmdp.core.kernels.ascent import is_randomized

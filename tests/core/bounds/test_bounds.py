@@ -17,7 +17,7 @@ from mmdp.core.bounds.dual import (
     compute_reach_bounds,
     step_without_sign_change,
 )
-from mmdp.core.bounds.matching import PairEvaluator, iter_pairs, match_by_assignment
+from mmdp.core.bounds.portfolio import PairEvaluator, iter_pairs, match_by_assignment
 from mmdp.core.kernels.cpu.backend import NumbaBackend
 from mmdp.core.kernels.problem import ModelPairs
 from mmdp.core.testing import (
@@ -387,7 +387,7 @@ def test_without_time_the_bound_has_no_multipliers() -> None:
 def test_pairs_are_evaluated_in_parts_as_at_once(
     max_models: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmdp.core.bounds.matching.MAX_ASSIGNMENT_MODELS", max_models)
+    monkeypatch.setattr("mmdp.core.bounds.portfolio.MAX_ASSIGNMENT_MODELS", max_models)
     model = make_random_model(9, n_models=21, n_states=3, n_actions=3, horizon=0)
     prepared = BACKEND.prepare(model.replace(weights=[0.0, *[0.05] * 20]).problem, 4)
     single_values = prepared.compute_weighted_optima()

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import mmdp
-from mmdp.core.bounds.dual import DualDescent
-from mmdp.core.bounds.stationary import StationaryRelaxation
+from mmdp.core.bounds.dual import DualDescent, StationaryRelaxation
 from mmdp.core.kernels.infinite import DirectSolver
 from mmdp.core.kernels.numpy.backend import NumpyBackend
 from mmdp.core.methods import exact

@@ -10,7 +10,8 @@ import pytest
 
 import mmdp
 from mmdp.core.kernels.problem import AscentResult
-from mmdp.core.search import multistart, unreachable
+from mmdp.core.search import multistart
+from mmdp.core.search.space import SearchSpace
 from mmdp.core.testing import compute_plain_returns
 from mmdp.core.timing import TimeUp
 
@@ -185,9 +186,9 @@ def test_a_policy_is_kept_if_the_last_ascent_is_stopped(
         init=mmdp.policies.MarkovPolicy([[1, 1, 0], [1, 1, 0]]), sweep_type="paper"
     )
 
-    def stop(*_: object) -> None:
+    def stop(*_: object, **options: object) -> None:
         raise exception
 
-    monkeypatch.setattr(unreachable, "_ascend", stop)
+    monkeypatch.setattr(SearchSpace, "ascend", stop)
     solution = mmdp.solve(model, 2, method)
     assert (solution.value, solution.status) == (1.0, status)

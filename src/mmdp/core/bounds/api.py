@@ -52,7 +52,6 @@ from mmdp.core.timing import (
     TimeUp,
     allow_stop,
     show_progress,
-    solver_clock,
 )
 from mmdp.core.validate import check_horizon, check_not_sharded, check_problem_size
 
@@ -239,12 +238,7 @@ def truncate_horizon(
     They are found in half of the time. Returns them, the problem, and the most by which the return
     (M,) of a model, or its optimum, may differ from that on it, besides rounding there.
     """
-    deadline = (solver_clock() + stopwatch.deadline) / 2
-
-    def check_time() -> None:
-        if solver_clock() > deadline:
-            raise TimeUp
-
+    check_time = Stopwatch(stopwatch.time_left / 2).raise_if_expired
     infinite_horizon = InfiniteHorizon.from_problem(prepared.problem, check_time)
     optima = infinite_horizon.compute_model_optima()
     terminal_values = np.ascontiguousarray((optima.values + optima.error_bound[:, None]).T)
@@ -270,10 +264,10 @@ def bound_objective(
         oracle_bound = Bound(oracle_value, "oracle", "history", details)
         if portfolio.method == "oracle" or not F.is_concave:
             return oracle_bound
-        deadline = solver_clock() + TIME_SHARE * portfolio.stopwatch.time_left
+        stopwatch = Stopwatch(TIME_SHARE * portfolio.stopwatch.time_left)
         with allow_stop(accept_interrupts=True) as stop_state:
             play = find_risk_weights(
-                prepared, F, oracle_returns, portfolio.incumbent_policy, deadline
+                prepared, F, oracle_returns, portfolio.incumbent_policy, stopwatch
             )
         if stop_state.is_interrupted:
             return replace(oracle_bound, details={"is_interrupted": True, **details})
@@ -340,7 +334,7 @@ def find_risk_weights(
     objective: Objective,
     oracle_returns: Array,
     policy: PolicyTable | None,
-    deadline: float,
+    stopwatch: Stopwatch,
 ) -> RiskWeights:
     """Find risk weights by fictitious play between them and policies (Brown 1951).
 
@@ -359,8 +353,7 @@ def find_risk_weights(
         def keep_policy(new_policy: PolicyTable, value: float) -> None:
             nonlocal policy
             policy = new_policy
-            if solver_clock() > deadline:
-                raise TimeUp
+            stopwatch.raise_if_expired()
 
         with contextlib.suppress(TimeUp):
             prepared.replace(weights=lam * xi).ascend([policy], callback=keep_policy)
@@ -380,7 +373,7 @@ def find_risk_weights(
         lower_value = max(lower_value, float(F.value(rho, lam)))
         # with the risk weights: a model that does not count may have returns of another scale
         tolerance = REL_TOL * float((lam * xi) @ np.abs(rho))
-        if upper_value - lower_value <= tolerance or solver_clock() > deadline:
+        if upper_value - lower_value <= tolerance or stopwatch.is_expired:
             break
         mean_xi = mean_xi + (F.dual_density(rho, lam) - mean_xi) / n_rounds
     return RiskWeights(xi, policy, best_value, n_rounds)

@@ -1,23 +1,39 @@
-"""The portfolio of searches for a bound on the mean, their inputs and their time budgets."""
+"""The portfolio of searches for a bound on the mean, their inputs and their time budgets.
+
+The closed forms are Oracle and QMDP, from the optimum of each model.
+
+Pairs of models: the gain of a pair is how much lower its value is than the sum of its models' own
+optima. Pairs are evaluated, then those with the largest total gain are matched. The first pairs
+that are evaluated are disjoint; given time, all pairs are. The best matching is found by the
+assignment problem, where every model chooses another or itself: its solution is a permutation,
+whose cycles are cut into pairs. That is the optimum unless a cycle is odd.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from mmdp.core.bounds import closed_form
 from mmdp.core.bounds.dual import MIN_LEVEL, SLOW_LEVEL, DualDescent, LagrangianRelaxation
-from mmdp.core.bounds.matching import PairEvaluator
 from mmdp.core.kernels import PreparedProblem, Problem
 from mmdp.core.kernels.problem import ModelPairs, PolicyTable
 from mmdp.core.objectives import Objective
 from mmdp.core.search.context import Details
-from mmdp.core.shapes import Array
+from mmdp.core.shapes import Array, IndexArray
 from mmdp.core.solution import Bound
-from mmdp.core.timing import Callback, Progress, Stopwatch, TimeUp, allow_stop, solver_clock
+from mmdp.core.timing import (
+    Callback,
+    Progress,
+    Stopwatch,
+    TimeUp,
+    allow_stop,
+    measure_compilation,
+    solver_clock,
+)
 
 PAIR_SHARE, SINGLE_SHARE, REACH_SHARE = 0.2, 0.5, 0.25  # of the time left, for each search
 MIN_PAIR_STEPS = 25  # steps with pairs: if fewer fit the time, more pairs may gain more
@@ -25,6 +41,9 @@ CLOSED_REL_GAP = 1e-9  # relative gap at which a bound meets the incumbent
 BOUND_METHODS = ("best", "oracle", "qmdp", "pairs")
 CLOSED_FORM_METHODS = ("oracle", "qmdp")
 REPORT_SECONDS = 0.5  # seconds between two matchings of the pairs
+BATCH_SIZE = 16  # pairs that are evaluated before the clock is looked at
+MAX_ASSIGNMENT_MODELS = 1_000  # above this, the first disjoint pairs are taken
+MAX_GAP_SCALE = 1000  # a gap is relative to at most this many times (Oracle - value)
 
 
 def choose_history_method(problem: Problem, objective: Objective | None = None) -> str:
@@ -70,11 +89,11 @@ class BoundPortfolio:
     def compute_closed_forms(self) -> None:
         """Compute the closed forms and the value of the incumbent."""
         prepared, problem, start_time = self.prepared, self.prepared.problem, solver_clock()
-        self.weighted_optima, qmdp_bound = closed_form.compute_closed_forms(prepared)
+        self.weighted_optima, qmdp_bound = compute_closed_forms(prepared)
         self.pass_seconds = solver_clock() - start_time  # of one pass over all models
         self.pair_evaluator = PairEvaluator(prepared, self.weighted_optima, self.seed)
-        self.rounding_error = closed_form.estimate_rounding(problem, prepared.horizon)
-        self.gap_tolerance = closed_form.GapTolerance(problem, prepared.horizon)
+        self.rounding_error = estimate_rounding(problem, prepared.horizon)
+        self.gap_tolerance = GapTolerance(problem, prepared.horizon)
         if self.method != "qmdp":
             oracle_bound = float(self.weighted_optima.sum())
             self.record_bound("oracle", oracle_bound + self.rounding_error)
@@ -90,12 +109,11 @@ class BoundPortfolio:
         """Find an incumbent by CADP in a fifth of the time, unless one was given."""
         if self.incumbent_value > -math.inf:
             return
-        deadline = solver_clock() + 0.2 * self.seconds_left
+        stopwatch = Stopwatch(0.2 * self.seconds_left)
 
         def callback(policy: PolicyTable, value: float) -> None:
             self.incumbent_policy, self.incumbent_value = policy, value
-            if solver_clock() > deadline:
-                raise TimeUp
+            stopwatch.raise_if_expired()
 
         with contextlib.suppress(TimeUp):
             self.prepared.ascend([None], sweep_type="paper", callback=callback)
@@ -114,12 +132,9 @@ class BoundPortfolio:
     def record_bound(self, name: str, value: float) -> None:
         """Keep the smallest bound of each method, and call back."""
         self.bounds_found[name] = min(value, self.bounds_found.get(name, math.inf))
-        iteration, value, elapsed = (
-            len(self.bounds_found),
-            self.incumbent_value,
-            self.stopwatch.elapsed,
-        )
-        self.callback(Progress(name, iteration, value, value, self.best_bound, elapsed=elapsed))
+        value, elapsed = self.incumbent_value, self.stopwatch.elapsed
+        n_bounds = len(self.bounds_found)
+        self.callback(Progress(name, n_bounds, value, value, self.best_bound, elapsed=elapsed))
 
     def make_result(self) -> Bound:
         """Make the Bound of the smallest value found."""
@@ -231,3 +246,141 @@ class BoundPortfolio:
             record_progress()
             self.details |= {"n_steps": descent.n_steps, "n_eliminated": descent.n_eliminated}
         return descent
+
+
+# ---------------------------------------------------------------------- closed forms
+def compute_closed_forms(prepared: PreparedProblem) -> tuple[Array, float]:
+    """Compute lambda_m v*_m(mu) (M,), whose sum is the Oracle bound, and the QMDP bound.
+
+    Oracle: every model follows its optimal policy. QMDP: sum_s max_a sum_m lambda_m mu_m(s)
+    q*_{1,m}(s, a).
+    """
+    x, values = prepared.problem, prepared.backward("per_model", keep=("values",)).values
+    allowed = x.allowed[0]
+    q = np.where(allowed[:, :, None], prepared.q_step(0, values[1]), 0.0)
+    mean_q = np.where(allowed, np.einsum("sam,sm->sa", q, x.initial_joint()), -np.inf)
+    return x.weights * prepared.compute_returns(values[0]), float(mean_q.max(axis=1).sum())
+
+
+class GapTolerance:
+    """Tolerance at which a bound counts as closed, for one problem.
+
+    A gap is relative to |value|, or to a thousandth of the largest possible return. If rewards have
+    a large offset, a small share of the value is much of what is at stake between Oracle and the
+    value. So that counts too, and rounding alone leaves no gap open.
+    """
+
+    def __init__(self, problem: Problem, horizon: float) -> None:
+        effective_horizon = (
+            horizon if problem.discount == 1 else min(horizon, 4 / (1 - problem.discount))
+        )
+        self.weights = problem.weights
+        self.rounding_errors = problem.rounding_errors(effective_horizon)
+        self.max_magnitude = float(problem.max_abs_returns(horizon).max())
+
+    def __call__(
+        self,
+        gap: float,
+        value: float,
+        oracle: float,
+        objective_value: Callable[[Array], float] | None = None,
+    ) -> float:
+        """Compute the absolute tolerance for a relative gap at a value.
+
+        ``objective_value`` maps errors of the returns (M,) to the value; their mean by default.
+        """
+        magnitude = max(abs(value), 1e-3 * self.max_magnitude)
+        scale = min(magnitude, MAX_GAP_SCALE * max(oracle - value, 0.0))
+        F = objective_value or (lambda errors: float(self.weights @ errors))
+        return max(gap * scale, 3 * (F(self.rounding_errors) - F(-self.rounding_errors)))
+
+
+def estimate_rounding(problem: Problem, horizon: float) -> float:
+    """Bound the floating-point error of the closed forms, or of any mean return."""
+    return float(problem.weights @ problem.rounding_errors(horizon))
+
+
+def compute_first_bound(prepared: PreparedProblem) -> float:
+    """Compute the smaller of both closed forms, rounded up."""
+    weighted_optima, qmdp_bound = compute_closed_forms(prepared)
+    best = min(float(weighted_optima.sum()), qmdp_bound)
+    return best + estimate_rounding(prepared.problem, prepared.horizon)
+
+
+# ---------------------------------------------------------------------- pairs of models
+def iter_pairs(models: IndexArray) -> Iterator[ModelPairs]:
+    """Iterate over all pairs of models in batches; the first half of a round is disjoint.
+
+    >>> sum(len(pairs.first) for pairs in iter_pairs(np.arange(5)))
+    10
+    """
+    n = len(models)
+    for distance in range(1, n // 2 + 1):
+        positions = np.arange(distance) if 2 * distance == n else np.r_[0:n:2, 1:n:2]
+        for start in range(0, len(positions), BATCH_SIZE):
+            batch = positions[start : start + BATCH_SIZE]
+            yield ModelPairs(models[batch], models[(batch + distance) % n])
+
+
+class PairEvaluator:
+    """Evaluates pairs of models and keeps their gains.
+
+    ``weighted_optima`` (M,): the models' own optimal values times their weights.
+    """
+
+    def __init__(self, prepared: PreparedProblem, weighted_optima: Array, seed: int = 0) -> None:
+        self.prepared, self.weighted_optima = prepared, weighted_optima
+        self.models = np.flatnonzero(prepared.problem.weights > 0)
+        self._remaining = iter_pairs(np.random.default_rng(seed).permutation(self.models))
+        self.seconds_per_pair = 0.0
+        self._evaluated = [(self.models[:0], self.models[:0], np.zeros(0))]
+
+    def evaluate_pairs(self, deadline: float) -> bool:
+        """Evaluate pairs until the deadline, at least a batch; return whether some are left."""
+        for pairs in self._remaining:
+            start_time = solver_clock()
+            values = self.prepared.compute_pair_optima(pairs)
+            own_values = self.weighted_optima[pairs.first] + self.weighted_optima[pairs.second]
+            self._evaluated.append((pairs.first, pairs.second, own_values - values))
+            self.seconds_per_pair = (solver_clock() - start_time) / len(values)
+            if solver_clock() > deadline:
+                return True
+        return False
+
+    def match_pairs(self) -> tuple[ModelPairs, float]:
+        """Match evaluated pairs for a large total gain; return them and this gain."""
+        first, second, gains = map(np.concatenate, zip(*self._evaluated, strict=True))
+        if len(self.models) > MAX_ASSIGNMENT_MODELS:
+            chosen = np.arange(min(len(gains), len(self.models) // 2))  # these are disjoint
+        else:
+            chosen = match_by_assignment(first, second, gains, len(self.weighted_optima))
+        return ModelPairs(first[chosen], second[chosen]), float(gains[chosen].sum())
+
+
+def match_by_assignment(i: IndexArray, j: IndexArray, gains: Array, n: int) -> IndexArray:
+    """Return the indices of disjoint pairs from the optimal assignment, with its cycles split.
+
+    >>> i, j, gain = np.array([0, 1, 2, 3]), np.array([1, 2, 3, 0]), np.array([2.0, 3.0, 2.0, 0.0])
+    >>> match_by_assignment(i, j, gain, 4)
+    array([0, 2])
+    """
+    with measure_compilation():  # loads compiled code
+        from scipy.optimize import linear_sum_assignment
+
+    pair_index, gain_matrix = np.full((n, n), -1), np.full((n, n), -np.inf)
+    pair_index[i, j] = pair_index[j, i] = np.arange(len(gains))
+    gain_matrix[i, j] = gain_matrix[j, i] = gains
+    np.fill_diagonal(gain_matrix, 0.0)
+    _, partner = linear_sum_assignment(gain_matrix, maximize=True)
+    is_free, chosen = partner != np.arange(n), [pair_index[0, :0]]
+    for model in range(n):
+        cycle = []
+        while is_free[model]:
+            is_free[model] = False
+            cycle.append(pair_index[model, partner[model]])
+            model = partner[model]
+        if cycle:  # every second pair, from the offset with the largest gain
+            size = len(cycle) // 2 * 2
+            choices = [np.roll(cycle, -k)[:size:2] for k in range(len(cycle))]
+            chosen.append(max(choices, key=lambda choice: float(gains[choice].sum())))
+    return np.concatenate(chosen)

@@ -269,7 +269,7 @@ class BeliefMethod(Method):
         if baseline is not None:
             is_complete = baseline.status is not Status.TIME_LIMIT
         table = (baseline or self.solve_baseline(context)).policy
-        policy_type = StationaryPolicy if context.policy_class.is_infinite_horizon else MarkovPolicy
+        policy_type = StationaryPolicy if context.is_infinite_horizon else MarkovPolicy
         planner = BeliefPlanner(
             self.name,
             context.model,
@@ -283,7 +283,7 @@ class BeliefMethod(Method):
 
 def compute_planner_q(context: SolveContext, policy: PolicyTable | None = None) -> Array:
     """Compute q of a policy, or of each model's optimum, in each model, (T or 1, S, A, M)."""
-    if not context.policy_class.is_infinite_horizon:
+    if not context.is_infinite_horizon:
         return context.prepared.backward(
             "per_model" if policy is None else "policy", policy=policy, keep=("q",)
         ).q

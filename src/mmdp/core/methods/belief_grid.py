@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mmdp.core.arguments import NonNegativeInt, Vector, check_arguments
-from mmdp.core.bounds.closed_form import compute_first_bound
+from mmdp.core.bounds.portfolio import compute_first_bound
 from mmdp.core.errors import InputError
 from mmdp.core.kernels import Backend
 from mmdp.core.kernels.controller import MAX_NODES, Controller, estimate_sweep_bytes
@@ -75,6 +75,7 @@ class BeliefGridPolicy(BeliefPlanner):
 
     has_exact_returns = True
     alpha_vectors: Array  # (T or 1, S, N, M) return of every plan in each model
+    controller: Controller  # its nodes are the plans
 
     def __init__(
         self,
@@ -85,19 +86,13 @@ class BeliefGridPolicy(BeliefPlanner):
     ) -> None:
         tables = PlannerTables(NODES, model.problem, controller=controller)
         super().__init__(BeliefGrid.name, model, horizon, tables, None)
-        self._set_attributes(alpha_vectors=alpha_vectors)
-
-    @property
-    def controller(self) -> Controller:
-        """Finite-state controller whose nodes are the plans."""
-        assert self.tables.controller is not None
-        return self.tables.controller
+        self._set_attributes(alpha_vectors=alpha_vectors, controller=controller)
 
     @property
     def defining_values(self) -> NamedValues:
         """Arrays of the controller, horizon and model fingerprint, by name."""
-        metadata = {"horizon": self.horizon, "models": self.model.fingerprint()}
-        return {**self.controller._asdict(), **metadata}
+        models = self.model.fingerprint()
+        return {**self.controller._asdict(), "horizon": self.horizon, "models": models}
 
     @property
     def _memory_policy(self) -> MemoryPolicy:
@@ -106,8 +101,8 @@ class BeliefGridPolicy(BeliefPlanner):
 
     def to_dict(self) -> NamedValues:
         """Return the controller, the model fingerprint and the alpha vectors as JSON types."""
-        metadata = {"models": self.model.fingerprint(), "alphas": self.alpha_vectors.tolist()}
-        return {**self._memory_policy.to_dict(), **metadata}
+        models, alphas = self.model.fingerprint(), self.alpha_vectors.tolist()
+        return {**self._memory_policy.to_dict(), "models": models, "alphas": alphas}
 
     def to_frame(self) -> pd.DataFrame:
         """Raise InputError: there is no table of actions."""
@@ -313,7 +308,7 @@ def _make_policy(
 
 def _make_initial_plan(context: SolveContext) -> tuple[Array, Controller, float]:
     """Make a plan that ignores the belief: its alpha vectors and controller, and a bound."""
-    if context.policy_class.is_infinite_horizon:
+    if context.is_infinite_horizon:
         optima, table = context.model_optima, StationarySpace(context).compute_init("wsu", 0)[None]
         values = context.infinite_horizon.compute_values(table[0]).T[None]
         optimal_returns = context.problem.compute_returns(optima.values.T) + optima.error_bound
@@ -405,7 +400,7 @@ class _GridRecursion:
         each of the last few.
         """
         problem, context, (S, N, _) = self.problem, self.context, self.beliefs.shape
-        is_infinite = context.policy_class.is_infinite_horizon
+        is_infinite = context.is_infinite_horizon
         lower_values = upper_values = problem.terminal
         n_rounds, n_kept = context.horizon, context.horizon
         if is_infinite:

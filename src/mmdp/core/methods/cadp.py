@@ -24,7 +24,7 @@ from mmdp.core.search import controllers
 from mmdp.core.search.context import Details
 from mmdp.core.search.gradient import solve_randomized
 from mmdp.core.search.multistart import InitCount, MultiStart, default_n_init, pad_init_names
-from mmdp.core.search.space import AscentLimits, SearchSpace
+from mmdp.core.search.space import SearchSpace
 from mmdp.core.search.spaces import ASCENT_PASSES, MarkovSpace, choose_sweep_type, make_space
 from mmdp.core.search.trees import TreeSpace, grow_tree
 from mmdp.core.solution import Status
@@ -185,7 +185,7 @@ class CADP(Method):
 def _solve_single_model(context: SolveContext) -> MethodResult:
     """Return the optimum of the only model, by backward induction or by policy iteration."""
     details: Details = {"n_sweeps": 1, "sweep_type": "none"}
-    if not context.policy_class.is_infinite_horizon:
+    if not context.is_infinite_horizon:
         result = WSU().run(context)
         return result.replace(status=Status.OPTIMAL, details=details, covers_unreachable=True)
     optima = context.model_optima
@@ -216,32 +216,22 @@ def add_unrestricted_value(
         return result
     try:
         if solve_unrestricted is not None:
-            values.append(context.objective_value(solve_unrestricted().required_returns))
-            is_unrestricted_better = values[0] >= context.objective_value(result.required_returns)
-            init = (
-                solve_unrestricted().policy
-                if is_unrestricted_better and context.policy_class.uses_growth
-                else init
-            )
-        if not context.policy_class.is_infinite_horizon:
-            values.append(_ascend_unrestricted(context, init))
+            unrestricted = solve_unrestricted()
+            values.append(context.objective_value(unrestricted.required_returns))
+            is_better = values[0] >= context.objective_value(result.required_returns)
+            if is_better and context.policy_class.uses_growth:
+                init = unrestricted.policy
+        if not context.is_infinite_horizon:
+            space = MarkovSpace(context.unrestricted_context())
+            values.append(space.ascend(init, callback=lambda *_: context.check_time()).value)
         elif is_linear:
             values.append(_ascend_markov_prefix(context, init))
     except TimeUp:  # the policy that was asked for is complete
         pass
     details = {**context.details, **result.details}
-    return result.replace(
-        details={**details, "unrestricted_value": max(values)} if values else details
-    )
-
-
-def _ascend_unrestricted(context: SolveContext, policy: PolicyTable) -> float:
-    """Compute the value after an unrestricted ascent from this policy."""
-    space = MarkovSpace(context.unrestricted_context())
-    limits: AscentLimits = {"callback": lambda *_: context.check_time()}
-    if context.objective.is_mean:
-        return space.ascend_mean([policy], **limits)[0].value
-    return space.ascend_objective(policy, context.objective, **limits).value
+    if values:
+        details["unrestricted_value"] = max(values)
+    return result.replace(details=details)
 
 
 def _ascend_markov_prefix(context: SolveContext, row: PolicyTable) -> float:

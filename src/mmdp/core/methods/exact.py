@@ -22,10 +22,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mmdp.core.arguments import NonNegativeFloat, PositiveInt, check_arguments
-from mmdp.core.bounds import closed_form
-from mmdp.core.bounds.dual import SLOW_LEVEL, DualDescent, LagrangianRelaxation
-from mmdp.core.bounds.portfolio import BoundPortfolio
-from mmdp.core.bounds.stationary import StationaryRelaxation
+from mmdp.core.bounds.dual import (
+    SLOW_LEVEL,
+    DualDescent,
+    LagrangianRelaxation,
+    StationaryRelaxation,
+)
+from mmdp.core.bounds.portfolio import BoundPortfolio, GapTolerance
 from mmdp.core.errors import InputError
 from mmdp.core.evaluate import Evaluator
 from mmdp.core.kernels.infinite import DirectSolver
@@ -85,11 +88,11 @@ class Exact(Method):
     n_init: InitCount = "auto"
     max_nodes: PositiveInt = 100_000
 
-    name: ClassVar[str] = "exact"
-    title: ClassVar[str] = "branch and bound over single actions"
-    best_status: ClassVar[Status | None] = Status.OPTIMAL
-    can_resume: ClassVar[bool] = True
-    min_passes: ClassVar[float] = math.inf
+    name = "exact"
+    title = "branch and bound over single actions"
+    best_status = Status.OPTIMAL
+    can_resume = True
+    min_passes = math.inf
 
     def unsupported_reason(self, spec: ProblemSpec) -> str | None:
         """Return why the method cannot solve the problem; None if it can."""
@@ -103,10 +106,11 @@ class Exact(Method):
 
     def run(self, context: SolveContext) -> MethodResult:
         """Run branch and bound; return the incumbent with its proven bound."""
-        is_infinite = context.policy_class.is_infinite_horizon
-        tree: BranchAndBound = (StationaryBranchAndBound if is_infinite else MarkovBranchAndBound)(
-            context, self
-        )
+        tree: MarkovBranchAndBound | StationaryBranchAndBound
+        if context.is_infinite_horizon:
+            tree = StationaryBranchAndBound(context, self)
+        else:
+            tree = MarkovBranchAndBound(context, self)
         n_init = CADP(n_init=self.n_init).choose_n_init(context.problem)
         with context.allow_stop() as stop_state:
             tree.compute_initial_bound()
@@ -126,9 +130,10 @@ class BranchAndBound:
     bound_scope: ClassVar[str]  # which policies it bounds
     space: SearchSpace  # of the policies
 
-    def __init__(self, context: SolveContext, options: Exact, rounding_error: float) -> None:
-        self.context, self.options, self.rounding_error = context, options, rounding_error
-        self.gap_tolerance = closed_form.GapTolerance(context.problem, context.effective_horizon)
+    def __init__(self, context: SolveContext, options: Exact) -> None:
+        self.context, self.options = context, options
+        self.rounding_error = context.estimate_rounding(np.zeros(context.problem.n_models))
+        self.gap_tolerance = GapTolerance(context.problem, context.effective_horizon)
         self.n_nodes = 0
         self.heap: list[tuple[float, int, Mask, WarmStart]] = []
         self.push_counter = itertools.count()
@@ -167,14 +172,6 @@ class BranchAndBound:
         scope = "history" if self.bound >= self.history_bound else self.bound_scope
         return {"bound": self.bound, "scope": scope, "n_nodes": self.n_nodes}
 
-    def compute_initial_bound(self) -> None:
-        """Compute a first bound, valid however early the search stops."""
-        raise NotImplementedError
-
-    def search(self) -> None:
-        """Search for a bound at the root, and expand nodes."""
-        raise NotImplementedError
-
     def expand_nodes(self, max_nodes: int) -> None:
         """Expand nodes until the gap is closed or there were this many."""
         while self.heap and not self.is_closed and self.n_nodes < max_nodes:
@@ -194,6 +191,33 @@ class BranchAndBound:
     def expand_node(self, mask: Mask, warm_start: WarmStart) -> None:
         """Improve ``node_bound`` of a node, then prune or split it."""
         raise NotImplementedError
+
+    def minimize_dual(
+        self,
+        relaxation: LagrangianRelaxation,
+        multipliers: list[Array],
+        min_level: float,
+        deadline: float = math.inf,
+    ) -> DualDescent:
+        """Improve ``node_bound`` by dual descent from given multipliers."""
+        bound = self.node_bound
+
+        def report_progress() -> None:
+            """Update the bound of the node and report it."""
+            self.node_bound = min(bound, descent.bound)
+            self.report_bound()
+
+        descent = DualDescent(
+            relaxation,
+            self.value,
+            multipliers,
+            deadline=min(deadline, self.context.stopwatch.deadline),
+            target=self.value,
+            callback=report_progress,
+        )
+        descent.run(min_level)
+        report_progress()
+        return descent
 
     def keep_multipliers(self, multipliers: Array | None) -> Array | None:
         """Return the multipliers, or None if those of all nodes would take too much memory."""
@@ -218,11 +242,10 @@ def split_node(mask: Mask, index: tuple[int | np.intp, ...]) -> list[Mask]:
 class MarkovBranchAndBound(BranchAndBound):
     """Branch and bound over Markov policies; the warm start of a node is its multipliers."""
 
-    bound_scope: ClassVar[str] = "markov"
+    bound_scope = "markov"
 
     def __init__(self, context: SolveContext, options: Exact) -> None:
-        rounding_error = closed_form.estimate_rounding(context.problem, context.horizon)
-        super().__init__(context, options, rounding_error)
+        super().__init__(context, options)
         self.space = MarkovSpace(context)
         has_limit = context.stopwatch.time_left < math.inf
         self.root_portfolio = BoundPortfolio(
@@ -252,7 +275,7 @@ class MarkovBranchAndBound(BranchAndBound):
         }
 
     def compute_initial_bound(self) -> None:
-        """Compute the closed-form bounds."""
+        """Compute the closed-form bounds, valid however early the search stops."""
         self.root_portfolio.compute_closed_forms()
         self.oracle_bound = self.root_bound
 
@@ -272,25 +295,11 @@ class MarkovBranchAndBound(BranchAndBound):
 
     def expand_node(self, mask: Mask, warm_start: Array | None) -> None:
         """Bound a node by dual descent; prune it, or split it at one (t, s)."""
-        prepared, bound = self.context.prepared.replace(allowed=mask), self.node_bound
+        prepared = self.context.prepared.replace(allowed=mask)
         deadline = self.context.stopwatch.deadline
         relaxation = LagrangianRelaxation(prepared, self.pairs, deadline=deadline)
-
-        def report_progress() -> None:
-            """Update the bound of the node and report it."""
-            self.node_bound = min(bound, descent.bound)
-            self.report_bound()
-
-        descent = DualDescent(
-            relaxation,
-            self.value,
-            [] if warm_start is None else [warm_start],
-            deadline=deadline,
-            target=self.value,
-            callback=report_progress,
-        )
-        descent.run(NODE_LEVEL)
-        report_progress()
+        multipliers = [] if warm_start is None else [warm_start]
+        descent = self.minimize_dual(relaxation, multipliers, NODE_LEVEL)
         self.n_eliminated += descent.n_eliminated
         if self.is_within_tolerance(self.node_bound):
             self.pruned_bound = max(self.pruned_bound, self.node_bound)
@@ -335,7 +344,7 @@ class StationaryBranchAndBound(BranchAndBound):
     which each node improves. A node is split at the state where agreeing costs most.
     """
 
-    bound_scope: ClassVar[str] = "deterministic stationary"
+    bound_scope = "deterministic stationary"
 
     def __init__(self, context: SolveContext, options: Exact) -> None:
         self.space = StationarySpace(context)
@@ -347,10 +356,10 @@ class StationaryBranchAndBound(BranchAndBound):
                 "solve with cadp"
             )
         self.solver = solver
-        super().__init__(context, options, context.compute_mean(solver.rounding_errors()))
+        super().__init__(context, options)
 
     def compute_initial_bound(self) -> None:
-        """Compute the Oracle bound."""
+        """Compute the Oracle bound, valid however early the search stops."""
         optima, x = self.context.model_optima, self.context.problem
         self.relaxation = StationaryRelaxation(self.context.prepared, self.solver, optima)
         self.root_reach = self.relaxation.reach
@@ -372,34 +381,13 @@ class StationaryBranchAndBound(BranchAndBound):
         x.restrict_actions(allowed, self._share_time(ROOT_SHARE))
         self.root_reach, advantage = x.reach, x.compute_advantage(context.best_policy)
         multipliers = [theta * advantage for theta in (1.0, 0.3)]
-        y = self.minimize_dual(multipliers, SLOW_LEVEL, self._share_time(ROOT_SHARE))
+        descent = self.minimize_dual(x, multipliers, SLOW_LEVEL, self._share_time(ROOT_SHARE))
         self.root_bound = self.node_bound
         if self.root_bound < tree_bound:
             self.heap.clear()
-            self.push_node(self.root_bound, allowed, (optima, y))
+            self.push_node(self.root_bound, allowed, (optima, descent.best_y))
         self.node_bound = -math.inf
         self.expand_nodes(max_nodes)
-
-    def minimize_dual(self, multipliers: list[Array], min_level: float, deadline: float) -> Array:
-        """Improve ``node_bound`` by dual descent from given multipliers; return the best ones."""
-        bound = self.node_bound
-
-        def report_progress() -> None:
-            """Update the bound of the node and report it."""
-            self.node_bound = min(bound, descent.bound)
-            self.report_bound()
-
-        descent = DualDescent(
-            self.relaxation,
-            self.value,
-            multipliers,
-            deadline=min(deadline, self.context.stopwatch.deadline),
-            target=self.value,
-            callback=report_progress,
-        )
-        descent.descend(min_level)
-        report_progress()
-        return descent.best_y
 
     def expand_node(self, mask: Mask, warm_start: WarmStart) -> None:
         """Try the policy with the smallest losses, and split the state where it loses most."""
@@ -407,11 +395,11 @@ class StationaryBranchAndBound(BranchAndBound):
         x.reach = self.root_reach
         x.restrict_actions(mask, -math.inf if y is None else self._share_time(NODE_SHARE))
         if y is not None:
-            y = self.minimize_dual([y], STATIONARY_LEVEL, math.inf)
+            y = self.minimize_dual(x, [y], STATIONARY_LEVEL).best_y
         loss = x.estimate_losses(y)
         actions: IntArray = loss.argmin(axis=1).astype(np.int32)
         if self.context.compute_mean(self.solver.compute_returns(actions)) > self.value:
-            self.space.ascend_mean([actions], callback=self.context.record)
+            self.space.ascend_mean(actions, callback=self.context.record)
         s = np.where(mask[0].sum(axis=1) > 1, loss.min(axis=1), -1.0).argmax()
         self.report_bound()
         if mask[0, s].sum() > 1:  # otherwise one policy is left, whose value is known

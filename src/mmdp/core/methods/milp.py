@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from mmdp.core.arguments import NonNegativeFloat, check_arguments
-from mmdp.core.bounds.closed_form import GapTolerance, compute_first_bound
 from mmdp.core.bounds.dual import compute_reach_bounds
 from mmdp.core.bounds.lp import LP_OBJECTIVES, LPResult, OccupancyProgram, compute_loss_caps
+from mmdp.core.bounds.portfolio import GapTolerance, compute_first_bound
 from mmdp.core.errors import InputError, Remedy
 from mmdp.core.methods.base import Method, MethodResult, ProblemSpec, SolveContext, TimeUp
 from mmdp.core.methods.cadp import CADP

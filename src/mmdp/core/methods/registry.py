@@ -23,12 +23,11 @@ from mmdp.core.methods.base import (
     Progress,
     SolveContext,
 )
-from mmdp.core.methods.baselines import MVP, WSU, Oracle
+from mmdp.core.methods.baselines import MVP, WSU, MirrorAscent, NaturalGradient, Oracle
 from mmdp.core.methods.belief import POMCP, QMDP, MixTS, Rollout
 from mmdp.core.methods.belief_grid import BeliefGrid
 from mmdp.core.methods.cadp import CADP
 from mmdp.core.methods.exact import Exact
-from mmdp.core.methods.gradient import MirrorAscent, NaturalGradient
 from mmdp.core.methods.milp import MILP
 from mmdp.core.model import MMDP
 from mmdp.core.objectives import (
@@ -39,18 +38,7 @@ from mmdp.core.objectives import (
     WorstCase,
     as_objective,
 )
-from mmdp.core.policies import (
-    Belief,
-    Fixed,
-    Markov,
-    Memory,
-    Monotone,
-    PolicyClass,
-    Stationary,
-    Tied,
-    Tree,
-    as_policy_class,
-)
+from mmdp.core.policies import POLICY_CLASSES, Fixed, PolicyClass, Tied, as_policy_class
 from mmdp.core.solution import Status
 from mmdp.core.text import did_you_mean
 
@@ -179,20 +167,15 @@ def methods_supporting(
     >>> methods_supporting(policy_class="markov", proves_optimal=True)
     ['exact', 'milp']
     """
-    rows = list_capabilities()
     for argument, name, names in (
-        (
-            "policy_class",
-            policy_class,
-            {"", *(value for row in rows for value in row.policy_classes)},
-        ),
-        ("objective", objective, {value for row in rows for value in row.objectives}),
+        ("policy_class", policy_class, ["", *POLICY_CLASSES]),
+        ("objective", objective, SAMPLE_OBJECTIVES),
     ):
         if name is not None and name not in names:
             raise InputError(f"no {argument} is called {did_you_mean(name, names)}")
     return [
         row.name
-        for row in rows
+        for row in list_capabilities()
         if (policy_class is None or policy_class in row.policy_classes)
         and (objective is None or objective in row.objectives)
         and (proves_optimal is None or (row.best_status is Status.OPTIMAL) == proves_optimal)
@@ -270,16 +253,10 @@ def _make_spec(
     return ProblemSpec(model, horizon, objective, resolved_class)
 
 
-SAMPLE_CLASSES = (
-    Markov(),
-    Tied([0]),
-    Monotone(),
-    Fixed([0]),
-    Tree(),
-    Memory(),
-    Stationary(),
-    Belief(),
-)
+SAMPLE_CLASSES = [
+    x([0]) if x in (Fixed, Tied) else x()  # type: ignore[call-arg]
+    for x in POLICY_CLASSES.values()
+]
 SAMPLE_OBJECTIVES: dict[str, Objective] = {
     **{x.key: x for x in map(as_objective, EXAMPLE_TEXTS.split(", "))},
     CustomObjective.key: CustomObjective(lambda returns, weights: returns @ weights),

@@ -12,7 +12,7 @@ import copy
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -75,29 +75,26 @@ def get_stop_status(stop_state: StopState, otherwise: Status = Status.COMPLETED)
     return Status.INTERRUPTED if stop_state.is_interrupted else Status.TIME_LIMIT
 
 
+@dataclass(eq=False)
 class SolveContext:
     """State of one solve: model, policy class, prepared problem, clock and incumbent.
 
     ``prepared`` is computed on first use. It has the actions that the policy class allows.
     """
 
-    def __init__(
-        self,
-        model: MMDP,
-        horizon: int,
-        backend: Backend,
-        *,
-        method: str = "",
-        policy_class: PolicyClass | None = None,
-        objective: Objective | None = None,
-        seed: int | None = 0,
-        time_limit: float | None = None,
-        callback: Callback | None = None,
-    ) -> None:
-        self.model, self.horizon, self.backend, self.method = model, horizon, backend, method
-        self.policy_class = Markov() if policy_class is None else policy_class
-        self.objective: Objective = objective or Mean()
-        self.seed, self.callback = seed, callback
+    model: MMDP
+    horizon: int
+    backend: Backend
+    _: KW_ONLY
+    method: str = ""
+    policy_class: PolicyClass = field(default_factory=Markov)
+    objective: Objective = field(default_factory=Mean)
+    seed: int | None = 0
+    time_limit: InitVar[float | None] = None
+    callback: Callback | None = None
+
+    def __post_init__(self, time_limit: float | None) -> None:
+        """Start the stopwatch."""
         self.stopwatch = Stopwatch(time_limit)
         self.interrupt_flag = InterruptFlag()
         self.can_stop = False  # whether there is a policy to return, here or outside
@@ -110,6 +107,11 @@ class SolveContext:
         self.best_policy: Candidate = None  # a table, or a controller
         self.n_iterations = 0
         self.details: Details = {}  # what is known should the time be up
+
+    @property
+    def is_infinite_horizon(self) -> bool:
+        """Whether there is no last decision."""
+        return self.policy_class.is_infinite_horizon
 
     @cached_property
     def problem(self) -> Problem:
@@ -129,7 +131,7 @@ class SolveContext:
     @property
     def evaluator(self) -> Evaluator:
         """Evaluator of the tables of the policy class over the horizon."""
-        if self.policy_class.is_infinite_horizon:
+        if self.is_infinite_horizon:
             return StationaryEvaluator(self.infinite_horizon)
         return make_evaluator(self.policy_class, self.prepared)
 
@@ -140,26 +142,31 @@ class SolveContext:
             self.stopwatch.raise_if_expired
         ).compute_model_optima()
 
+    def solve_models(self, problem: Problem) -> ModelOptima:
+        """Solve each model of another problem over an infinite horizon, as far as time allows."""
+        solver = InfiniteHorizon.from_problem(problem, self.stopwatch.raise_if_expired)
+        return solver.compute_model_optima()
+
     @property
     def has_model_optima(self) -> bool:
         """Whether the time sufficed for the optimum of each model."""
-        return not self.policy_class.is_infinite_horizon or self.model_optima.is_complete
+        return not self.is_infinite_horizon or self.model_optima.is_complete
 
     def compute_model_actions(self) -> IntArray:
         """Compute the optimal actions of each model, (T or 1, S, M)."""
-        if self.policy_class.is_infinite_horizon:
+        if self.is_infinite_horizon:
             return self.model_optima.actions.T[None]
         return self.prepared.backward("per_model", keep=("actions",)).actions
 
     @property
     def policy_horizon(self) -> float:
         """Number of decisions of a policy, infinite if there is no last one."""
-        return math.inf if self.policy_class.is_infinite_horizon else self.horizon
+        return math.inf if self.is_infinite_horizon else self.horizon
 
     @property
     def effective_horizon(self) -> float:
         """Number of decisions over which errors add up; its mean if episodes end by themselves."""
-        if not self.policy_class.is_infinite_horizon:
+        if not self.is_infinite_horizon:
             return self.horizon
         return math.inf if self.problem.discount < 1 else self.infinite_horizon.effective_horizon
 
@@ -168,7 +175,7 @@ class SolveContext:
         """Upper bound on the difference between two returns; tolerances are shares of it."""
         return (
             self.infinite_horizon.return_span()
-            if self.policy_class.is_infinite_horizon
+            if self.is_infinite_horizon
             else self.problem.return_span(self.horizon)
         )
 
@@ -180,7 +187,7 @@ class SolveContext:
         x = self.problem
         errors = (
             self.infinite_horizon.rounding_errors()
-            if self.policy_class.is_infinite_horizon
+            if self.is_infinite_horizon
             else x.rounding_errors(self.horizon)
         )
         if self.objective.is_mean:
@@ -286,7 +293,7 @@ class SolveContext:
 
     def unrestricted_context(self) -> SolveContext:
         """Return a context for the same problem without the restriction of the policy class."""
-        policy_class = Stationary() if self.policy_class.is_infinite_horizon else Markov()
+        policy_class = Stationary() if self.is_infinite_horizon else Markov()
         return self.subcontext(policy_class, objective=self.objective)
 
     # ------------------------------------------------------------ the passes methods share
@@ -313,7 +320,7 @@ class SolveContext:
     def _oracle_returns(self) -> Array:
         """Return of each model's own optimal policy, (M,)."""
         x = self.model.problem
-        if self.policy_class.is_infinite_horizon:
+        if self.is_infinite_horizon:
             is_same = np.array_equal(self.problem.allowed, x.allowed)
             optima = self.model_optima if is_same and "model_optima" in vars(self) else None
             if optima is None or not optima.is_complete:  # a regret needs them whole
@@ -325,15 +332,13 @@ class SolveContext:
 
     def compute_returns(self, policy: PolicyTable) -> Array:
         """Compute the exact return of a policy table on every model, (M,), ignoring time limit."""
-        if self.policy_class.is_infinite_horizon:
+        if self.is_infinite_horizon:
             return self.infinite_horizon.with_clock(lambda: None).compute_returns(policy)
         return self.evaluator.compute_returns(policy)
 
-    def maximize_weighted(
-        self, weights: Array, incumbent: PolicyTable | None = None
-    ) -> tuple[PolicyTable, Array]:
+    def maximize_weighted(self, weights: Array) -> tuple[PolicyTable, Array]:
         """Maximize the weighted q backwards in time; return the actions (T, S) and returns (M,)."""
-        backward_pass = self.prepared.backward("weighted", weights=weights, policy=incumbent)
+        backward_pass = self.prepared.backward("weighted", weights=weights)
         return backward_pass.actions, self.prepared.compute_returns(backward_pass.first_values)
 
     def solve_wsu(self) -> tuple[PolicyTable, Array]:

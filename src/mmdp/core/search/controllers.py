@@ -20,14 +20,13 @@ import numpy as np
 
 from mmdp.core.evaluate import ControllerEvaluator, take_actions
 from mmdp.core.kernels.controller import Controller
-from mmdp.core.kernels.problem import AscentResult, PolicyTable, SweepType, at_time
+from mmdp.core.kernels.problem import AscentResult, PolicyTable, at_time
 from mmdp.core.objectives import Mean, Objective
 from mmdp.core.policies import Memory
 from mmdp.core.search.context import Candidate, MethodResult, SolveContext
 from mmdp.core.search.multistart import END_STATUS
 from mmdp.core.search.space import (
     AscentDirection,
-    AscentLimits,
     ChangeGenerator,
     SearchSpace,
     WeightedMean,
@@ -48,7 +47,7 @@ class ControllerSpace(SearchSpace):
 
     sweep_type = "nodes"
 
-    def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
+    def __init__(self, context: SolveContext) -> None:
         self.context, self.evaluator = context, ControllerEvaluator(context.prepared)
 
     def improve(
@@ -57,31 +56,42 @@ class ControllerSpace(SearchSpace):
         """Sweep for a (reweighted) mean that improves F; otherwise change single blocks."""
         if isinstance(objective, WeightedMean):
             return self.sweep(candidate, objective.weights)
+        improved = self.improve_by_sweep(candidate, returns, objective)
+        return super().improve(candidate, returns, objective) if improved is None else improved
+
+    def improve_by_sweep(
+        self,
+        candidate: Controller,
+        returns: Array,
+        objective: Objective,
+        *,
+        improves_forward: bool = False,
+    ) -> tuple[Controller, Array] | None:
+        """Run the first sweep for a (reweighted) mean that improves F; None if there is none."""
         context = self.context
         current_value = context.objective_value(returns, objective)
         for weights in iter_risk_weights(context, objective, returns):
-            sweep_result = self.sweep(candidate, weights)
+            sweep_result = self.sweep(candidate, weights, improves_forward=improves_forward)
             if context.objective_value(sweep_result[1], objective) > current_value:
                 return sweep_result
-        return super().improve(candidate, returns, objective)
+        return None
 
-    def sweep(self, candidate: Controller, weights: Array) -> tuple[Controller, Array]:
-        """Run one sweep for the mean with these model weights; return controller and returns."""
+    def sweep(
+        self, candidate: Controller, weights: Array, *, improves_forward: bool = False
+    ) -> tuple[Controller, Array]:
+        """Run one sweep for the mean with these model weights; return controller and returns.
+
+        The backward pass improves the controller, and the forward pass if asked.
+        """
         self.context.check_time()
-        prepared = self.context.prepared.replace(weights=weights)
-        backward_pass = prepared.compute_node_values(
-            candidate, prepared.compute_node_weights(candidate)[1]
-        )
+        prepared, values = self.context.prepared.replace(weights=weights), None
+        if improves_forward:
+            values = prepared.compute_node_values(candidate, keep_values=True).values
+            self.context.check_time()
+        candidate, b = prepared.compute_node_weights(candidate, values)
+        self.context.check_time()
+        backward_pass = prepared.compute_node_values(candidate, b)
         return backward_pass.controller, backward_pass.returns
-
-    def improve_forward(self, candidate: Controller, weights: Array) -> Controller:
-        """Run one sweep whose forward pass improves the controller too."""
-        prepared = self.context.prepared.replace(weights=weights)
-        values = prepared.compute_node_values(candidate, keep_values=True).values
-        self.context.check_time()
-        improved, b = prepared.compute_node_weights(candidate, values)
-        self.context.check_time()
-        return prepared.compute_node_values(improved, b).controller
 
     def iter_changes(self, candidate: Controller, direction: AscentDirection) -> ChangeGenerator:
         """Iterate over single changes of transitions, actions and initial nodes, backwards."""
@@ -187,39 +197,30 @@ class _ControllerGrower:
         For objectives other than the mean there are two more: the ascent from the local optimum of
         the mean with these weights, and last that optimum itself.
         """
-        yield self.ascend(self._improve_forward(controller), REL_TOL)
-        if self.context.objective.is_mean:
+        space, objective = self.space, self.context.objective
+        improved = space.improve_by_sweep(
+            controller, space.compute_returns(controller), objective, improves_forward=True
+        )
+        yield self.ascend(controller if improved is None else improved[0], REL_TOL)
+        if objective.is_mean:
             return
-        mean_optimum = self.space.ascend_mean(
-            [self.space.improve_forward(controller, weights)],
+        mean_optimum = space.ascend_mean(
+            space.sweep(controller, weights, improves_forward=True)[0],
             weights=weights,
             tol=REL_TOL * self.context.return_span,
             max_sweeps=self.max_sweeps,
-        )[0]
+        )
         yield self.ascend(mean_optimum.policy, REL_TOL)
         yield mean_optimum._replace(value=self.context.objective_value(mean_optimum.returns))
 
-    def _improve_forward(self, controller: Controller) -> Controller:
-        """Run a first sweep that improves in the forward pass, if that raises the objective."""
-        context, returns = self.context, self.space.compute_returns(controller)
-        for weights in iter_risk_weights(context, context.objective, returns):
-            improved = self.space.improve_forward(controller, weights)
-            if context.objective_value(
-                self.space.compute_returns(improved)
-            ) > context.objective_value(returns):
-                return improved
-        return controller
-
     def ascend(self, init: Controller, tol: float) -> AscentResult:
         """Ascend from a controller to a local optimum of the objective."""
-        options: AscentLimits = {
-            "tol": tol * self.context.return_span,
-            "max_sweeps": self.max_sweeps,
-            "callback": self.record_if_better,
-        }
-        if self.context.objective.is_mean:
-            return self.space.ascend_mean([init], **options)[0]
-        return self.space.ascend_objective(init, self.context.objective, **options)
+        return self.space.ascend(
+            init,
+            tol=tol * self.context.return_span,
+            max_sweeps=self.max_sweeps,
+            callback=self.record_if_better,
+        )
 
     def record_if_better(self, controller: Candidate, value: float) -> None:
         """Record a controller that improves on the incumbent, and check the time."""

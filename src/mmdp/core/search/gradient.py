@@ -32,6 +32,7 @@ from mmdp.core.shapes import Array
 from mmdp.core.solution import Status
 from mmdp.core.timing import TimeUp
 
+MAX_HALVINGS = 60  # of a step until the exact return increases
 MAX_INIT_STEPS, INIT_TOL = 40, 1e-6  # of a short ascent from which a search starts
 N_ERROR_SAMPLES = 32  # errors of the returns that a smoothed objective is the mean over
 ASCENT_PASSES = 3 * MAX_INIT_STEPS  # of that ascent, line search included
@@ -44,15 +45,20 @@ def iter_gradient_ascent(
 
     ``tol`` is a share of the return span.
     """
-    step_size, threshold = None, tol * context.return_span
-    next_iterate: GradientIterate | None = iterate
-    while next_iterate is not None:  # otherwise no step improves: this is as far as rounding allows
-        yield (iterate := next_iterate)
-        if iterate.stationarity <= threshold:
-            return
+    step_size, threshold = 0.0, tol * context.return_span
+    yield iterate
+    while iterate.stationarity > threshold:
         d = direction(iterate)
-        step_size = step_size or 1.0 / float(np.abs(d).max())
-        next_iterate, step_size = _line_search(context, iterate, d, step_size)
+        step_size = 2.0 * step_size or 1.0 / float(np.abs(d).max())
+        for _ in range(MAX_HALVINGS):
+            trial = GradientIterate.from_logits(iterate.objective, iterate.logits + step_size * d)
+            if trial.value > iterate.value:
+                break
+            step_size *= 0.5
+            context.check_time()
+        else:  # no step improves: this is as far as rounding allows
+            return
+        yield (iterate := trial)
 
 
 class SmoothedObjective:
@@ -92,6 +98,16 @@ class GradientIterate:
     advantage: Array
 
     @classmethod
+    def from_table(cls, context: SolveContext, table: PolicyTable) -> GradientIterate:
+        """Evaluate a policy table; a deterministic one is mixed with 10% of the uniform one."""
+        if table.ndim == 2:
+            probs = MarkovPolicy(table, n_actions=context.model.n_actions).probabilities
+            table = 0.9 * probs + 0.1 * MarkovPolicy.uniform(context.model, context.horizon).table
+        with np.errstate(divide="ignore"):
+            logits = np.where(context.problem.allowed, np.log(table), -np.inf)
+        return cls.from_logits(SmoothedObjective(context), logits)
+
+    @classmethod
     def from_logits(cls, objective: SmoothedObjective, logits: Array) -> GradientIterate:
         """Evaluate the softmax policy of logits (..., S, A)."""
         policy, evaluator = softmax(logits), objective.context.evaluator
@@ -129,32 +145,10 @@ DIRECTIONS: dict[str, Direction] = {"mirror": mirror_direction, "gradient": natu
 GRADIENT_INITS = tuple(DIRECTIONS)
 
 
-def _line_search(
-    context: SolveContext, iterate: GradientIterate, d: Array, step_size: float
-) -> tuple[GradientIterate | None, float]:
-    """Halve the step until the exact return increases; return the iterate and next step size."""
-    for _ in range(60):
-        trial = GradientIterate.from_logits(iterate.objective, iterate.logits + step_size * d)
-        if trial.value > iterate.value:
-            return trial, 2.0 * step_size
-        step_size *= 0.5
-        context.check_time()
-    return None, step_size
-
-
 def softmax(logits: Array) -> Array:
     """Convert logits to probabilities (..., A); -inf marks actions that are not allowed."""
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
-
-
-def table_to_logits(context: SolveContext, table: PolicyTable) -> Array:
-    """Convert a policy table to logits; a deterministic one is mixed with 10% of uniform one."""
-    if table.ndim == 2:
-        probs = MarkovPolicy(table, n_actions=context.model.n_actions).probabilities
-        table = 0.9 * probs + 0.1 * MarkovPolicy.uniform(context.model, context.horizon).table
-    with np.errstate(divide="ignore"):
-        return np.where(context.problem.allowed, np.log(table), -np.inf)
 
 
 # ---------------------------------------------------------------------- initial policies
@@ -162,8 +156,7 @@ def ascend_and_round(context: SolveContext, name: str) -> PolicyTable:
     """Run a short gradient ascent from the uniform policy and round it to deterministic actions."""
     subcontext = context.subcontext()
     uniform = MarkovPolicy.uniform(context.model, context.horizon).table
-    logits = table_to_logits(subcontext, uniform)
-    iterate = GradientIterate.from_logits(SmoothedObjective(subcontext), logits)
+    iterate = GradientIterate.from_table(subcontext, uniform)
     iterates = iter_gradient_ascent(subcontext, iterate, DIRECTIONS[name], INIT_TOL)
     with suppress(TimeUp):
         for iterate in islice(iterates, MAX_INIT_STEPS + 1):
@@ -175,12 +168,12 @@ def ascend_and_round(context: SolveContext, name: str) -> PolicyTable:
 
 MAX_STEPS, STATIONARITY_TOL = 200, 1e-9  # of an ascent at most, and the stationarity that is enough
 SMOOTHING_SHARES = (0.3, 0.03, 0.003)  # shares of the spread of the returns
-INIT_NAMES = (
-    "deterministic 0.1",
-    "models 0.1",
-    "uniform 1",
-    "deterministic 0.5",
-    *(f"random {k}" for k in range(4)),
+INITS = (  # policies and the share of the uniform one in them
+    ("deterministic", 0.1),
+    ("models", 0.1),
+    ("uniform", 1.0),
+    ("deterministic", 0.5),
+    *[("random", 0.0)] * 4,
 )
 MAX_LP_STEPS, MAX_NEW_CUTS, MAX_KEPT_CUTS = (
     40,
@@ -256,8 +249,8 @@ def _ascend_by_lp(context: SolveContext, init: Array) -> Iterator[tuple[Array, f
     value = context.objective_value(rho)
     for _ in range(MAX_LP_STEPS):
         yield policy, value
-        step, predicted_gain = lp.solve_step(rho, J, policy, width)
         while True:
+            step, predicted_gain = lp.solve_step(rho, J, policy, width)
             if predicted_gain <= STATIONARITY_TOL * abs(value) or width < MIN_BOX_WIDTH:
                 return
             trial = np.maximum(policy + step, 0.0)
@@ -267,7 +260,6 @@ def _ascend_by_lp(context: SolveContext, init: Array) -> Iterator[tuple[Array, f
                 break
             context.check_time()
             width /= 4
-            step, predicted_gain = lp.solve_step(rho, J, policy, width)
         policy, value, width = trial, trial_value, min(2 * width, 1.0)
         rho, J, _ = evaluator.compute_jacobian(policy)
     yield policy, value
@@ -297,11 +289,8 @@ class TrustRegionLP:
         J, pi = J.reshape(-1, len(lam))[self.free_columns], policy.ravel()[self.free_columns]
         box = np.stack([np.maximum(-pi, -width), np.minimum(1 - pi, width)], axis=1)
         column_bounds = np.vstack([box, [[-np.inf, np.inf]]])
-        current_value, return_change, step = (
-            float(F.value(rho, lam)),
-            np.zeros_like(lam),
-            np.zeros(self.allowed.size),
-        )
+        return_change, step = np.zeros_like(lam), np.zeros(self.allowed.size)
+        current_value, gain = float(F.value(rho, lam)), 0.0
         for _ in range(MAX_NEW_CUTS):
             xi = F.dual_density(rho + return_change, lam)
             self.cuts = [*self.cuts[-MAX_KEPT_CUTS:], (lam * xi, F.penalty(xi, lam))]
@@ -318,39 +307,33 @@ class TrustRegionLP:
                 break
             d, z = lp_result.x[:-1], lp_result.x[-1]
             return_change, step[self.free_columns] = d @ J, d
-            if z - current_value <= (1 + MIN_GAIN_SHARE) * (
-                float(F.value(rho + return_change, lam)) - current_value
-            ):
+            gain = float(F.value(rho + return_change, lam)) - current_value
+            if z - current_value <= (1 + MIN_GAIN_SHARE) * gain:
                 break
-        return step.reshape(policy.shape), float(F.value(rho + return_change, lam)) - current_value
+        return step.reshape(policy.shape), gain
 
 
 def _iter_inits(context: SolveContext, deterministic_table: PolicyTable) -> Iterator[Array]:
     """Iterate over initial policies: the deterministic one and others, mixed with uniform one."""
     evaluator = context.evaluator
-    T = 1 if context.policy_class.is_infinite_horizon else context.horizon
-    n_inits = min(
-        len(INIT_NAMES),
-        default_n_init(INIT_NAMES, lambda name: context.problem.estimate_seconds(T, MAX_STEPS)),
-    )
+    T = 1 if context.is_infinite_horizon else context.horizon
+    n_inits = default_n_init([], lambda name: context.problem.estimate_seconds(T, MAX_STEPS))
     uniform = evaluator.allowed / evaluator.allowed.sum(axis=-1, keepdims=True)
     rng = np.random.default_rng(context.seed)
-    for name in INIT_NAMES[:n_inits]:
-        init_type, _, uniform_share = name.partition(" ")
+    for init_type, uniform_share in INITS[:n_inits]:
+        base_policy = uniform
         if init_type == "random":
             samples = np.where(evaluator.allowed, rng.exponential(size=uniform.shape), 0.0)
-            yield samples / samples.sum(axis=-1, keepdims=True)
-            continue
-        base_policy = uniform
-        if init_type == "deterministic":
+            base_policy = samples / samples.sum(axis=-1, keepdims=True)
+        elif init_type == "deterministic":
             base_policy = evaluator.to_probabilities(deterministic_table)
         elif init_type == "models":  # their optimal actions, by the weights of the models
             model_actions = context.compute_model_actions()
             is_taken = model_actions[..., None] == np.arange(context.problem.n_actions)
             mixture = np.einsum("...ma,m->...a", is_taken, context.problem.weights)
-            is_infinite = context.policy_class.is_infinite_horizon
-            base_policy = evaluator.to_probabilities(mixture[0] if is_infinite else mixture)
-        yield float(uniform_share) * uniform + (1 - float(uniform_share)) * base_policy
+            is_row = context.is_infinite_horizon
+            base_policy = evaluator.to_probabilities(mixture[0] if is_row else mixture)
+        yield uniform_share * uniform + (1 - uniform_share) * base_policy
 
 
 def _reduce_randomization(context: SolveContext, policy: Array, min_value: float) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
@@ -197,20 +197,10 @@ class MultiStart:
         init_names: list[str] = []
         local_optima: list[AscentResult] = []
         cache: AscentCache = {}
-        if self.context.objective.is_mean:
-
-            def iter_candidates() -> Iterator[Candidate]:
-                """Iterate over the initial candidates, and keep their names."""
-                for init in self._iter_inits():
-                    init_names.append(init.name)
-                    yield init.candidate
-
-            local_optima = self._ascend_mean(iter_candidates(), callback=self.context.record)
-        else:
-            for init in self._iter_inits():
-                for optimum in self.iter_local_optima(self._prepare_init(init.candidate), cache):
-                    init_names.append(init.name)
-                    local_optima.append(optimum)
+        for init in self._iter_inits():
+            for optimum in self.iter_local_optima(init.candidate, cache):
+                init_names.append(init.name)
+                local_optima.append(optimum)
         sweep_type = self.space.sweep_type if self.context.objective.is_mean else "single changes"
         best = max(local_optima, key=attrgetter("value"))
         result = select_best(
@@ -253,16 +243,18 @@ class MultiStart:
                     unrestricted = self.solve_unrestricted()
                     yield Init("unrestricted", self.space.project(unrestricted.policy))
 
-    def iter_local_optima(
-        self, init: Candidate, cache: AscentCache | None = None
-    ) -> Iterator[AscentResult]:
+    def iter_local_optima(self, init: Candidate, cache: AscentCache) -> Iterator[AscentResult]:
         """Iterate over local optima: from init, by continuation, and from reweighted means.
 
-        ``cache``: local optima of earlier initial policies; an ascent that meets one continues from
-        it.
+        For the mean it is the one from init. ``cache``: local optima of earlier initial policies;
+        an ascent that meets one continues from it.
         """
-        cache = {} if cache is None else cache
         objective, lam = self.context.objective, self.context.problem.weights
+        if objective.is_mean:
+            yield self._ascend_mean(init, self.context.record)
+            return
+        if init is None or is_randomized(init):  # then the local optimum of the mean from it
+            init = self._ascend_mean(init, self._check_time).policy
         best = self.ascend_objective(init, cache)
         yield best
         candidate, path = init, objective.continuation_path(lam)
@@ -292,17 +284,9 @@ class MultiStart:
         """Make the options of an ascent."""
         return {"tol": self.tol, "max_sweeps": self.max_sweeps, "callback": callback}
 
-    def _prepare_init(self, init: Candidate) -> Candidate:
-        """Return init if it is a policy of the class, or the local optimum of the mean from it."""
-        if init is None or is_randomized(init):
-            return self._ascend_mean([init], callback=self._check_time)[0].policy
-        return init
-
-    def ascend_objective(self, init: Candidate, cache: AscentCache | None = None) -> AscentResult:
+    def ascend_objective(self, init: Candidate, cache: AscentCache) -> AscentResult:
         """Ascend on the objective itself."""
-        return self._ascend_cached(
-            init, self.context.objective, -1, self.context.record, {} if cache is None else cache
-        )
+        return self._ascend_cached(init, self.context.objective, -1, self.context.record, cache)
 
     def _ascend_cached(
         self,
@@ -340,14 +324,13 @@ class MultiStart:
             else None
         )
         candidates = [candidate] if model_optimum is None else [model_optimum, candidate]
-        local_optima = self._ascend_mean(candidates, weights=weights, callback=self._check_time)
-        return [optimum.policy for optimum in local_optima]
+        return [self._ascend_mean(x, self._check_time, weights).policy for x in candidates]
 
     def _ascend_mean(
-        self, candidates: Iterable[Candidate], callback: Callback, weights: Array | None = None
-    ) -> list[AscentResult]:
-        """Ascend on the mean from each candidate."""
-        return self.space.ascend_mean(candidates, weights=weights, **self._make_limits(callback))
+        self, candidate: Candidate, callback: Callback, weights: Array | None = None
+    ) -> AscentResult:
+        """Ascend on the mean from a candidate."""
+        return self.space.ascend_mean(candidate, weights=weights, **self._make_limits(callback))
 
     def _check_time(self, candidate: Candidate, value: float) -> None:
         """Check the time limit; record the first policy of all, so that there is an incumbent."""

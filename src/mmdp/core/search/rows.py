@@ -7,7 +7,6 @@ argmax_f sum_s G_t(s, f(s)). Over an infinite horizon it is not linear, and whol
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,31 +21,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 
-class RowRestriction:
-    """Rows (S,) of actions that are open; the actions of a block of states change together."""
-
-    membership: csr_matrix  # (blocks, S) 1 if the state belongs to the block
-    block_order: IndexArray  # (blocks,) in which blocks are tried
-
-    @cached_property
-    def blocks(self) -> list[IndexArray]:
-        """States of each block."""
-        return np.split(self.membership.indices, self.membership.indptr[1:-1])
-
-    def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
-        """Choose the open row with the largest sum of G (S, A); ties go to the incumbent."""
-        raise NotImplementedError
-
-    def project(self, row: IntArray, allowed: Mask) -> IntArray:
-        """Return an open row of allowed actions near this one."""
-        raise NotImplementedError
-
-    def find_alternatives(self, block: int, row: IntArray, allowed: Mask) -> IntArray:
-        """Return the open rows (k, S) for the actions that a block may take."""
-        raise NotImplementedError
-
-
-class TiedRows(RowRestriction):
+class TiedRows:
     """Rows with one action for all states of a group."""
 
     def __init__(self, group_ids: IndexArray) -> None:
@@ -55,6 +30,7 @@ class TiedRows(RowRestriction):
         self.block_order = np.arange(len(self.first_members))
 
     def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
+        """Choose the best action of each group by the sum of G over its states."""
         # products with -inf would spoil the sums
         group_G = self.membership @ np.where(np.isfinite(G), G, 0.0)
         group_G[self.membership @ ~np.isfinite(G) > 0] = -np.inf
@@ -68,12 +44,13 @@ class TiedRows(RowRestriction):
         return self.choose_row(votes, votes, None)
 
     def find_alternatives(self, block: int, row: IntArray, allowed: Mask) -> IntArray:
+        """Return rows with every action that all states of a group allow."""
         is_member = self.group_ids == block
         actions = np.flatnonzero(allowed[is_member].all(axis=0)).astype(np.int32)
         return np.where(is_member, actions[:, None], row)
 
 
-class MonotoneRows(RowRestriction):
+class MonotoneRows:
     """Rows whose actions never decrease along chains of states, in an order of the actions."""
 
     def __init__(self, chains: list[IndexArray], order: IndexArray) -> None:
@@ -123,6 +100,13 @@ def make_membership(block_ids: IndexArray) -> csr_matrix:
 
     n_members = len(block_ids)
     return csr_matrix((np.ones(n_members), (block_ids, np.arange(n_members))))
+
+
+# The rows (S,) of actions that are open; the actions of a block of states change together, and
+# ``membership`` (blocks, S) is 1 if the state belongs to the block. ``choose_row`` returns the open
+# row with the largest sum of G (S, A), ``project`` an open row of allowed actions near another one,
+# and ``find_alternatives`` the open rows (k, S) for the actions that a block may take.
+RowRestriction = TiedRows | MonotoneRows
 
 
 def make_restriction(policy_class: PolicyClass, model: MMDP) -> RowRestriction | None:

@@ -14,7 +14,7 @@ policies have a closed formula (see :mod:`mmdp.core.evaluate`).
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import ClassVar, TypedDict, Unpack
 
 import numpy as np
@@ -142,13 +142,13 @@ class SearchSpace:
 
     def from_policy(self, policy: object) -> Candidate:
         """Convert a user's policy to a candidate; InputError if it has memory or does not fit."""
-        model, is_infinite = self.context.model, self.context.policy_class.is_infinite_horizon
+        model = self.context.model
         init_policy = as_policy(policy, "a search starts from a name or a policy without memory")
         if init_policy.memory_note:
             raise InputError(
                 f"a search starts without memory, and {init_policy!r} {init_policy.memory_note}"
             )
-        init_policy.check(model, math.inf if is_infinite else self.context.horizon)
+        init_policy.check(model, self.context.policy_horizon)
         return self.from_table(init_policy.to_table(model))
 
     def from_table(self, table: Candidate) -> Candidate:
@@ -156,7 +156,7 @@ class SearchSpace:
 
         Rules are searched by single actions: a randomised one stands for its most probable ones.
         """
-        has_probs = self.context.policy_class.is_infinite_horizon and is_randomized(table)
+        has_probs = self.context.is_infinite_horizon and is_randomized(table)
         return self.project(table.argmax(axis=1) if has_probs else table)
 
     def project(self, candidate: Candidate) -> Candidate:
@@ -182,19 +182,35 @@ class SearchSpace:
     def improve(
         self, candidate: Candidate, returns: Array, objective: Objective
     ) -> tuple[Candidate, Array]:
-        """Run one round of an ascent on the objective; return the candidate and its returns."""
-        return improve_once(self, candidate, returns, objective)
+        """Run one round of an ascent on the objective; return the candidate and its returns.
+
+        Every single change that improves the objective is applied in turn.
+        """
+        direction = AscentDirection(self, candidate, returns, objective)
+        changes = self.iter_changes(candidate, direction)
+        try:
+            batch = next(changes)
+            while True:
+                batch = changes.send(direction.select_changes(batch))
+        except StopIteration as end:
+            return end.value
+
+    def ascend(self, candidate: Candidate, **limits: Unpack[AscentLimits]) -> AscentResult:
+        """Ascend on the objective of the solve from a candidate."""
+        if self.context.objective.is_mean:
+            return self.ascend_mean(candidate, **limits)
+        return self.ascend_objective(candidate, self.context.objective, **limits)
 
     def ascend_mean(
         self,
-        candidates: Iterable[Candidate],
+        candidate: Candidate,
         *,
         weights: Array | None = None,
         **limits: Unpack[AscentLimits],
-    ) -> list[AscentResult]:
-        """Ascend on the mean with these model weights from each candidate."""
+    ) -> AscentResult:
+        """Ascend on the mean with these model weights from a candidate."""
         weighted_mean = WeightedMean(self.context.problem.weights if weights is None else weights)
-        return [self.ascend_objective(init, weighted_mean, **limits) for init in candidates]
+        return self.ascend_objective(candidate, weighted_mean, **limits)
 
     def ascend_objective(
         self,
@@ -252,20 +268,6 @@ class WeightedMean(Objective):
     def value(self, returns: Array, weights: Array) -> Array:
         """Compute the weighted mean of returns (..., M)."""
         return returns @ self.weights
-
-
-def improve_once(
-    space: SearchSpace, candidate: Candidate, returns: Array, objective: Objective
-) -> tuple[Candidate, Array]:
-    """Apply every single change that improves objective, in turn; return candidate and returns."""
-    direction = AscentDirection(space, candidate, returns, objective)
-    changes = space.iter_changes(candidate, direction)
-    try:
-        batch = next(changes)
-        while True:
-            batch = changes.send(direction.select_changes(batch))
-    except StopIteration as end:
-        return end.value
 
 
 def compute_gains(

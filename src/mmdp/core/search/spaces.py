@@ -8,8 +8,7 @@ linear, and whole rows are tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import tee
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Unpack
 
 import numpy as np
@@ -18,9 +17,8 @@ from mmdp.core.errors import InputError
 from mmdp.core.evaluate import RankOneUpdate, take_actions
 from mmdp.core.kernels.ascent import is_randomized
 from mmdp.core.kernels.costs import estimate_stationary_seconds
-from mmdp.core.kernels.infinite import DirectSolver, InfiniteHorizon
+from mmdp.core.kernels.infinite import DirectSolver
 from mmdp.core.kernels.problem import TIE_RTOL, AscentResult, PolicyTable, SweepType, at_time
-from mmdp.core.objectives import Objective
 from mmdp.core.policies import MarkovPolicy, Monotone, PolicyClass, Stationary, Tied, Tree
 from mmdp.core.search import gradient
 from mmdp.core.search.context import SolveContext
@@ -36,7 +34,7 @@ from mmdp.core.search.space import (
 )
 from mmdp.core.search.trees import TreeSpace
 from mmdp.core.shapes import Array, IntArray, Mask
-from mmdp.core.timing import TimeUp, solver_clock
+from mmdp.core.timing import Stopwatch, TimeUp, solver_clock
 
 ROUNDS_PER_ASCENT = 33  # most rounds of one ascent over a number of decisions
 MAX_IMPROVEMENTS = 20  # improvements of a row by the initial weights
@@ -56,13 +54,14 @@ class MarkovSpace(SearchSpace):
     """
 
     init_names: ClassVar[tuple[str, ...]] = ("wsu", "mvp", "mirror", "gradient")
-    other_init_names: ClassVar[tuple[str, ...]] = ("random", "uniform")
+    other_init_names = ("random", "uniform")
 
     def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
         super().__init__(context)
         self.prepared = context.prepared
         self.restriction = make_restriction(context.policy_class, context.model)
         self.sweep_type: SweepType = choose_sweep_type(context, sweep_type)
+        self.sweep_seconds = 0.0  # of the longest sweep so far
 
     def choose_row(self, G: Array, b: Array, incumbent: PolicyTable | None) -> IntArray:
         """Choose the best open row of a sweep, and check the time."""
@@ -90,11 +89,12 @@ class MarkovSpace(SearchSpace):
         if name in gradient.GRADIENT_INITS:
             table: PolicyTable = gradient.ascend_and_round(self.context, name)
         elif name == "mvp":
-            table = self.project(compute_mvp_actions(self.context))
+            table = compute_mvp_actions(self.context)
         elif name == "random":
-            table = self.project(MarkovPolicy.random(model, T, seed).table)
+            table = MarkovPolicy.random(model, T, seed).table
         else:
-            table = self.project(MarkovPolicy.uniform(model, T).table)
+            table = MarkovPolicy.uniform(model, T).table
+        table = self.project(table)
         return table if self.restriction is None else self.evaluator.to_probabilities(table)
 
     @staticmethod
@@ -120,61 +120,47 @@ class MarkovSpace(SearchSpace):
 
     def ascend_mean(
         self,
-        candidates: Iterable[PolicyTable | None],
+        candidate: PolicyTable | None,
         *,
         weights: Array | None = None,
         **limits: Unpack[AscentLimits],
-    ) -> list[AscentResult]:
-        """Run CADP sweeps from each candidate to a local optimum of the (reweighted) mean.
+    ) -> AscentResult:
+        """Run CADP sweeps from a candidate to a local optimum of the (reweighted) mean.
 
-        Each trace of a restricted ascent begins with the first feasible policy. A compiled sweep
+        The trace of a restricted ascent begins with the first feasible policy. A compiled sweep
         does not look at the time, so none begins unless there is time for two.
         """
         prepared = self.prepared if weights is None else self.prepared.replace(weights=weights)
-        candidates, inits = tee(candidates)
         choose_row = None if self.restriction is None else self.choose_row
-        callback, start_time, sweep_seconds = limits.get("callback"), 0.0, 0.0
-
-        def iter_candidates() -> Iterator[PolicyTable | None]:
-            nonlocal start_time
-            for candidate in candidates:
-                start_time = solver_clock()
-                yield candidate
+        callback, start_time = limits.get("callback"), solver_clock()
 
         def check_time(table: PolicyTable, value: float) -> None:
-            nonlocal start_time, sweep_seconds
+            nonlocal start_time
             if callback is not None:
                 callback(table, value)
             last_time, start_time = start_time, solver_clock()
-            sweep_seconds = max(sweep_seconds, start_time - last_time)
-            self.context.check_time(SWEEPS_TO_END * sweep_seconds)
+            self.sweep_seconds = max(self.sweep_seconds, start_time - last_time)
+            self.context.check_time(SWEEPS_TO_END * self.sweep_seconds)
 
         limits["callback"] = check_time
-        local_optima = prepared.ascend(
-            iter_candidates(), sweep_type=self.sweep_type, choose_row=choose_row, **limits
-        )
-        if self.restriction is None:
-            return local_optima
-        return [
-            optimum._replace(trace=optimum.trace[is_randomized(init) :])
-            for optimum, init in zip(local_optima, inits, strict=True)
-        ]
+        optimum = prepared.ascend(
+            [candidate], sweep_type=self.sweep_type, choose_row=choose_row, **limits
+        )[0]
+        is_infeasible = choose_row is not None and is_randomized(candidate)
+        return optimum._replace(trace=optimum.trace[is_infeasible:])
 
-    def improve(
-        self, candidate: PolicyTable, returns: Array, objective: Objective
-    ) -> tuple[PolicyTable, Array]:
-        """Run a round of single changes, compiled if the backend and the objective allow it."""
-        if self.restriction is None and objective.compilable_form is not None:
-            direction = AscentDirection(self, candidate, returns, objective)
+    def iter_changes(self, candidate: PolicyTable, direction: AscentDirection) -> ChangeGenerator:
+        """Iterate over single changes of actions, from the last time to the first.
+
+        There are none if the backend can compile the round: it has made the changes then.
+        """
+        compilable_form = direction.objective.compilable_form
+        if self.restriction is None and compilable_form is not None:
             improved = self.prepared.improve_objective(
-                candidate, direction.rho, objective.compilable_form, direction.tie_tolerance
+                candidate, direction.rho, compilable_form, direction.tie_tolerance
             )
             if improved is not None:
                 return improved
-        return super().improve(candidate, returns, objective)
-
-    def iter_changes(self, candidate: PolicyTable, direction: AscentDirection) -> ChangeGenerator:
-        """Iterate over single changes of actions, from the last time to the first."""
         x, d = self.prepared.problem, self.evaluator.compute_occupancy(candidate)
         actions: IntArray = np.array(candidate, np.int32)
         for t, q in self.evaluator.iter_q_values(actions):
@@ -204,9 +190,10 @@ class MarkovSpace(SearchSpace):
         if (yield gains[states, row].sum(axis=0)[None, None])[0] >= 0:
             actions[:] = row
             gains -= gains[states, actions][:, None]
-        for block in np.argsort(-(restriction.membership @ visit_probs), kind="stable"):
+        membership = restriction.membership
+        for block in np.argsort(-(membership @ visit_probs), kind="stable"):
             self.context.check_time()
-            members = restriction.blocks[block]
+            members = membership.indices[slice(*membership.indptr[block : block + 2])]
             max_gains = (gains[members] @ direction.risk_weights()).max(axis=1)
             if not direction.may_improve(max_gains.sum(keepdims=True)).any():
                 continue
@@ -238,7 +225,7 @@ def compute_mvp_actions(context: SolveContext) -> PolicyTable:
 class StationarySpace(SearchSpace):
     """Search space of stationary policies, restricted or not; candidates are rows (S,)."""
 
-    init_names: ClassVar[tuple[str, ...]] = ("wsu", "mvp", "qmdp")
+    init_names = ("wsu", "mvp", "qmdp")
     sweep_type = "single states"
 
     def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
@@ -264,28 +251,41 @@ class StationarySpace(SearchSpace):
         if name == "wsu" and context.problem.n_models == 1:
             row = context.model_optima.actions[0]
         elif name == "wsu":
-            row = _compute_wsu_row(context)
+            row = self._compute_wsu_row()
         elif name == "mvp":
             mean_problem = context.model.mean_problem(context.problem.weights)
             # gamma, or less than 1: the mean of proper models may be improper
             mean_problem = mean_problem._replace(
                 discount=1 - 1 / self.infinite_horizon.effective_horizon
             )
-            row = (
-                InfiniteHorizon.from_problem(mean_problem, context.stopwatch.raise_if_expired)
-                .compute_model_optima()
-                .actions[0]
-            )
+            row = context.solve_models(mean_problem).actions[0]
         elif name == "qmdp":
-            values = context.model_optima.values
-            mean_q = np.tensordot(
-                context.problem.weights, self.infinite_horizon.compute_q(values), 1
-            )
-            row = np.where(self.allowed, mean_q, -np.inf).argmax(axis=1)
+            row = self._maximize_q(self.infinite_horizon.compute_q(context.model_optima.values))
         else:
             scores = np.random.default_rng(seed).random(self.allowed.shape)
             row = np.where(self.allowed, scores, -1.0).argmax(axis=1)
         return self.project(row)
+
+    def _maximize_q(self, q: Array) -> IntArray:
+        """Return the row (S,) of largest sum_m lambda_m q_m, from q (M, S, A)."""
+        mean_q = np.tensordot(self.context.problem.weights, q, 1)
+        return np.where(self.allowed, mean_q, -np.inf).argmax(axis=1).astype(np.int32)
+
+    def _compute_wsu_row(self) -> IntArray:
+        """Compute the row (S,) that WSU's improvement by the initial weights leaves as it is.
+
+        It starts from the best rewards. If rows go in circles, or half of the time is up, it
+        ends there.
+        """
+        stopwatch = Stopwatch(self.context.stopwatch.time_left / 2)
+        infinite = self.infinite_horizon
+        row = self._maximize_q(infinite.r)
+        for _ in range(MAX_IMPROVEMENTS - 1):
+            new_row = self._maximize_q(infinite.compute_q(infinite.compute_values(row)))
+            if np.array_equal(row, new_row) or stopwatch.is_expired:
+                break
+            row = new_row
+        return row
 
     def estimate_ascent_seconds(self, name: str) -> float:
         """Estimate the seconds of an ascent from the size of the problem."""
@@ -398,9 +398,8 @@ def _try_blocks(
 class RepeatedRowSpace(MarkovSpace):
     """Search space of stationary policies over a finite horizon: tables (T, S) of equal rows."""
 
-    init_names: ClassVar[tuple[str, ...]] = ("wsu", "mvp")
+    init_names = SearchSpace.init_names
     ascend_mean = SearchSpace.ascend_mean
-    improve = SearchSpace.improve
 
     def __init__(self, context: SolveContext, sweep_type: SweepType = "two-way") -> None:
         super().__init__(context, sweep_type)
@@ -428,26 +427,6 @@ class RepeatedRowSpace(MarkovSpace):
     def iter_changes(self, candidate: PolicyTable, direction: AscentDirection) -> ChangeGenerator:
         """Change states by the summed gradient; if that fails, try every action of every state."""
         return (yield from _try_by_gradient(self, candidate, direction.risk_weights()))
-
-
-def _compute_wsu_row(context: SolveContext) -> IntArray:
-    """Compute the row (S,) that WSU's improvement by the initial weights leaves as it is.
-
-    It starts from the best rewards. If rows go in circles, or half of the time is up, it
-    ends there.
-    """
-    deadline = (solver_clock() + context.stopwatch.deadline) / 2
-    infinite, lam, q = context.infinite_horizon, context.problem.weights, context.infinite_horizon.r
-    row: IntArray | None = None
-    for _ in range(MAX_IMPROVEMENTS):
-        mean_q = np.where(context.problem.allowed[0], np.tensordot(lam, q, 1), -np.inf)
-        new_row = mean_q.argmax(axis=1).astype(np.int32)
-        if row is not None and (np.array_equal(row, new_row) or solver_clock() > deadline):
-            break
-        row = new_row
-        q = infinite.compute_q(infinite.compute_values(row))
-    assert row is not None
-    return row
 
 
 # Classes with coupled decisions, over a finite horizon; allowed actions are part of the prepared

@@ -93,7 +93,7 @@ class TreeSpace(SearchSpace):
     def add_table(self, tree: DecisionNode) -> TreeWithTable:
         """Return the tree with the table of its actions."""
         rows = self._compute_rows(tree)
-        if self.context.policy_class.is_infinite_horizon:
+        if self.context.is_infinite_horizon:
             return TreeWithTable(rows[0], tree)
         return TreeWithTable(np.repeat(rows, self.context.horizon // self.n_rows, axis=0), tree)
 
@@ -387,7 +387,7 @@ def grow_tree(
     init: Candidate = multistart.init
     if incumbent is None and get_feature_levels(init) == get_feature_levels(space):
         incumbent = context.policy_class.policy_to_table(init, context.model)
-    best = multistart.ascend_objective(space.add_table(Leaf(0)))
+    best = multistart.ascend_objective(space.add_table(Leaf(0)), AscentCache())
     best_by_leaves = list[AscentResult]()
     details: Details = {
         "value_by_leaves": [],
@@ -445,7 +445,7 @@ def _find_best_optimum(multistart: MultiStart, inits: list[TreeWithTable]) -> As
     passes are quick.
     """
     context, by_value = multistart.context, attrgetter("value")
-    local_optima = [multistart.ascend_objective(x) for x in inits]
+    local_optima = [multistart.ascend_objective(x, AscentCache()) for x in inits]
     if not context.objective.is_mean:
         is_quick = context.problem.estimate_seconds(context.horizon, QUICK_PASSES) < 1.0
         candidates = inits if is_quick else [max(local_optima, key=by_value).policy]

@@ -12,18 +12,11 @@ import numpy as np
 
 from mmdp.core.kernels.array_cache import ArrayCache
 from mmdp.core.kernels.events import ExogenousEvents
-from mmdp.core.kernels.problem import (
-    AscentResult,
-    PolicyTable,
-    Problem,
-    at_time,
-    find_row_entries,
-)
+from mmdp.core.kernels.problem import PolicyTable, Problem, at_time, find_row_entries
 from mmdp.core.search.context import MethodResult, SolveContext, get_stop_status
 from mmdp.core.search.rows import make_restriction
-from mmdp.core.search.space import AscentLimits
 from mmdp.core.search.spaces import make_space
-from mmdp.core.shapes import IntArray, Mask
+from mmdp.core.shapes import Mask
 from mmdp.core.solution import Status
 from mmdp.core.timing import allow_stop
 
@@ -62,7 +55,7 @@ def fill_unreachable(context: SolveContext, result: MethodResult) -> MethodResul
             if (actions == old_actions).all():
                 break
         if result.status is Status.LOCAL_OPTIMUM and (actions != table).any():
-            optimum = _ascend(context, actions)
+            optimum = make_space(context).ascend(actions, callback=lambda *_: context.check_time())
             if optimum.value > context.objective_value(result.required_returns):
                 better = replace(result, policy=optimum.policy, returns=optimum.returns)
                 return fill_unreachable(context, better)
@@ -70,14 +63,6 @@ def fill_unreachable(context: SolveContext, result: MethodResult) -> MethodResul
     if status is Status.LOCAL_OPTIMUM:
         status = get_stop_status(stop_state, status)
     return replace(result, policy=actions, status=status, details=details)
-
-
-def _ascend(context: SolveContext, actions: IntArray) -> AscentResult:
-    """Ascend on the objective from a table."""
-    space, limits = make_space(context), AscentLimits(callback=lambda *_: context.check_time())
-    if context.objective.is_mean:
-        return space.ascend_mean([actions], **limits)[0]
-    return space.ascend_objective(actions, context.objective, **limits)
 
 
 def find_reachable_states(problem: Problem, policy: PolicyTable) -> Mask:

@@ -1,6 +1,6 @@
 """A round of single changes for an objective, in one compiled call.
 
-The same as :func:`mmdp.core.search.space.improve_once` over the tables of
+The same as :meth:`mmdp.core.search.space.SearchSpace.improve` over the tables of
 :class:`mmdp.core.search.spaces.MarkovSpace`, which is the specification.
 """
 
