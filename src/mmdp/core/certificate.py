@@ -62,14 +62,12 @@ class CertificateSearch:
         if is_proven or solution.status is Status.INTERRUPTED:
             return solution
         with allow_stop(accept_interrupts=True) as stop_state:
-            new_bound = self.find_bound()
+            fingerprint = self.context.model.fingerprint()
+            new_bound = replace(self.find_bound(), model_fingerprint=fingerprint)
         if stop_state.exception is not None:  # before any bound was found: the policy is kept
             return replace(solution, status=Status.INTERRUPTED)
         bounds = [new_bound] if own_bound is None else [own_bound, new_bound]
-        best_bound = replace(
-            min(bounds, key=lambda bound: bound.value),
-            model_fingerprint=self.context.model.fingerprint(),
-        )
+        best_bound = min(bounds, key=lambda bound: bound.value)
         objective, excess = solution.objective, solution.value - best_bound.value
         max_excess = OPTIMALITY_GAP * max(abs(best_bound.value), abs(solution.value))
         if objective.key == "custom" and excess > max_excess:
