@@ -544,3 +544,56 @@ def test_tables_that_would_be_too_large_are_refused(monkeypatch: pytest.MonkeyPa
     ):
         with pytest.raises(MemoryLimitError, match="tables of these shared events would take"):
             make_tables()
+
+
+def make_dice_model(seed: int, n_times: int = 1, n_sides: int = 6) -> mmdp.MMDP:
+    """Models of two dice, of which the sum counts: many events lead to few states."""
+    rng = np.random.default_rng(seed)
+    M, S, A = 4, 5, 2
+    first, second = np.divmod(np.arange(n_sides**2), n_sides)
+    state, action = np.ogrid[:S, :A]
+    gain = (first + second) // 4 - state[..., None] * action[..., None]
+    dice = np.moveaxis(rng.dirichlet(np.ones(n_sides), (n_times, 1, M)), 3, 2)
+    exogenous = ExogenousEvents(
+        np.clip(state[..., None] + gain - 1, 0, S - 1)[None, ..., None],
+        dice[:, :, first] * dice[:, :, second],
+    )
+    return mmdp.MMDP(
+        exogenous,
+        exogenous.make_rewards(gain - 0.5 * action[..., None]),
+        discount=0.9,
+        weights=rng.dirichlet(np.ones(M)),
+        initial=rng.dirichlet(np.ones(S)),
+    )
+
+
+@pytest.mark.parametrize("n_times", [1, 3])
+def test_many_events_that_lead_to_few_states_are_solved_as_tables(n_times: int) -> None:
+    for seed in range(4):
+        model = make_dice_model(seed, n_times)
+        storage = model.problem.storage
+        assert isinstance(storage, ExogenousEvents)
+        assert storage.is_faster_as_table
+        entries = storage.to_table().indices
+        assert storage.table_nbytes == 8 * n_times * 4 * len(entries)
+        prepared = kernels.get_backend("numba").prepare(model.problem, 3)
+        assert len(prepared.arrays.indices) == len(entries)
+        tables = to_table_model(model)
+        for objective in ("mean", "cvar:0.4"):
+            solution = mmdp.solve(model, 3, objective=objective, backend="numba")
+            for other, backend in ((tables, "numba"), (model, "numpy")):
+                expected = mmdp.solve(other, 3, objective=objective, backend=backend)
+                assert solution.value == pytest.approx(expected.value, rel=1e-12)
+                assert solution.policy == expected.policy
+        policy = mmdp.policies.MarkovPolicy.random(model, 3)
+        returns = mmdp.evaluate(model.replace(rewards=2 * model.rewards), policy).returns
+        assert returns == pytest.approx(2 * compute_plain_returns(tables, policy), rel=1e-12)
+
+
+def test_events_stay_if_tables_would_be_slower_or_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not make_dice_model(0, n_sides=2).problem.storage.is_faster_as_table
+    monkeypatch.setattr(events, "MAX_MERGED_BYTES", 100)
+    storage = make_dice_model(0).problem.storage
+    assert not storage.is_faster_as_table
+    prepared = kernels.get_backend("numba").prepare(make_dice_model(0).problem, 3)
+    assert len(prepared.arrays.indices) == storage.n_entries

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.core.errors import InputError, MemoryLimitError
+from mmdp.core.errors import InputError, MemoryLimitError, memory_here
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, normalize
 from mmdp.core.kernels.prepared import PreparedProblem
 from mmdp.core.kernels.problem import (
@@ -36,6 +36,10 @@ from mmdp.core.shapes import AnyArray, Array, IndexArray, IntArray
 from mmdp.core.text import format_bytes
 
 MAX_TABLE_BYTES = 2 * 1024**3  # bytes that tables made from events may take
+MAX_MERGED_BYTES = 2**30  # bytes that they may take if passes over the events would do
+MERGING_BYTES, MAX_MEMORY_SHARE = 64, 0.25  # memory for an event while tables are made, and of all
+ENTRY_COST = 8  # events for each entry of tables from which passes over tables are faster
+N_SAMPLED_ROWS = 256  # rows by which the size of tables is estimated
 MAX_BLOCK_ENTRIES = 2**22  # events of the rows that are merged at a time
 
 
@@ -224,6 +228,23 @@ class ExogenousEvents(CustomStorage):
         return EventRewards(array, self.probs, self.distribution_id)
 
     @cached_property
+    def is_faster_as_table(self) -> bool:
+        """Whether so many events of a row lead to the same states that passes take tables."""
+        events_nbytes = 8 * self.n_times * self.shape[0] * self.n_entries
+        return (
+            MERGING_BYTES * self.n_entries <= MAX_MEMORY_SHARE * memory_here()
+            and self.table_nbytes <= min(MAX_MERGED_BYTES, events_nbytes / ENTRY_COST)
+        )
+
+    @cached_property
+    def table_nbytes(self) -> int:
+        """Bytes that the tables take, estimated from some of the rows."""
+        M, S, A = self.shape
+        rows = np.unique(np.linspace(0, S * A - 1, N_SAMPLED_ROWS).astype(np.int64))
+        n_entries = len(self._find_pattern(rows).indices) / len(rows) * S * A
+        return int(8 * self.n_times * M * n_entries)
+
+    @cached_property
     def merged_rows(self) -> TableStorage:
         """All rows as by :meth:`select_rows`, kept because a single model is solved on them."""
         return self.select_rows(np.arange(self.shape[1] * self.shape[2]))
@@ -232,7 +253,7 @@ class ExogenousEvents(CustomStorage):
     def _copy(self) -> ExogenousEvents:
         """Return a copy without the tables."""
         clone = copy.copy(self)
-        for cached_name in ("_table", "merged_rows"):
+        for cached_name in ("_table", "merged_rows", "is_faster_as_table", "table_nbytes"):
             clone.__dict__.pop(cached_name, None)
         return clone
 
@@ -348,11 +369,10 @@ class ExogenousEvents(CustomStorage):
 
     def _check_table_size(self) -> None:
         """Raise MemoryLimitError if the tables would be larger than MAX_TABLE_BYTES."""
-        M, S, A = self.shape
-        size = 8 * self.n_times * M * S * A * min(S, self.max_row_length * self.n_times)
-        if size > MAX_TABLE_BYTES:
+        if self.table_nbytes > MAX_TABLE_BYTES:
+            size = format_bytes(self.table_nbytes)
             raise MemoryLimitError(
-                f"the tables of these shared events would take {format_bytes(size)}; policies "
+                f"the tables of these shared events would take about {size}; policies "
                 "with memory, dual bounds and files by entry need them",
                 [
                     "use a method that needs none, such as cadp or qmdp",

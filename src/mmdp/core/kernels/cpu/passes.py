@@ -53,11 +53,11 @@ class KernelArrays(NamedTuple):
     def from_problem(cls, problem: Problem) -> KernelArrays:
         """Convert a problem with tables or shared events to arrays."""
         x, e = problem, problem.storage
-        if isinstance(e, ExogenousEvents):
-            if x.n_models > 1 or e.n_times > 1:
-                return cls._from_events(x, e)
-            x = x._replace(storage=e.merged_rows)  # a tenth of the entries, often
-        return cls.from_tables(x)
+        if not isinstance(e, ExogenousEvents):
+            return cls.from_tables(x)
+        if x.n_models == 1 and e.n_times == 1:  # a tenth of the entries, often
+            return cls.from_tables(x._replace(storage=e.merged_rows))
+        return cls.from_tables(x) if e.is_faster_as_table else cls._from_events(x, e)
 
     @classmethod
     def from_tables(cls, problem: Problem) -> KernelArrays:
