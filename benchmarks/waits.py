@@ -171,6 +171,42 @@ def make_two_echelons(size: int = 8, n_models: int = 50, max_order: int = 4) -> 
     )
 
 
+def make_ward(n_beds: int, n_waiting: int = 1, n_models: int = 50) -> mmdp.MMDP:
+    """Make a ward with a waiting list: many joint events, which lead to few numbers of patients."""
+    rng, n_arrivals = np.random.default_rng(0), n_beds // 2
+
+    def step(state: Any, action: Any, event: Any) -> Any:
+        beds = np.maximum(state["beds"] - event["departures"], 0)
+        admitted = np.minimum(np.minimum(action["admit"], n_beds - beds), state["waiting"])
+        urgent = np.minimum(event["urgent"], n_beds - beds - admitted)
+        waiting = np.minimum(state["waiting"] - admitted + event["planned"], n_waiting - 1)
+        reward = 3 * admitted + 4 * urgent - 12 * (event["urgent"] - urgent) - 0.5 * waiting
+        return {"beds": beds + admitted + urgent, "waiting": waiting}, reward
+
+    def event_probs(sample: Any, state: Any) -> Any:
+        arrivals = stats.poisson.pmf(np.arange(n_arrivals), sample["rate"])
+        return {
+            "urgent": arrivals / arrivals.sum(-1, keepdims=True),
+            "planned": [0.3, 0.4, 0.3],
+            "departures": stats.binom.pmf(np.arange(n_beds + 1), state["beds"], sample["leave"]),
+        }
+
+    return mmdp.from_step(
+        step,
+        states={"beds": range(n_beds + 1), "waiting": range(n_waiting)},
+        actions={"admit": range(5)},
+        events={
+            "urgent": range(n_arrivals),
+            "planned": range(3),
+            "departures": range(n_beds + 1),
+        },
+        event_probs=event_probs,
+        samples={"rate": rng.gamma(8, n_beds / 60, n_models), "leave": rng.beta(6, 18, n_models)},
+        initial={"beds": n_beds // 2, "waiting": 0},
+        discount=0.97,
+    )
+
+
 # ------------------------------------------------------------------ cases
 def wait_infinite() -> Iterator[Wait]:
     """One model against quantecon's modified policy iteration, then fifty models."""
@@ -295,6 +331,21 @@ def wait_evaluate() -> Iterator[Wait]:
     yield Wait("evaluate, 2,025 states x 50 models", seconds, base, "wsu", "")
 
 
+def wait_events() -> Iterator[Wait]:
+    """First solves of many joint events, beside passes over every event."""
+    mmdp.solve(make_ward(4, n_models=2), 2, backend="numba")
+    for sizes in ((20, 1), (20, 10)):
+        model = make_ward(*sizes)
+        storage = model.problem.storage
+        solve = partial(mmdp.solve, model, 26, mmdp.methods.CADP(n_init=1), backend="numba")
+        seconds, solution = measure(solve)
+        entries = f"{storage.n_entries:,} events, {storage.table_nbytes // 400:,} entries"
+        vars(storage)["is_faster_as_table"] = False
+        base, other = measure(solve)
+        assert math.isclose(solution.value, other.value, rel_tol=1e-9)
+        yield Wait(f"ward, {model.n_states:,} states", seconds, base, "every event", entries)
+
+
 def wait_pages() -> Iterator[Wait]:
     """Pages as written by default, beside the time that they announce."""
     names = "riverswim", "hiv", "inventory", "population_small"
@@ -367,6 +418,7 @@ CASES = {
     "classes": wait_classes,
     "trees": wait_trees,
     "evaluate": wait_evaluate,
+    "events": wait_events,
     "pages": wait_pages,
     "agents": wait_agents,
 }
