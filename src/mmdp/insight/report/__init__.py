@@ -16,7 +16,7 @@ from mmdp.core.policies import Memory, MemoryPolicy, Policy, TreePolicy, as_poli
 from mmdp.core.solution import Solution
 from mmdp.core.solve import solve
 from mmdp.core.text import did_you_mean
-from mmdp.core.timing import propagate_interrupts
+from mmdp.core.timing import progress_line, propagate_interrupts
 from mmdp.data.io.writing import PathLike, check_writable, write_atomic
 from mmdp.insight import plots
 from mmdp.insight.economics.discounting import read_effects
@@ -135,6 +135,7 @@ def write(
             "what is asked for"
         )
     context = ReportContext(model, horizon, policy, callback=callback, **options)
+    progress_line.update("the policy and its returns")
     write_atomic(target, _render_report(context, time_limit, title, notes))
     return target
 
