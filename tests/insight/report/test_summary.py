@@ -263,7 +263,7 @@ def test_the_frontier_on_the_command_line(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     text = Page(out.read_text(encoding="utf-8")).text
     assert "this policy (best on average)" in text
-    assert "To stay within about 1.0 ms, this page leaves out simpler policies" in text
+    assert "To stay within about 1.0 ms by estimates from sizes, this page leaves out" in text
 
 
 # ------------------------------------------------------------------ in a real browser

@@ -67,7 +67,8 @@ def write(
     time_limit
         Leave out sections that would take longer than about this many seconds in all. Those that
         are requested below (True or a number) are always included, and none that are declined
-        (False or 0). The seconds are spent from the top of the page down, by estimates that depend
+        (False or 0). The policy and the ``methods`` are always computed, however long they take.
+        The seconds are spent from the top of the page down, by estimates that depend
         on the size of the problem alone; the page names the sections left out and how to request
         them.
     callback
@@ -134,8 +135,8 @@ def write(
             f"time_limit={time_limit!r} is not a number >= 0 (seconds); pass 0 to compute only "
             "what is asked for"
         )
-    context = ReportContext(model, horizon, policy, callback=callback, **options)
     progress_line.update("the policy and its returns")
+    context = ReportContext(model, horizon, policy, callback=callback, **options)
     write_atomic(target, _render_report(context, time_limit, title, notes))
     return target
 
@@ -172,9 +173,7 @@ def _render_report(
             for x in applicable
             if x.heading and (x.shows_when_skipped or getattr(results, x.key) is not None)
         ],
-        skipped={
-            key: x._replace(seconds=context.slowness * x.seconds) for key, x in skipped.items()
-        },
+        skipped=skipped,
         context=context,
         model=model,
         evaluation=context.evaluation,

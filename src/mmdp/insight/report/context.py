@@ -97,11 +97,8 @@ class ReportContext:
     options by name. ``policy_text``: a given tree in words, otherwise empty. ``comparators``:
     policies to compare with, by name. ``controller``: a given finite-state controller; the rest of
     the page is then about the Markov policy that the first method computes. ``method`` is the first
-    of the ``methods``, CADP if there are none. ``slowness``: CPU
-    seconds that this machine takes for an estimated one, as far as the page has measured it.
+    of the ``methods``, CADP if there are none.
     """
-
-    slowness = 1.0
 
     def __init__(
         self,
