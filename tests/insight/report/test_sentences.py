@@ -684,7 +684,7 @@ def test_a_file_of_a_stationary_policy_is_shown_as_such(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     text = Page(out.read_text(encoding="utf-8")).text
     assert "stationary: decisions depend on the state alone" in text
-    assert "no proof is shown: the proof is for mean and an infinite horizon" in text
+    assert "No proof is shown: the one in the file is for the mean over an infinite horizon" in text
     evaluation = mmdp.evaluate(model, rule.policy.to_markov(10))
     assert f"so this policy is at most {format_bound(evaluation.bayes_regret, 3)}" in text
 
