@@ -322,8 +322,24 @@ class ReportContext:
             self.solution or self.policy,
             objective=self.objective,
             comparators={**self.comparators, **dict(self.constant_policies)},
-            value=max(self.value, -np.inf if self.free_value is None else self.free_value),
+            value=self.best_value,
         )
+
+    @property
+    def best_value(self) -> float:
+        """Objective value of the best policy known: this one, or what a method of the page found.
+
+        Policies that remember what they have seen do not count.
+        """
+        solutions = [x for x in self.solutions if x.markov_policy is not None]
+        values = [x.evaluation.value(self.objective) for x in solutions]
+        if self.objective.is_mean:
+            values += [x.best_value for x in solutions]
+        if self.free_value is not None:
+            values.append(self.free_value)
+        best_value = max(values, default=self.value)
+        is_better = drop_rounding(best_value - self.value, self.value) > 0
+        return best_value if is_better else self.value
 
     @property
     def mean_stake(self) -> ValueAtStake:
