@@ -155,6 +155,32 @@ def test_what_is_at_stake_is_no_share_of_itself() -> None:
     assert sentences._describe_loss(context, row.evaluation) == f"costs {loss}"
 
 
+def test_a_policy_for_an_infinite_horizon_says_what_the_page_counts() -> None:
+    """One state that earns 2 at each step, discounted by 0.5: 4 in all, 3.5 in three steps."""
+    model = mmdp.MMDP(np.ones((1, 1, 2, 1)), [[2.0, 1.0]], discount=0.5)
+    policy = mmdp.policies.StationaryPolicy([0])
+    context = ReportContext(model, 3, policy)
+    assert sentences.describe_return(context) == (
+        "The given policy returns <strong>3.500</strong> on average over the one model. It is a "
+        "policy for an infinite horizon, over which it returns 4 on average; this page counts the "
+        "first 3 decisions, 88% of the discounted weight."
+    )
+    assert "infinite" not in sentences.describe_return(make_context())
+    rewards = np.array([[[[2.0, 1.0]]]] * 3)
+    by_time = ReportContext(model.replace(rewards=rewards), 3, policy)
+    assert "infinite" not in sentences.describe_return(by_time)  # there are no further decisions
+    undiscounted, switching = (
+        ReportContext(mmdp.MMDP(np.ones((2, 1, 2, 1)), [[2.0, 1.0]], **options), 3, policy)
+        for options in (
+            {"discount": 1.0},
+            {"discount": 0.5, "model_transitions": np.full((2, 2), 0.5)},
+        )
+    )
+    for context in (undiscounted, switching):
+        text = sentences.describe_return(context)
+        assert "an infinite horizon; this page counts the first 3 decisions." in text
+
+
 def test_a_section_that_was_left_out_says_how_to_get_it() -> None:
     frontier = next(x for x in SECTIONS if x.key == "frontier")
     assert sentences.format_request(SkippedSection(frontier, 90.0, True)) == (

@@ -94,10 +94,11 @@ class ReportContext:
 
     ``is_given``: whether the user gave the policy; otherwise a method of the page computes it.
     ``solution``: the solution of the policy; None if unknown or for other models. ``request``: the
-    options by name. ``policy_text``: a given tree in words, otherwise empty. ``comparators``:
-    policies to compare with, by name. ``controller``: a given finite-state controller; the rest of
-    the page is then about the Markov policy that the first method computes. ``method`` is the first
-    of the ``methods``, CADP if there are none.
+    options by name. ``infinite_policy``: the given policy if it is for an infinite horizon, of
+    which the page counts the first decisions; otherwise None. ``policy_text``: a given tree in
+    words, otherwise empty. ``comparators``: policies to compare with, by name. ``controller``: a
+    given finite-state controller; the rest of the page is then about the Markov policy that the
+    first method computes. ``method`` is the first of the ``methods``, CADP if there are none.
     """
 
     def __init__(
@@ -137,6 +138,8 @@ class ReportContext:
         if policy is not None:
             self.policy = _to_markov(policy, horizon if self.is_stationary else None)
             horizon = self.policy.horizon if horizon is None else horizon
+        is_infinite = given_policy is not None and given_policy.horizon == np.inf
+        self.infinite_policy = given_policy if is_infinite and model.horizon is None else None
         self.policy_text = (
             given_policy.describe() if given_policy is not None and given_policy.has_rules else ""
         )
@@ -324,6 +327,19 @@ class ReportContext:
             comparators={**self.comparators, **dict(self.constant_policies)},
             value=self.best_value,
         )
+
+    @property
+    def infinite_mean(self) -> float | None:
+        """Mean of the given policy over its infinite horizon.
+
+        None without a discount, or if these models have no such mean, as they change for example.
+        """
+        if self.infinite_policy is None or self.model.discount == 1:
+            return None
+        try:
+            return self.evaluate(self.infinite_policy).mean
+        except InputError:
+            return None
 
     @property
     def best_value(self) -> float:

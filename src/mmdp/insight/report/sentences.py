@@ -169,10 +169,29 @@ def describe_return(context: ReportContext) -> Markup:
         context.format_amount(context.evaluation.mean),
         "one model" if n_models == 1 else pluralize(n_models, "model"),
     )
+    text += _describe_infinite_horizon(context)
     if not context.has_risk_objective:
         return text
     return text + Markup(" What counts is {} ({}): <strong>{}</strong>.").format(
         decapitalize(objective.sentence[:-1]), objective.name, context.format_amount(context.value)
+    )
+
+
+def _describe_infinite_horizon(context: ReportContext) -> str:
+    """Say how much of an infinite horizon the page counts; empty if the policy's is finite."""
+    if context.infinite_policy is None:
+        return ""
+    returns, share, infinite_mean = "", "", context.infinite_mean
+    if infinite_mean is not None:
+        returns = f", over which it returns {context.format_amount(infinite_mean)} on average"
+        weight = 1 - context.model.discount**context.horizon
+        share = f", {format_percent(weight)} of the discounted weight"
+    decisions = (
+        "decision" if context.horizon == 1 else f"{format_number(context.horizon)} decisions"
+    )
+    return (
+        f" It is a policy for an infinite horizon{returns}; this page counts the first "
+        f"{decisions}{share}."
     )
 
 
