@@ -96,8 +96,8 @@ def report(
         Objective over the models, such as cvar:0.1; by default that of the policy's proof,
         otherwise the mean.
     certify_time
-        Seconds to spend on a proof of how good the policy is. The page shows this one or that of
-        the policy's file, whichever is tighter.
+        Seconds to spend on a proof of how good the policy is; the page shows the tighter of this
+        and the one in the policy's file.
     """
     incumbent = certificate = None
     with progress_line.open("report"), propagate_interrupts():

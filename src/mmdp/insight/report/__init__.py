@@ -65,12 +65,11 @@ def write(
         ``methods`` computes it. A stationary one is followed over ``horizon`` decisions. If a
         solution is of a restricted policy class, such as tied, the page compares within it.
     time_limit
-        Leave out sections that would take longer than about this many seconds in all. Those that
-        are requested below (True or a number) are always included, and none that are declined
-        (False or 0). The policy and the ``methods`` are always computed, however long they take.
-        The seconds are spent from the top of the page down, by estimates that depend
-        on the size of the problem alone; the page names the sections left out and how to request
-        them.
+        Leave out sections that would take longer than about this many seconds in all; the policy
+        and the methods to compare are always solved for. Sections that are requested below (True or
+        a number) are always included, and none that are declined (False or 0). The seconds are
+        spent from the top of the page down, by estimates that depend on the size of the problem
+        alone; the page names the sections left out and how to request them.
     callback
         Called with a short text before each section.
     title, notes
