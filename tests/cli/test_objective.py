@@ -69,8 +69,8 @@ def test_a_report_uses_the_certified_objective_by_default(
     assert (closed if certificate.gap(value) <= 1e-9 else open_gap) in page.read_text()
     arguments = ("report", folder, "--policy", file, "--out", page, "--objective", "mean")
     result = run(*arguments)
-    assert "no proof is shown: the proof is for cvar:0.4 and " in result.err
-    assert "CVaR 40%" not in page.read_text()
+    assert "no proof is shown: the one in the file is for the CVaR 40% over " in result.err
+    assert "(CVaR 40%)" not in page.read_text()
     result = run(*arguments, "--certify-time", 1)
     assert (result.code, result.err) == (0, "")
     assert re.search("returns more than|proven to be the best", page.read_text())

@@ -319,7 +319,7 @@ def test_inner_calls_join_the_line(terminal: Terminal, clock: Clock) -> None:
         with progress_line.open("solve"), progress_line.open("bound"):
             progress_line.update("pairs")
             progress_line.refresh()
-            assert terminal.line == "mmdp study: 3 of 12; solve; pairs (5 s)"
+            assert terminal.line == "mmdp study: 3 of 12; pairs (5 s)"
         clock.now += 1
         progress_line.refresh()
         assert terminal.line == "mmdp study: 3 of 12 (6 s)"

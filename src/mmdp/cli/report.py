@@ -96,7 +96,8 @@ def report(
         Objective over the models, such as cvar:0.1; by default that of the policy's proof,
         otherwise the mean.
     certify_time
-        Seconds to spend on a proof of how good the policy is.
+        Seconds to spend on a proof of how good the policy is; the page shows the tighter of this
+        and the one in the policy's file.
     """
     incumbent = certificate = None
     with progress_line.open("report"), propagate_interrupts():
@@ -105,27 +106,24 @@ def report(
             options["policy"] = given_policy = mmdp.load_policy(policy, model)
             incumbent = _set_horizon(given_policy, model, options)
             objective = objective or given_policy.objective
-            if certify_time is None:
-                certificate, reason = _load_certificate(policy, model)
-                objective = objective or getattr(certificate, "objective", None)
-                is_infinite = given_policy.horizon == math.inf
-                if certificate is not None and (is_infinite or objective != certificate.objective):
-                    horizon = given_policy.horizon
-                    horizon_text = "an infinite horizon" if is_infinite else f"horizon {horizon}"
-                    reason = f"the proof is for {certificate.objective} and {horizon_text}"
-                    certificate = None
-                if reason:
-                    note = f"no proof is shown: {reason}; --certify-time 10 proves it again"
-                    options["notes"] = [note]
-                    print_stderr(f"note: {note}")
+            file_certificate, reason = _load_certificate(policy, model)
+            if file_certificate is not None:
+                objective = objective or file_certificate.objective
+                reason = _find_mismatch(file_certificate, given_policy, objective)
+                certificate = None if reason else file_certificate
+            if reason and certify_time is None:
+                note = f"no proof is shown: {reason}; --certify-time 10 proves it again"
+                options["notes"] = [note.replace("no", "No", 1)]
+                print_stderr(f"note: {note}")
         if certify_time is not None:
-            certificate = mmdp.bound(
+            new_certificate = mmdp.bound(
                 model,
                 options.get("horizon"),
                 time_limit=certify_time,
                 incumbent=incumbent if isinstance(incumbent, MarkovPolicy) else None,
                 objective=objective or "mean",
             )
+            certificate = _choose_tighter(certificate, new_certificate)
         _read_tables(options, economics, model)
         if options.get("sample_size"):
             options["n_resamples"] = 20
@@ -133,6 +131,25 @@ def report(
         options |= {"test_model": test_model, "bound": certificate, "objective": objective}
         mmdp.report.write(model, out, **options)
     print(f"report written to {out}")
+
+
+def _find_mismatch(certificate: mmdp.Bound, policy: Policy, objective: Objective) -> str:
+    """Say for which other objective or horizon a certificate is; empty if it is for the page's."""
+    is_infinite = policy.horizon == math.inf
+    if not is_infinite and objective == certificate.objective:
+        return ""
+    horizon_text = "an infinite horizon" if is_infinite else f"{policy.horizon} decisions"
+    return f"the one in the file is for the {certificate.objective.name} over {horizon_text}"
+
+
+def _choose_tighter(certificate: mmdp.Bound | None, new_certificate: mmdp.Bound) -> mmdp.Bound:
+    """Choose the lower of two bounds; the new one if the other leaves out Markov policies.
+
+    The page says which policies the bound is on.
+    """
+    if certificate is None or certificate.scope not in ("history", "markov", new_certificate.scope):
+        return new_certificate
+    return min(new_certificate, certificate, key=lambda bound: bound.value)
 
 
 def _set_horizon(policy: Policy, model: mmdp.MMDP, options: dict[str, Any]) -> Policy:

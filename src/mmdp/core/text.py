@@ -482,13 +482,17 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format seconds with a unit: ms, s or min.
+    """Format seconds with a unit: ms, s, min or hours.
 
     >>> format_duration(0.0004), format_duration(0.25), format_duration(4180)
     ('0.4 ms', '250 ms', '69.7 min')
+    >>> format_duration(19495)
+    '5.4 hours'
     """
     if seconds < 1:
         return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
+    if seconds >= 7200:
+        return f"{seconds / 3600:.1f} hours"
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 

@@ -250,7 +250,9 @@ class ProgressLine:
             return
         self.due_time = now + self.interval
         outermost, *others = self.calls
-        activities = [str(outermost.activity), *(str(x.activity) or x.name for x in others)]
+        activities = [str(outermost.activity)]
+        for call in others:  # the name of a function says something only if nothing else does
+            activities.append(str(call.activity) or ("" if any(activities) else call.name))
         text = ": ".join(
             filter(None, [f"mmdp {outermost.name}", "; ".join(filter(None, activities))])
         )

@@ -111,19 +111,74 @@ def test_the_range_of_returns_names_the_worst_model() -> None:
 @pytest.mark.parametrize(
     ("weight", "start"),
     [
-        (0.0, "In every model the policy loses more than 0.0200 against"),
-        (0.25, "In 25% of the models the policy is within 0.0200 of"),
-        (1.0, "In all of the models the policy is within 0.0200 of"),
+        (0.25, "In 25% of the models the policy is within 0.0280 (1.0% of what is at stake) of"),
+        (1.0, "In all of the models the policy is within 0.0280 (1.0% of what is at stake) of"),
     ],
 )
 def test_the_weight_of_models_in_which_the_policy_is_near_the_optimum(
     weight: float, start: str
 ) -> None:
-    context = make_context()
     stake = abs(RETURNS[:, 0].mean() - RETURNS[:, 1].mean())
-    start = start.replace("0.0200", f"{format_number(0.01 * stake, 3)} (1.0% of what is at stake)")
-    text = sentences.describe_near_weight(context, weight)
-    assert text == f"{start} the model's optimum."
+    assert format_number(0.01 * stake, 3) == "0.0280"
+    assert sentences.describe_near_weight(make_context(), weight) == f"{start} the model's optimum."
+
+
+def test_the_least_loss_is_rounded_down() -> None:
+    """Each step of three actions earns 3 at most and 2 or 1.3334 less in two models."""
+    rewards = np.array([[[1.0, 3.0, 0.0]], [[1.6666, 0.0, 3.0]]])
+    model = mmdp.MMDP(np.ones((2, 1, 3, 1)), rewards, actions=["wait", "a", "b"])
+    context = ReportContext(model, 1, mmdp.policies.MarkovPolicy([[0]]))
+    weight = findings.compute_near_optimal_weight(context)
+    assert sentences.describe_near_weight(context, weight) == (
+        "In every model the policy loses at least 1.33 against the model's optimum."
+    )
+    model = model.replace(rewards=[[[1.0, 3.0, 0.0]], [[1.6635, 0.0, 3.0]]])
+    context = ReportContext(model, 1, mmdp.policies.MarkovPolicy([[0]]))
+    assert "loses at least 1.33 against" in sentences.describe_near_weight(context, 0.0)
+
+
+def test_the_value_at_stake_is_that_of_the_best_policy_that_the_page_knows() -> None:
+    """Two steps; waiting first and treating then is best, and a method of the page finds it."""
+    rewards = [[[[1.0, 0.0]]], [[[0.0, 3.0]]]]  # by time
+    model = mmdp.MMDP(np.ones((1, 1, 2, 1)), rewards, actions=["wait", "treat"])
+    context = ReportContext(model, 2, mmdp.policies.MarkovPolicy([[1], [0]]))
+    assert context.value == 0
+    assert context.stake.description == "1 between always treat and the best policy found"
+
+
+def test_what_is_at_stake_is_no_share_of_itself() -> None:
+    context = make_context()
+    name, policy = context.constant_policies[1]
+    row = findings.make_row(context, name, policy)
+    assert context.stake.reference == name
+    loss = format_number(context.stake.amount, 3)
+    assert sentences._describe_loss(context, row.evaluation) == f"costs {loss}"
+
+
+def test_a_policy_for_an_infinite_horizon_says_what_the_page_counts() -> None:
+    """One state that earns 2 at each step, discounted by 0.5: 4 in all, 3.5 in three steps."""
+    model = mmdp.MMDP(np.ones((1, 1, 2, 1)), [[2.0, 1.0]], discount=0.5)
+    policy = mmdp.policies.StationaryPolicy([0])
+    context = ReportContext(model, 3, policy)
+    assert sentences.describe_return(context) == (
+        "The given policy returns <strong>3.500</strong> on average over the one model. It is a "
+        "policy for an infinite horizon, over which it returns 4 on average; this page counts the "
+        "first 3 decisions, 88% of the discounted weight."
+    )
+    assert "infinite" not in sentences.describe_return(make_context())
+    rewards = np.array([[[[2.0, 1.0]]]] * 3)
+    by_time = ReportContext(model.replace(rewards=rewards), 3, policy)
+    assert "infinite" not in sentences.describe_return(by_time)  # there are no further decisions
+    undiscounted, switching = (
+        ReportContext(mmdp.MMDP(np.ones((2, 1, 2, 1)), [[2.0, 1.0]], **options), 3, policy)
+        for options in (
+            {"discount": 1.0},
+            {"discount": 0.5, "model_transitions": np.full((2, 2), 0.5)},
+        )
+    )
+    for context in (undiscounted, switching):
+        text = sentences.describe_return(context)
+        assert "an infinite horizon; this page counts the first 3 decisions." in text
 
 
 def test_a_section_that_was_left_out_says_how_to_get_it() -> None:

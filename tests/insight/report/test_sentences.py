@@ -97,9 +97,17 @@ def common_sentences(
     if restricted:
         base = f"the best policy of time and state that was found ({format_number(free_mean)})"
     near_weight = WEIGHTS[reference.oracle - returns <= part + 1e-12].sum()
-    near_text, of = "In every model the policy loses more than", "against"
+    least = (reference.oracle - returns).min()
+    near_text = (
+        f"In every model the policy loses at least {format_bound(-least, 3).removeprefix('−')}"
+        + (f" ({format_percent(least / stake)} of what is at stake)" if least <= stake else "")
+        + " against"
+    )
     if near_weight:
-        near_text, of = f"In {format_percent(near_weight)} of the models the policy is within", "of"
+        near_text = (
+            f"In {format_percent(near_weight)} of the models the policy is within "
+            f"{format_number(part, 3)} (1.0% of what is at stake) of"
+        )
     return [
         f"returns {format_number(mean)} on average over the 4 models.",
         f"It returns {format_number(returns[0])} in model 0, {format_number(returns[1])} in "
@@ -113,7 +121,7 @@ def common_sentences(
         f"{format_number(np.sqrt(WEIGHTS @ (returns - mean) ** 2))} standard deviation over models",
         f"{format_number(oracle_mean - mean, 3)} regret, mean "
         f"{format_number((reference.oracle - returns).max(), 3)} largest regret",
-        f"{near_text} {format_number(part, 3)} (1.0% of what is at stake) {of} the model's optimum",
+        f"{near_text} the model's optimum",
     ]
 
 
@@ -126,7 +134,7 @@ def format_cost(best: float, other: float, stake: float) -> str:
     loss = best - other
     share = (
         f" ({format_percent(loss / stake)} of what is at stake)"
-        if loss <= stake * (1 + 1e-9)
+        if loss < stake * (1 - 1e-9)
         else ""
     )
     return f"costs {format_number(loss, 3)}{share}" if loss > 1e-9 * abs(best) else "costs nothing"
@@ -397,7 +405,9 @@ def test_a_randomized_policy(tmp_path: Path) -> None:
     check_sentences(
         page,
         [
-            *common_sentences(x, table_probs @ x.returns, better=x.means.max()),
+            *common_sentences(
+                x, table_probs @ x.returns, x.returns[x.means.argmax()], better=x.means.max()
+            ),
             f"In {format_percent(sentence)} of the decisions that come up it draws the action "
             "at random",
         ],
@@ -684,7 +694,7 @@ def test_a_file_of_a_stationary_policy_is_shown_as_such(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     text = Page(out.read_text(encoding="utf-8")).text
     assert "stationary: decisions depend on the state alone" in text
-    assert "no proof is shown: the proof is for mean and an infinite horizon" in text
+    assert "No proof is shown: the one in the file is for the mean over an infinite horizon" in text
     evaluation = mmdp.evaluate(model, rule.policy.to_markov(10))
     assert f"so this policy is at most {format_bound(evaluation.bayes_regret, 3)}" in text
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import mmdp
 from mmdp.cli.app import app
+from mmdp.cli.report import _choose_tighter
 from mmdp.core.bounds import Bound
 from mmdp.core.text import format_bound, format_bound_percent, format_number, format_percent
 from mmdp.insight import report
@@ -115,7 +116,7 @@ def test_risk_averse_policy_is_measured_by_its_objective(swim: mmdp.MMDP, tmp_pa
         f"{format_bound(missing, 3)} "
         f"({format_bound_percent(missing / stake)} of what is at stake) below the best." in text
     )
-    cost_match = re.search(r"Always [^.]* worsens the CVaR 10% by ([\d.]+)", text)
+    cost_match = re.search(r"Always [^.]* worsens the CVaR 10% by ([\d.]+\d)", text)
     assert cost_match is not None
     assert cost_match[1] in {format_number(safe.value - x, 3) for x in tails}
     assert "finds one that returns" not in text
@@ -263,7 +264,38 @@ def test_the_frontier_on_the_command_line(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     text = Page(out.read_text(encoding="utf-8")).text
     assert "this policy (best on average)" in text
-    assert "To stay within about 1.0 ms, this page leaves out simpler policies" in text
+    assert "To stay within about 1.0 ms by estimates from sizes, this page leaves out" in text
+
+
+def test_the_page_shows_the_tighter_of_two_proofs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof in the file closes the gap; the one that is asked for proves less, or more."""
+    model = mmdp.domains.two_models().train
+    mmdp.save(model, tmp_path / "models")
+    solution = mmdp.solve(model, 3, certify_time=5)
+    assert solution.status is mmdp.Status.OPTIMAL
+    mmdp.save_policy(solution, tmp_path / "policy.json")
+    out = tmp_path / "report.html"
+    arguments = [
+        *("report", str(tmp_path / "models"), "--policy", str(tmp_path / "policy.json")),
+        *("--certify-time", "1", "--max-nodes", "0", "--time-limit", "0", "-o", str(out)),
+    ]
+    new_bound = Bound(solution.value + 7, "oracle", "history")
+    monkeypatch.setattr(mmdp, "bound", lambda *_, **__: new_bound)
+
+    def read_page() -> str:
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        return Page(out.read_text(encoding="utf-8")).text
+
+    assert "It is proven to be the best" in read_page()
+    # one that leaves out policies that draw actions at random is not on the same policies
+    narrow_bound = Bound(solution.value, "exact", "deterministic markov")
+    assert _choose_tighter(narrow_bound, new_bound) is new_bound
+    # a policy without a proof
+    mmdp.save_policy(solution.policy, tmp_path / "policy.json")
+    assert f"returns more than {format_bound(solution.value + 7)}" in read_page()
 
 
 # ------------------------------------------------------------------ in a real browser
@@ -558,7 +590,7 @@ def test_what_holds_in_all_models_or_in_none_is_said_so(tmp_path: Path) -> None:
     wait = mmdp.policies.MarkovPolicy([[0]])
     text = write_page(tmp_path, model, policy=wait, comparators={"best": "treat"}).text
     assert "than best, and more in none of the 5 models." in text or "less than best." in text
-    assert "In every model the policy loses more than" in text
+    assert "In every model the policy loses at least 1 (56% of what is at stake) against" in text
 
 
 def test_one_policy_is_the_best_on_average_and_for_the_worst_models(tmp_path: Path) -> None:

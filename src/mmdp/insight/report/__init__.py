@@ -16,7 +16,7 @@ from mmdp.core.policies import Memory, MemoryPolicy, Policy, TreePolicy, as_poli
 from mmdp.core.solution import Solution
 from mmdp.core.solve import solve
 from mmdp.core.text import did_you_mean
-from mmdp.core.timing import propagate_interrupts
+from mmdp.core.timing import progress_line, propagate_interrupts
 from mmdp.data.io.writing import PathLike, check_writable, write_atomic
 from mmdp.insight import plots
 from mmdp.insight.economics.discounting import read_effects
@@ -65,11 +65,11 @@ def write(
         ``methods`` computes it. A stationary one is followed over ``horizon`` decisions. If a
         solution is of a restricted policy class, such as tied, the page compares within it.
     time_limit
-        Leave out sections that would take longer than about this many seconds in all. Those that
-        are requested below (True or a number) are always included, and none that are declined
-        (False or 0). The seconds are spent from the top of the page down, by estimates that depend
-        on the size of the problem alone; the page names the sections left out and how to request
-        them.
+        Leave out sections that would take longer than about this many seconds in all; the policy
+        and the methods to compare are always solved for. Sections that are requested below (True or
+        a number) are always included, and none that are declined (False or 0). The seconds are
+        spent from the top of the page down, by estimates that depend on the size of the problem
+        alone; the page names the sections left out and how to request them.
     callback
         Called with a short text before each section.
     title, notes
@@ -134,6 +134,7 @@ def write(
             f"time_limit={time_limit!r} is not a number >= 0 (seconds); pass 0 to compute only "
             "what is asked for"
         )
+    progress_line.update("the policy and its returns")
     context = ReportContext(model, horizon, policy, callback=callback, **options)
     write_atomic(target, _render_report(context, time_limit, title, notes))
     return target
@@ -171,9 +172,7 @@ def _render_report(
             for x in applicable
             if x.heading and (x.shows_when_skipped or getattr(results, x.key) is not None)
         ],
-        skipped={
-            key: x._replace(seconds=context.slowness * x.seconds) for key, x in skipped.items()
-        },
+        skipped=skipped,
         context=context,
         model=model,
         evaluation=context.evaluation,

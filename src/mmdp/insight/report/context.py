@@ -94,14 +94,12 @@ class ReportContext:
 
     ``is_given``: whether the user gave the policy; otherwise a method of the page computes it.
     ``solution``: the solution of the policy; None if unknown or for other models. ``request``: the
-    options by name. ``policy_text``: a given tree in words, otherwise empty. ``comparators``:
-    policies to compare with, by name. ``controller``: a given finite-state controller; the rest of
-    the page is then about the Markov policy that the first method computes. ``method`` is the first
-    of the ``methods``, CADP if there are none. ``slowness``: CPU
-    seconds that this machine takes for an estimated one, as far as the page has measured it.
+    options by name. ``infinite_policy``: the given policy if it is for an infinite horizon, of
+    which the page counts the first decisions; otherwise None. ``policy_text``: a given tree in
+    words, otherwise empty. ``comparators``: policies to compare with, by name. ``controller``: a
+    given finite-state controller; the rest of the page is then about the Markov policy that the
+    first method computes. ``method`` is the first of the ``methods``, CADP if there are none.
     """
-
-    slowness = 1.0
 
     def __init__(
         self,
@@ -140,6 +138,8 @@ class ReportContext:
         if policy is not None:
             self.policy = _to_markov(policy, horizon if self.is_stationary else None)
             horizon = self.policy.horizon if horizon is None else horizon
+        is_infinite = given_policy is not None and given_policy.horizon == np.inf
+        self.infinite_policy = given_policy if is_infinite and model.horizon is None else None
         self.policy_text = (
             given_policy.describe() if given_policy is not None and given_policy.has_rules else ""
         )
@@ -325,8 +325,37 @@ class ReportContext:
             self.solution or self.policy,
             objective=self.objective,
             comparators={**self.comparators, **dict(self.constant_policies)},
-            value=max(self.value, -np.inf if self.free_value is None else self.free_value),
+            value=self.best_value,
         )
+
+    @property
+    def infinite_mean(self) -> float | None:
+        """Mean of the given policy over its infinite horizon.
+
+        None without a discount, or if these models have no such mean, as they change for example.
+        """
+        if self.infinite_policy is None or self.model.discount == 1:
+            return None
+        try:
+            return self.evaluate(self.infinite_policy).mean
+        except InputError:
+            return None
+
+    @property
+    def best_value(self) -> float:
+        """Objective value of the best policy known: this one, or what a method of the page found.
+
+        Policies that remember what they have seen do not count.
+        """
+        solutions = [x for x in self.solutions if x.markov_policy is not None]
+        values = [x.evaluation.value(self.objective) for x in solutions]
+        if self.objective.is_mean:
+            values += [x.best_value for x in solutions]
+        if self.free_value is not None:
+            values.append(self.free_value)
+        best_value = max(values, default=self.value)
+        is_better = drop_rounding(best_value - self.value, self.value) > 0
+        return best_value if is_better else self.value
 
     @property
     def mean_stake(self) -> ValueAtStake:

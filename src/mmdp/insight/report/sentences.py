@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from markupsafe import Markup
 
 from mmdp.core.solution import Evaluation, describe_restriction_cost
 from mmdp.core.text import (
+    ROUNDING_RTOL,
     digits_for,
     format_duration,
     format_lead,
@@ -109,7 +111,10 @@ def _describe_loss(context: ReportContext, evaluation: Evaluation) -> str:
     if loss <= 0:
         return "costs nothing"
     verb = f"worsens the {context.objective.name} by" if context.has_risk_objective else "costs"
-    return f"{verb} {context.format_difference(loss)}{context.stake.format_share(loss)}"
+    # of the policy that the value at stake is counted from, it is 100% by definition
+    is_stake = math.isclose(loss, context.stake.amount, rel_tol=ROUNDING_RTOL)
+    share = "" if is_stake else context.stake.format_share(loss)
+    return f"{verb} {context.format_difference(loss)}{share}"
 
 
 def _count_models(n_models: int, size: int, weight: float) -> str:
@@ -164,10 +169,29 @@ def describe_return(context: ReportContext) -> Markup:
         context.format_amount(context.evaluation.mean),
         "one model" if n_models == 1 else pluralize(n_models, "model"),
     )
+    text += _describe_infinite_horizon(context)
     if not context.has_risk_objective:
         return text
     return text + Markup(" What counts is {} ({}): <strong>{}</strong>.").format(
         decapitalize(objective.sentence[:-1]), objective.name, context.format_amount(context.value)
+    )
+
+
+def _describe_infinite_horizon(context: ReportContext) -> str:
+    """Say how much of an infinite horizon the page counts; empty if the policy's is finite."""
+    if context.infinite_policy is None:
+        return ""
+    returns, share, infinite_mean = "", "", context.infinite_mean
+    if infinite_mean is not None:
+        returns = f", over which it returns {context.format_amount(infinite_mean)} on average"
+        weight = 1 - context.model.discount**context.horizon
+        share = f", {format_percent(weight)} of the discounted weight"
+    decisions = (
+        "decision" if context.horizon == 1 else f"{format_number(context.horizon)} decisions"
+    )
+    return (
+        f" It is a policy for an infinite horizon{returns}; this page counts the first "
+        f"{decisions}{share}."
     )
 
 
@@ -558,9 +582,14 @@ def describe_study(
             f"The value with {context.policy_class.name} policies is estimated by a search for the "
             "best such policy in each model."
         ]
-    averages = " on average" * context.has_risk_objective
+    limit = f"a study that costs more cannot pay{' on average' * context.has_risk_objective}."
     name = "the expected value of perfect information (EVPI)"
-    return " ".join([*texts, f"That is {name}: a study that costs more cannot pay{averages}."])
+    if not is_restricted:
+        return " ".join([*texts, f"That is {name}: {limit}"])
+    evpi = max(summary.oracle_mean - methods.free_mean, 0.0)
+    amount = f"at most {context.format_bound(evpi)}" if evpi > summary.rounding else "nothing"
+    best = f"the best policy of time and state that was found, {name} is {amount}."
+    return " ".join([*texts, capitalize(limit), f"Compared with {best}"])
 
 
 def describe_identifying(voi: InformationValue) -> Markup:
@@ -578,10 +607,14 @@ def describe_near_weight(context: ReportContext, weight: float) -> str:
     """Say in how many models the policy is nearly as good as the optimum of the model."""
     models = "all" if weight > 1 - 1e-9 else format_percent(weight)
     start, preposition = f"In {models} of the models the policy is within", "of"
+    limit = context.tolerance
+    amount = context.format_difference(limit)
     if not weight:
-        start, preposition = "In every model the policy loses more than", "against"
-    amount = context.format_difference(context.tolerance)
-    amount += context.stake.format_share(context.tolerance)
+        evaluation = context.evaluation
+        limit = float(evaluation.regret[evaluation.weights > 0].min())
+        start, preposition = "In every model the policy loses at least", "against"
+        amount = context.format_bound(-limit).removeprefix("−")  # rounded down
+    amount += context.stake.format_share(limit)
     free = " without the restriction" * context.policy_class.is_restricted
     return f"{start} {amount} {preposition} the model's optimum{free}."
 
