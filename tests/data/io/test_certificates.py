@@ -264,7 +264,7 @@ def test_certificate_of_other_models_is_not_shown(policy_path: Path, tmp_path: P
         (lambda text: text[: len(text) // 2], "not a JSON file"),
         (lambda text: "[" * 100_000, "not a JSON file"),
         (lambda text: "[]", "not a certificate"),
-        (lambda text: text.replace("mmdp-certificate-1", "mmdp-certificate-9"), "not a certif"),
+        (lambda text: text.replace("mmdp-certificate-2", "mmdp-certificate-9"), "not a certif"),
         (lambda text: re.sub(r'"bound": [^,]+', '"bound": NaN', text), "not a certificate"),
         (lambda text: re.sub(r'"bounds": [^,]+', '"bounds": "all"', text), "not a certificate"),
         (lambda text: re.sub(r'"mean"', '"cvar"', text), "not a certificate"),

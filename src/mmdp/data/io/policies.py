@@ -58,7 +58,7 @@ POLICY_FORMAT = "mmdp-policy-1"
 MARKOV_COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
 CONTROLLER_COLUMNS = ("time", "state", "action", "node", "moves", "start", "idstate", "idaction")
 KNOWN_COLUMNS = {*MARKOV_COLUMNS, *CONTROLLER_COLUMNS}
-CERTIFICATE_FORMAT = "mmdp-certificate-1"
+CERTIFICATE_FORMAT = "mmdp-certificate-2"
 JSON_TYPES = (str, int, float, bool, type(None))
 PROVE_AGAIN = Remedy("certify_time", 10, verb="prove it again with")
 SUFFIXES = (".csv", ".parquet", ".json")
