@@ -75,13 +75,20 @@ class TrainingData:
 
     def read_test(self, train: MMDP) -> MMDP | None:
         """Read the test models that go with the training models, if any, in their order."""
-        path = self.path
+        if not self.has_test:
+            return None
+        is_table = self.path.is_file() and self.path.stem == "training"
+        path = self.path.parent if is_table else self.path
+        return self.at(path, split="test").read().reorder_like(train)
+
+    @property
+    def has_test(self) -> bool:
+        """Whether there are test models beside the training models."""
         if self.is_python:
-            has_test = len(_load_python(path)) == 2
-        else:
-            path = path.parent if path.is_file() and path.stem == "training" else path
-            has_test = any((path / f"test.{suffix}").is_file() for suffix in ("csv", "parquet"))
-        return self.at(path, split="test").read().reorder_like(train) if has_test else None
+            return len(_load_python(self.path)) == 2
+        path = self.path
+        folder = path.parent if path.is_file() and path.stem == "training" else path
+        return any((folder / f"test.{suffix}").is_file() for suffix in ("csv", "parquet"))
 
     def at(self, path: Path, **options: Any) -> TrainingData:
         """Return the data at another path, read in the same way but for these options."""
