@@ -59,6 +59,7 @@ class PolicyClass:
     is_infinite_horizon: bool = False  # whether there is no last decision
     randomized: bool = False  # whether actions may be drawn at random
     restriction_text: ClassVar[str] = ""  # in "being tied costs 3", if it is not the name
+    stationary_text: ClassVar[str] = ""  # the same over an infinite horizon
     finite_horizon_reason: ClassVar[str] = ""  # why there must be one, as a clause
     is_action_mask: bool = False  # whether it only closes actions: one decision binds no other
     is_restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
