@@ -51,7 +51,7 @@ def test_commands_take_a_model_from_a_python_file(shop: Path, tmp_path: Path) ->
         assert named.json["value"] == changed.json["value"]
     assert "order=" in (tmp_path / "p.csv").read_text()
     policy = mmdp.load_policy(tmp_path / "p.csv")
-    assert policy.action(stock=4) == "order=0"
+    assert policy.action(0, stock=4) == "order=0"
 
 
 def test_a_pair_has_test_models(shop: Path) -> None:

@@ -31,6 +31,7 @@ from mmdp.core.timing import (
     propagate_interrupts,
     run_cancellable,
     show_progress,
+    solver_clock,
 )
 from mmdp.insight import measures
 from tests.processes import TIMEOUT
@@ -209,6 +210,15 @@ def _run(solver: FakeSolver) -> bool:
 def test_the_solver_stops_when_asked() -> None:
     for _ in range(20):  # also while its thread is started
         assert _run(FakeSolver(can_cancel=True))
+
+
+def test_the_solver_stops_at_the_deadline() -> None:
+    cancelled = threading.Event()
+    was_interrupted = run_cancellable(
+        lambda: cancelled.wait(TIMEOUT), cancelled.set, deadline=solver_clock()
+    )
+    assert cancelled.is_set()
+    assert not was_interrupted
 
 
 def test_a_solver_that_does_not_listen_is_left() -> None:

@@ -114,7 +114,7 @@ def from_step(
     (2, 'stock=2')
     >>> model.transitions[0, 2, 1, :4].round(3).tolist()
     [0.0, 0.1, 0.5, 0.4]
-    >>> mmdp.solve(model, 10).policy.action(stock=2)
+    >>> mmdp.solve(model, 10).policy.action(time=0, stock=2)
     'order=1'
     """
     check_field_names(fields, from_step.__annotations__)
