@@ -60,8 +60,15 @@ def test_negative_probability(tmp_path: Path) -> None:
 def test_row_that_does_not_sum_to_one(tmp_path: Path) -> None:
     p = transitions()
     p[1, 0, 0] = [0.23, 0.75]
+    advice = "action 0 (1 row in all); divide by the sum: P / np.sum(P, axis=-1, keepdims=True)"
+    message = refusal_message(
+        lambda: mmdp.MMDP(p, np.ones((2, 1))), "0.98, not 1", "model 1, state 0", advice
+    )
+    assert "normalize" not in message  # which MMDP does not have
+    mmdp.MMDP(p / np.sum(p, axis=-1, keepdims=True), np.ones((2, 1)))
     refusal_message(
-        lambda: mmdp.MMDP(p, np.ones((2, 1))), "0.98, not 1", "model 1, state 0, action 0"
+        lambda: mmdp.MMDP(transitions(), np.ones((2, 1)), weights=[1, 1]),
+        "weights must sum to 1, not 2; divide by the sum: weights / np.sum(weights, axis=-1",
     )
     text = GOOD.replace("0,0,1,0,0.5,1", "0,0,1,0,0.48,1")
     file_refusal_message(

@@ -61,6 +61,19 @@ class InputError(ValueError):
         return self.format_message()
 
 
+class NotNormalizedError(InputError):
+    """Probabilities in an array do not sum to 1."""
+
+    def __init__(self, message: str, remedies: Iterable[str | Remedy] = (), name: str = "") -> None:
+        division = f"divide by the sum: {name} / np.sum({name}, axis=-1, keepdims=True)"
+        super().__init__(message, remedies or [division])
+
+    def for_file(self) -> InputError:
+        """Return the error for probabilities that are read from a file."""
+        remedy = Remedy("normalize", True, verb="load with")
+        return InputError(self.message, ["divide by the sum", remedy])
+
+
 def describe_missing(path: Path) -> str:
     """Describe why a path is no file that can be read."""
     return (
