@@ -46,6 +46,7 @@ METHOD_OPTIONS_HINT = (
     "give options of a method to it, as in method=mmdp.methods.CADP(n_init=16), and those of a "
     "policy class to that"
 )
+SWAP_TEXT = " (are the arguments swapped?)"
 MAX_REPR_LENGTH = 30  # letters of a value that is shown; of others, the type
 
 
@@ -160,21 +161,51 @@ def check_arguments(function: F) -> F:
             suggestion = did_you_mean(unknown_name, parameters)
             raise InputError(
                 f"{name}() has no argument {suggestion}",
-                [METHOD_OPTIONS_HINT] if "method" in parameters else [],
+                _name_option_owner(unknown_name, kwargs[unknown_name], parameters),
             )
         try:
             bound_arguments = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{name}(): {error}") from None
         hints = get_type_hints(function)
-        for argument, value in {**kwargs, **bound_arguments}.items():
+        values = {**kwargs, **bound_arguments}
+        for argument, value in values.items():
             _check_length(argument, value)
             if argument in hints:
-                check_type(argument, value, hints[argument])
+                try:
+                    check_type(argument, value, hints[argument])
+                except InputError as error:
+                    if _is_swapped(argument, values, hints):
+                        raise InputError(error.message + SWAP_TEXT, error.remedies) from None
+                    raise
         with progress_line.open(name):
             return function(*args, **kwargs)
 
     return wrapper  # type: ignore[return-value]
+
+
+def _name_option_owner(option: str, value: object, parameters: Collection[str]) -> list[str]:
+    """Name the policy class or method that has this option, as an argument of the function."""
+    for argument, registry in (("policy_class", "POLICY_CLASSES"), ("method", "METHODS")):
+        package = "mmdp.policies" if argument == "policy_class" else "mmdp.methods"
+        module = sys.modules.get(package.replace("mmdp.", "mmdp.core."))
+        classes = getattr(module, registry, {}) if argument in parameters else {}
+        for owner in classes.values():
+            if option in inspect.signature(owner).parameters:
+                text = repr(value) if len(repr(value)) <= MAX_REPR_LENGTH else "..."
+                return [f"give it as in {argument}={package}.{owner.__name__}({option}={text})"]
+    return [METHOD_OPTIONS_HINT] if "method" in parameters else []
+
+
+def _is_swapped(argument: str, values: Mapping[str, object], hints: Mapping[str, object]) -> bool:
+    """Check whether an argument and another that is given would fit in each other's place."""
+    return any(
+        x is not None
+        and is_of_type(x, hints[argument])
+        and is_of_type(values[argument], hints.get(name))
+        for name, x in values.items()
+        if name != argument
+    )
 
 
 def check_type(name: str, value: object, hint: object) -> None:
