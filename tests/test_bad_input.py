@@ -278,7 +278,11 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("labels", "kind,id,label\nstat,0,a\n", ("line 2: kind is 'stat'",)),
         ("labels", "kind,id,label\naction,0,a\nstate,2,a\n", ("line 3: no state '2'",)),
         ("labels", "kind,id,label\naction,0,a\nmodel,0,a\naction,0,b\n", ("line 4: ", "twice")),
-        ("labels", "kind,id,label\nstate,0,a\nstate,1,a\n", ("state label 'a' is used twice",)),
+        (
+            "labels",
+            "kind,id,label\nstate,0,a\nstate,1,a\n",
+            ("labels.csv, line 3: state label 'a' is used",),
+        ),
         ("draws", "idoutcome,rate\n1,0.5\n", ("line 2: no model '1'",)),
     ],
 )

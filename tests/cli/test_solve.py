@@ -384,7 +384,7 @@ def test_unsupported_policy_classes(folder: Path, tmp_path: Path) -> None:
         "mmdp: wsu cannot do this: it plans backwards from a last decision; choose --method cadp, "
         "mvp, qmdp, mixts, rollout or exact\n"
     )
-    assert "'many': expected N|inf" in run_refused("solve", folder, "-T", "many")
+    assert "'many': expected a whole number or inf" in run_refused("solve", folder, "-T", "many")
     for command in (("report", folder), ("plot", "policy", folder, "--out", "x.png")):
         message = run_refused(*command, "-T", "inf")
         discount = mmdp.load(folder).discount

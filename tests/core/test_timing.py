@@ -322,6 +322,13 @@ def test_a_line_appears_after_two_seconds_and_goes(terminal: Terminal, clock: Cl
     assert terminal.line == ""
 
 
+def test_a_solve_says_what_it_does_before_the_first_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[object] = []
+    monkeypatch.setattr(progress_line, "update", texts.append)
+    mmdp.solve(MODEL, 4, policy_class=mmdp.policies.Fixed({0: 0}), backend="numpy")
+    assert texts == ["cadp, preparing the models", "cadp, initial policy 1 (wsu)"]
+
+
 def test_inner_calls_join_the_line(terminal: Terminal, clock: Clock) -> None:
     with progress_line.open("study"):
         progress_line.update("3 of 12")

@@ -6,6 +6,7 @@ DATA are models from a file or folder, or from a Python file (FILE.py:NAME).
 from __future__ import annotations
 
 import enum
+import inspect
 import json
 import math
 import runpy
@@ -117,6 +118,8 @@ def _load_python(path: Path) -> tuple[MMDP, ...]:
         with progress_line.open(file.name):
             namespace = runpy.run_path(str(file))
         model_types = (MMDP, mmdp.domains.Domain, tuple)
+        if inspect.isfunction(namespace.get(name)):
+            raise InputError(f"{name} is a function; write model = {name}(...) and name model")
         check_name("model", name, [k for k, x in namespace.items() if isinstance(x, model_types)])
     except InputError as error:
         raise error.with_location(file) from None
@@ -143,7 +146,13 @@ def check_order(policy: Path, data: TrainingData | None) -> None:
     """Refuse models in the place of the policy, and the policy in theirs."""
     if data is None or not data.path.is_file():
         return
-    if policy.is_dir() or data.path.suffix == ".json":
+    is_policy = data.path.suffix == ".json"
+    if data.path.suffix == ".csv" and not (policy.is_file() and policy.suffix == ".csv"):
+        from mmdp.data.io.reading import read_header  # which loads pandas
+        from mmdp.data.io.tables import is_policy_header
+
+        is_policy = is_policy_header(read_header(data.path))
+    if policy.is_dir() or is_policy:
         name = click.get_current_context().info_name
         raise InputError(f"the policy comes first: mmdp {name} {data.path} {policy}")
 

@@ -30,6 +30,8 @@ class Remedy:
         self.argument, self.values, self.verb = argument, values, verb
 
     def __str__(self) -> str:
+        if self.argument.endswith("()"):  # a function of Python
+            return f"{self.verb} {self.argument}"
         return f"{self.verb} {self.argument}={join_or(map(repr, self.values))}"
 
 

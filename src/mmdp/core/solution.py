@@ -64,7 +64,7 @@ class Status(enum.Enum):
     COMPLETED = "the method ran to its end"
     ITERATION_LIMIT = "stopped at the iteration limit; the best policy so far"
     TIME_LIMIT = "stopped at the time limit; the best policy so far"
-    INTERRUPTED = "interrupted; the best policy so far"
+    INTERRUPTED = "stopped by Ctrl-C; the best policy so far"
 
 
 BoundScope = Literal[
