@@ -198,11 +198,18 @@ def _name_option_owner(option: str, value: object, parameters: Collection[str]) 
 
 
 def _is_swapped(argument: str, values: Mapping[str, object], hints: Mapping[str, object]) -> bool:
-    """Check whether an argument and another that is given would fit in each other's place."""
+    """Check whether an argument and another that is given would fit in each other's place.
+
+    Two values of one type, or two numbers, are out of range rather than swapped.
+    """
+    value = values[argument]
+    is_number = isinstance(value, numbers.Number)
     return any(
         x is not None
+        and type(x) is not type(value)
+        and not (is_number and isinstance(x, numbers.Number))
         and is_of_type(x, hints[argument])
-        and is_of_type(values[argument], hints.get(name))
+        and is_of_type(value, hints.get(name))
         for name, x in values.items()
         if name != argument
     )
