@@ -160,7 +160,7 @@ def _read_labels(file: Path, encoded: EncodedTransitions, options: LoadOptions) 
         ids = np.where(is_own, index.find_ids(table["id"]), np.arange(len(table)) + index.size)
         source.fail_where(ids < 0, lambda i: f"no {kind.iloc[i]} {table['id'].iloc[i]!r} is known")
         source.check_unique(pd.Series(ids), f"the label of this {axis}")
-        labels = table["label"].str.strip()
+        labels = table["label"]
         is_repeated = is_own & labels.where(is_own).duplicated().to_numpy()
         if is_repeated.any():
             row = int(np.argmax(is_repeated))
