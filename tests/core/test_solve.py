@@ -272,6 +272,17 @@ def test_an_option_of_a_policy_class_or_method_names_its_place():
             mmdp.solve(MODEL, 5, **options)
 
 
+def test_types_of_modules_that_are_loaded_later_are_checked_then():
+    code = (
+        "import mmdp\nfrom mmdp.core.arguments import get_type_hints\n"
+        "get_type_hints(mmdp.plots.weights_by_step)\n"
+        "import matplotlib.axes\n"
+        "print('UnloadedType' in str(get_type_hints(mmdp.plots.weights_by_step)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stdout.strip() == "False", run.stderr
+
+
 def test_labels_in_another_order_are_refused():
     names = ["a", "b", "c", "d"]
     policy = mmdp.solve(MODEL.replace(states=names), 3).policy

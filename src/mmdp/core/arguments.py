@@ -282,21 +282,30 @@ def _check_length(name: str, value: object) -> None:
 class _Namespace(dict[str, Any]):
     """The names in a module, those that are imported for type checkers only included."""
 
+    is_complete = True  # whether the modules of all names so far are loaded
+
     def __missing__(self, name: str) -> object:
         if name == "pd":
             return importlib.import_module("pandas")  # waits for a thread that is importing it
         modules = [builtins, sys.modules.get("matplotlib.axes", builtins)]
         modules += [x for key, x in list(sys.modules.items()) if key.startswith("mmdp")]
-        return next((vars(x)[name] for x in modules if name in vars(x)), UnloadedType)
+        value = next((vars(x)[name] for x in modules if name in vars(x)), UnloadedType)
+        self.is_complete &= value is not UnloadedType
+        return value
 
 
 class UnloadedType:
     """Placeholder for a class of a module that is not loaded: no value is of it."""
 
 
-@functools.cache
+TYPE_HINTS: dict[Callable[..., object], dict[str, object]] = {}  # those that are complete
+
+
 def get_type_hints(function: Callable[..., object]) -> dict[str, object]:
     """Get the types of the parameters of a function, those of ``**options`` included."""
+    if function in TYPE_HINTS:
+        return TYPE_HINTS[function]
+    is_complete = True
 
     def evaluate(annotated: Any) -> dict[str, Any]:
         names, hints = _Namespace(vars(sys.modules[annotated.__module__])), {}
@@ -304,6 +313,8 @@ def get_type_hints(function: Callable[..., object]) -> dict[str, object]:
             text = getattr(hint, "__forward_arg__", hint)
             if name != "return":  # its type may not be loaded
                 hints[name] = eval(text, {}, names) if isinstance(text, str) else hint
+        nonlocal is_complete
+        is_complete &= names.is_complete
         return hints
 
     inner_function = inspect.unwrap(function)
@@ -312,6 +323,8 @@ def get_type_hints(function: Callable[..., object]) -> dict[str, object]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             hint = hints.pop(name, None)
             hints |= evaluate(get_args(hint)[0]) if get_origin(hint) is Unpack else {}
+    if is_complete:  # a module such as matplotlib may be loaded later
+        TYPE_HINTS[function] = hints
     return hints
 
 
