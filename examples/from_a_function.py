@@ -49,7 +49,8 @@ print(train)
 
 # %% decision
 solution = mmdp.solve(train, 26)
-print(solution.policy.action(stock=10, ordered=0), solution.policy.action(stock=3, ordered=5))
+policy = solution.policy
+print(policy.action(0, stock=10, ordered=0), policy.action(0, stock=3, ordered=5))
 print(f"test models: {mmdp.evaluate(test, solution).mean:.1f}")
 average = mmdp.solve(train, 26, "mvp")
 print(f"planned for the average demand: {mmdp.evaluate(test, average).mean:.1f}")

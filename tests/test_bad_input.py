@@ -60,8 +60,15 @@ def test_negative_probability(tmp_path: Path) -> None:
 def test_row_that_does_not_sum_to_one(tmp_path: Path) -> None:
     p = transitions()
     p[1, 0, 0] = [0.23, 0.75]
+    advice = "action 0 (1 row in all); divide by the sum: P / np.sum(P, axis=-1, keepdims=True)"
+    message = refusal_message(
+        lambda: mmdp.MMDP(p, np.ones((2, 1))), "0.98, not 1", "model 1, state 0", advice
+    )
+    assert "normalize" not in message  # which MMDP does not have
+    mmdp.MMDP(p / np.sum(p, axis=-1, keepdims=True), np.ones((2, 1)))
     refusal_message(
-        lambda: mmdp.MMDP(p, np.ones((2, 1))), "0.98, not 1", "model 1, state 0, action 0"
+        lambda: mmdp.MMDP(transitions(), np.ones((2, 1)), weights=[1, 1]),
+        "weights must sum to 1, not 2; divide by the sum: weights / np.sum(weights, axis=-1",
     )
     text = GOOD.replace("0,0,1,0,0.5,1", "0,0,1,0,0.48,1")
     file_refusal_message(
@@ -271,7 +278,11 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("labels", "kind,id,label\nstat,0,a\n", ("line 2: kind is 'stat'",)),
         ("labels", "kind,id,label\naction,0,a\nstate,2,a\n", ("line 3: no state '2'",)),
         ("labels", "kind,id,label\naction,0,a\nmodel,0,a\naction,0,b\n", ("line 4: ", "twice")),
-        ("labels", "kind,id,label\nstate,0,a\nstate,1,a\n", ("state label 'a' is used twice",)),
+        (
+            "labels",
+            "kind,id,label\nstate,0,a\nstate,1,a\n",
+            ("labels.csv, line 3: state label 'a' is used",),
+        ),
         ("draws", "idoutcome,rate\n1,0.5\n", ("line 2: no model '1'",)),
     ],
 )

@@ -29,6 +29,26 @@ def test_models_in_every_format_are_the_same(folder: Path, tmp_path: Path) -> No
     assert len(list((tmp_path / "parts").glob("part-*.npz"))) == 2
 
 
+def test_test_models_are_converted_or_named(tmp_path: Path) -> None:
+    code = "import mmdp\nboth = mmdp.domains.load_published('hiv')\n"
+    (tmp_path / "hiv.py").write_text(code)
+    train, test = mmdp.domains.load_published("hiv")
+    for data in (tmp_path / "hiv.py:both", tmp_path / "one"):
+        out = tmp_path / ("two" if data.name == "one" else "one")
+        result = run("convert", data, "--out", out)
+        assert "test models" in result.out
+        assert not result.err
+        for split, model in (("train", train), ("test", test)):
+            assert mmdp.load(out, split=split).fingerprint() == model.fingerprint()
+        for options in (("--out", tmp_path / "a.npz"), ("--out", tmp_path / "p", "--shards", 2)):
+            assert "--split test writes the others" in run("convert", data, *options).err
+        result = run("convert", data, "--out", tmp_path / "b.npz", "--split", "test")
+        assert not result.err
+        assert mmdp.load(tmp_path / "b.npz").n_models == test.n_models
+    assert not run("convert", tmp_path / "one/training.csv", "--out", tmp_path / "three").err
+    assert not (tmp_path / "three/test.csv").exists()
+
+
 def test_a_pomdp_file_may_have_a_step_more(folder: Path, tmp_path: Path) -> None:
     spread, one = mmdp.load(folder), tmp_path / "one.npz"
     mmdp.save(spread.replace(initial=np.eye(3)[1]), one)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import mmdp
-from tests.cli.calls import run
+from tests.cli.calls import run, run_refused
 
 SHOP = """
 import numpy as np
@@ -51,7 +51,7 @@ def test_commands_take_a_model_from_a_python_file(shop: Path, tmp_path: Path) ->
         assert named.json["value"] == changed.json["value"]
     assert "order=" in (tmp_path / "p.csv").read_text()
     policy = mmdp.load_policy(tmp_path / "p.csv")
-    assert policy.action(stock=4) == "order=0"
+    assert policy.action(0, stock=4) == "order=0"
 
 
 def test_a_pair_has_test_models(shop: Path) -> None:
@@ -87,3 +87,22 @@ def test_errors_in_the_file_are_one_line(tmp_path: Path) -> None:
         True,
     )
     assert "no such file" in run("info", f"{tmp_path / 'none.py'}:model").err
+
+
+def test_mistakes_with_a_python_file_say_what_to_write(tmp_path: Path) -> None:
+    file = tmp_path / "hiv.py"
+    code = "import mmdp\nmodel = mmdp.domains.load_published('hiv')[0]\ndef make(): return model\n"
+    file.write_text(code)
+    message = run_refused("solve", f"{file}:make", "-T", 3)
+    assert "make is a function; write model = make(...)" in message
+    policy = tmp_path / "best.csv"
+    assert run("solve", f"{file}:model", "-T", 3, "--out", policy).code == 0
+    message = run_refused("evaluate", f"{file}:model", policy)
+    assert message == f"mmdp: the policy comes first: mmdp evaluate {policy} {file}:model\n"
+    message = run_refused("solve", policy, "-T", 3)
+    assert message.endswith("this is a policy, not a model; give a model\n")
+    with pytest.raises(mmdp.InputError, match="or read the policy with load_policy\\(\\)$"):
+        mmdp.load(policy)
+    for path, name in ((file, "model"), (f"{file}:both", "both")):
+        with pytest.raises(mmdp.InputError, match=f"import it: from hiv import {name}$"):
+            mmdp.load(path)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 import signal
 import sys
@@ -383,9 +384,13 @@ def test_unsupported_policy_classes(folder: Path, tmp_path: Path) -> None:
         "mmdp: wsu cannot do this: it plans backwards from a last decision; choose --method cadp, "
         "mvp, qmdp, mixts, rollout or exact\n"
     )
-    assert "'many': expected N|inf" in run_refused("solve", folder, "-T", "many")
+    assert "'many': expected a whole number or inf" in run_refused("solve", folder, "-T", "many")
     for command in (("report", folder), ("plot", "policy", folder, "--out", "x.png")):
-        assert "horizon must be a whole number" in run_refused(*command, "-T", "inf")
+        message = run_refused(*command, "-T", "inf")
+        discount = mmdp.load(folder).discount
+        n_steps = math.ceil(math.log(0.001) / math.log(discount))
+        share_text = f"at discount {discount:g} the first {n_steps} have 99.9% of the weight"
+        assert f"{share_text}: give --horizon {n_steps}\n" in message
 
 
 def test_a_stationary_file_warm_starts_a_search(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -153,7 +154,7 @@ def test_bad_horizons(horizon, message):
         ),
         (
             {"n_init": 4},
-            r"'n_init'; give options of a method to it, as in method=mmdp.methods.CADP",
+            r"'n_init'; give it as in method=mmdp.methods.CADP",
         ),
     ],
 )
@@ -238,6 +239,48 @@ def test_seeds_and_models_are_checked():
         mmdp.solve("riverswim", 5)
     with pytest.raises(mmdp.InputError, match="time_limit must be a positive number"):
         mmdp.solve(MODEL, 5, time_limit="x")
+
+
+def test_swapped_arguments_are_recognized():
+    model, solution = MODEL, mmdp.solve(MODEL, 2)
+    for call in (
+        lambda: mmdp.evaluate(solution, model),
+        lambda: mmdp.solve(3, model),
+        lambda: mmdp.bound(model, "oracle", 3),
+        lambda: mmdp.load_policy(model, "best.csv"),
+        lambda: mmdp.save("model.npz", model),
+        lambda: mmdp.report.write("report.html", model),
+    ):
+        with pytest.raises(mmdp.InputError, match=r"not .* .are the arguments swapped\?"):
+            call()
+    for call in (
+        lambda: mmdp.evaluate(solution, solution),
+        lambda: mmdp.solve(model, "inf", policy_class=None),
+        lambda: mmdp.solve("riverswim", 3),
+    ):
+        with pytest.raises(mmdp.InputError) as error_info:
+            call()
+        assert "swapped" not in str(error_info.value)
+
+
+def test_an_option_of_a_policy_class_or_method_names_its_place():
+    for options, place in (
+        ({"max_leaves": 5}, "give it as in policy_class=mmdp.policies.Tree(max_leaves=5)"),
+        ({"n_init": 16}, "give it as in method=mmdp.methods.CADP(n_init=16)"),
+    ):
+        with pytest.raises(mmdp.InputError, match=re.escape(place)):
+            mmdp.solve(MODEL, 5, **options)
+
+
+def test_types_of_modules_that_are_loaded_later_are_checked_then():
+    code = (
+        "import mmdp\nfrom mmdp.core.arguments import get_type_hints\n"
+        "get_type_hints(mmdp.plots.weights_by_step)\n"
+        "import matplotlib.axes\n"
+        "print('UnloadedType' in str(get_type_hints(mmdp.plots.weights_by_step)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stdout.strip() == "False", run.stderr
 
 
 def test_labels_in_another_order_are_refused():

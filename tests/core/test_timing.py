@@ -31,6 +31,7 @@ from mmdp.core.timing import (
     propagate_interrupts,
     run_cancellable,
     show_progress,
+    solver_clock,
 )
 from mmdp.insight import measures
 from tests.processes import TIMEOUT
@@ -211,6 +212,15 @@ def test_the_solver_stops_when_asked() -> None:
         assert _run(FakeSolver(can_cancel=True))
 
 
+def test_the_solver_stops_at_the_deadline() -> None:
+    cancelled = threading.Event()
+    was_interrupted = run_cancellable(
+        lambda: cancelled.wait(TIMEOUT), cancelled.set, deadline=solver_clock()
+    )
+    assert cancelled.is_set()
+    assert not was_interrupted
+
+
 def test_a_solver_that_does_not_listen_is_left() -> None:
     solver = FakeSolver(can_cancel=False)
     with pytest.raises(KeyboardInterrupt):
@@ -310,6 +320,13 @@ def test_a_line_appears_after_two_seconds_and_goes(terminal: Terminal, clock: Cl
         progress_line.refresh()
         assert len(terminal.line) == 79
     assert terminal.line == ""
+
+
+def test_a_solve_says_what_it_does_before_the_first_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[object] = []
+    monkeypatch.setattr(progress_line, "update", texts.append)
+    mmdp.solve(MODEL, 4, policy_class=mmdp.policies.Fixed({0: 0}), backend="numpy")
+    assert texts == ["cadp, preparing the models", "cadp, initial policy 1 (wsu)"]
 
 
 def test_inner_calls_join_the_line(terminal: Terminal, clock: Clock) -> None:

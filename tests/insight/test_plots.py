@@ -94,8 +94,8 @@ def test_maps_of_two_axes_show_what_the_policy_of_a_file_does(tmp_path: Path) ->
     for name in ("policy.csv", "policy.json"):
         mmdp.save_policy(solution, tmp_path / name)
         policy = mmdp.load_policy(tmp_path / name)
-        action = solution.policy.action(state=1 * 14 + 0 * 7 + 5)
-        assert policy.action(stock=1, mode="on", day=5) == action
+        action = solution.policy.action(0, state=1 * 14 + 0 * 7 + 5)
+        assert policy.action(0, stock=1, mode="on", day=5) == action
     ax = plots.policy_heatmap(policy)
     axes = ax.get_figure().axes  # type: ignore[union-attr]
     assert [x.get_title() for x in axes] == [

@@ -6,6 +6,7 @@ DATA are models from a file or folder, or from a Python file (FILE.py:NAME).
 from __future__ import annotations
 
 import enum
+import inspect
 import json
 import math
 import runpy
@@ -75,13 +76,20 @@ class TrainingData:
 
     def read_test(self, train: MMDP) -> MMDP | None:
         """Read the test models that go with the training models, if any, in their order."""
-        path = self.path
+        if not self.has_test:
+            return None
+        is_table = self.path.is_file() and self.path.stem == "training"
+        path = self.path.parent if is_table else self.path
+        return self.at(path, split="test").read().reorder_like(train)
+
+    @property
+    def has_test(self) -> bool:
+        """Whether there are test models beside the training models."""
         if self.is_python:
-            has_test = len(_load_python(path)) == 2
-        else:
-            path = path.parent if path.is_file() and path.stem == "training" else path
-            has_test = any((path / f"test.{suffix}").is_file() for suffix in ("csv", "parquet"))
-        return self.at(path, split="test").read().reorder_like(train) if has_test else None
+            return len(_load_python(self.path)) == 2
+        path = self.path
+        folder = path.parent if path.is_file() and path.stem == "training" else path
+        return any((folder / f"test.{suffix}").is_file() for suffix in ("csv", "parquet"))
 
     def at(self, path: Path, **options: Any) -> TrainingData:
         """Return the data at another path, read in the same way but for these options."""
@@ -110,6 +118,8 @@ def _load_python(path: Path) -> tuple[MMDP, ...]:
         with progress_line.open(file.name):
             namespace = runpy.run_path(str(file))
         model_types = (MMDP, mmdp.domains.Domain, tuple)
+        if inspect.isfunction(namespace.get(name)):
+            raise InputError(f"{name} is a function; write model = {name}(...) and name model")
         check_name("model", name, [k for k, x in namespace.items() if isinstance(x, model_types)])
     except InputError as error:
         raise error.with_location(file) from None
@@ -136,7 +146,13 @@ def check_order(policy: Path, data: TrainingData | None) -> None:
     """Refuse models in the place of the policy, and the policy in theirs."""
     if data is None or not data.path.is_file():
         return
-    if policy.is_dir() or data.path.suffix == ".json":
+    is_policy = data.path.suffix == ".json"
+    if data.path.suffix == ".csv" and not (policy.is_file() and policy.suffix == ".csv"):
+        from mmdp.data.io.reading import read_header  # which loads pandas
+        from mmdp.data.io.tables import is_policy_header
+
+        is_policy = is_policy_header(read_header(data.path))
+    if policy.is_dir() or is_policy:
         name = click.get_current_context().info_name
         raise InputError(f"the policy comes first: mmdp {name} {data.path} {policy}")
 

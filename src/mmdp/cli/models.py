@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import mmdp
-from mmdp.cli.console import ADVANCED, Data, print_facts, print_json, print_table
+from mmdp import MMDP
+from mmdp.cli.console import ADVANCED, Data, print_facts, print_json, print_stderr, print_table
 from mmdp.cli.report import Economics
 from mmdp.cli.signatures import command
 from mmdp.cli.types import FigureFile, OutputFolder, Settings, TextParam, find_named
@@ -154,6 +155,8 @@ def convert(
 ) -> None:
     """Convert the models of DATA to another format or reward.
 
+    A folder gets the test models of DATA too, any other file the models of --split only.
+
     npz is the fastest to read. A folder of shards is loaded file by file with little more memory
     than the models take, and lets each of many processes read its own models only.
 
@@ -173,23 +176,39 @@ def convert(
     wtp
         The value of one unit of effect: the reward is this times the effect, minus the cost.
     """
-    model = data.read()
-    amounts = economics.read(model, wtp, "--wtp")
-    if wtp is not None:
-        model = economics.discounting.make_net_benefit_model(
-            model, amounts["effects"], amounts["costs"], wtp, horizon
-        )
-    elif horizon is not None:
-        raise InputError("--horizon is for rewards that vary with time; give --effects too")
+
+    def convert_rewards(model: MMDP) -> MMDP:
+        amounts = economics.read(model, wtp, "--wtp")
+        if wtp is not None:
+            return economics.discounting.make_net_benefit_model(
+                model, amounts["effects"], amounts["costs"], wtp, horizon
+            )
+        if horizon is not None:
+            raise InputError("--horizon is for rewards that vary with time; give --effects too")
+        return model
+
+    model, test_model = convert_rewards(data.read()), None
+    has_test = data.split == "train" and not data.path.is_file() and data.has_test
+    if has_test and shards is None and (out.is_dir() or not out.suffix):
+        test_model = data.read_test(model)
+        test_model = test_model and convert_rewards(test_model)
     if shards is not None:
         mmdp.io.save_shards(model, out, shards)
     elif out.suffix.lower() in (".pomdp", ".pomdpx"):
         mmdp.interop.save_pomdp(model, out)
     else:
         mmdp.save(model, out)
+    facts = [("models", f"{model.n_models:,}")]
+    if test_model is not None:
+        mmdp.save(test_model, out, split="test")
+        facts.append(("test models", f"{test_model.n_models:,}"))
+    elif has_test:
+        print_stderr(
+            f"{out} has the training models of {data} only; --split test writes the others"
+        )
     files = [file for file in out.iterdir() if file.is_file()] if out.is_dir() else [out]
     size = format_bytes(sum(file.stat().st_size for file in files))
-    print_facts(out, [("models", f"{model.n_models:,}"), ("written", size)])
+    print_facts(out, [*facts, ("written", size)])
 
 
 @command(

@@ -23,10 +23,12 @@ from mmdp.cli.signatures import command, take_from
 from mmdp.cli.types import OutputFolder, TextParam, make_keyword_type
 from mmdp.core.arguments import Seconds
 from mmdp.core.errors import InputError
+from mmdp.core.kernels.infinite import find_truncation_horizon
 from mmdp.core.objectives import Objective
 from mmdp.core.policies import MarkovPolicy, Policy, require_markov
 from mmdp.core.timing import progress_line, propagate_interrupts
 
+TAIL_SHARE = 0.001  # of the weight of decisions after those that a page shows
 Figure = Annotated[str, TextParam("NAME", role="picture", words="mmdp.insight.report:FIGURES")]
 Target = Annotated[str, make_keyword_type("python", "javascript", "sql", "excel", "html")]
 
@@ -101,7 +103,7 @@ def report(
     """
     incumbent = certificate = None
     with progress_line.open("report"), propagate_interrupts():
-        model = data.read()
+        model = _read_models(data, options.get("horizon"))
         if policy is not None:
             options["policy"] = given_policy = mmdp.load_policy(policy, model)
             incumbent = _set_horizon(given_policy, model, options)
@@ -150,6 +152,24 @@ def _choose_tighter(certificate: mmdp.Bound | None, new_certificate: mmdp.Bound)
     if certificate is None or certificate.scope not in ("history", "markov", new_certificate.scope):
         return new_certificate
     return min(new_certificate, certificate, key=lambda bound: bound.value)
+
+
+def _read_models(data: TrainingData, horizon: float | None) -> mmdp.MMDP:
+    """Read the models of a page or picture; refuse an infinite horizon, of which neither tells."""
+    model = data.read()
+    if horizon != math.inf:
+        return model
+    share_text, n_steps = "", "N"
+    if 0 < model.discount < 1:
+        n_steps = str(find_truncation_horizon(model.problem, TAIL_SHARE)[0])
+        share_text = (
+            f"at discount {model.discount:g} the first {n_steps} have {1 - TAIL_SHARE:.1%} of the "
+            "weight: "
+        )
+    raise InputError(
+        f"{data}: pages and pictures show a number of decisions; {share_text}give --horizon "
+        f"{n_steps}"
+    )
 
 
 def _set_horizon(policy: Policy, model: mmdp.MMDP, options: dict[str, Any]) -> Policy:
@@ -207,7 +227,7 @@ def plot(
     policy
         A policy that mmdp solve wrote.
     """
-    model = data.read()
+    model = _read_models(data, options.get("horizon"))
     if policy is not None:
         shown_policy = _set_horizon(mmdp.load_policy(policy, model), model, options)
         options["policy"] = shown_policy

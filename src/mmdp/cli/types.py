@@ -41,8 +41,9 @@ class TextParam(click.ParamType[Any]):
         words: Iterable[str] | str = (),
         role: str = "",
         is_repeated: bool = False,
+        expected: str = "",
     ) -> None:
-        self.metavar, self.parse = metavar, parse
+        self.metavar, self.parse, self.expected = metavar, parse, expected or metavar
         self.words, self.role, self.is_repeated = words, role, is_repeated
 
     def list_words(self) -> list[str]:
@@ -65,7 +66,7 @@ class TextParam(click.ParamType[Any]):
         except InputError:
             raise
         except ValueError:
-            raise InputError(f"{param.opts[0]} {value!r}: expected {self.metavar}") from None
+            raise InputError(f"{param.opts[0]} {value!r}: expected {self.expected}") from None
 
     def collect(self, ctx: click.Context, param: click.Parameter, values: Sequence[Any]) -> object:
         """Combine the values of a repeated option; None if there are none."""
@@ -231,7 +232,11 @@ TYPES_BY_NAME: dict[str, click.ParamType[Any]] = {  # of those whose annotations
     "domains": TextParam("NAME", words="mmdp.insight.paper.cases:CASES", is_repeated=True),
     "features": PathParam(),
     "groups": PathParam(),
-    "horizon": TextParam("N|inf", lambda text: math.inf if text == "inf" else int(text)),
+    "horizon": TextParam(
+        "N|inf",
+        lambda text: math.inf if text == "inf" else int(text),
+        expected="a whole number or inf",
+    ),
     "initial": TextParam("STATE|A=P,B=Q"),
     "methods": TextParam("A,B,...", _parse_names, words=METHODS),
     "n_init": TextParam("auto|N", lambda text: text if text == "auto" else int(text)),

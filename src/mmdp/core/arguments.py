@@ -46,6 +46,7 @@ METHOD_OPTIONS_HINT = (
     "give options of a method to it, as in method=mmdp.methods.CADP(n_init=16), and those of a "
     "policy class to that"
 )
+SWAP_TEXT = " (are the arguments swapped?)"
 MAX_REPR_LENGTH = 30  # letters of a value that is shown; of others, the type
 
 
@@ -160,21 +161,58 @@ def check_arguments(function: F) -> F:
             suggestion = did_you_mean(unknown_name, parameters)
             raise InputError(
                 f"{name}() has no argument {suggestion}",
-                [METHOD_OPTIONS_HINT] if "method" in parameters else [],
+                _name_option_owner(unknown_name, kwargs[unknown_name], parameters),
             )
         try:
             bound_arguments = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{name}(): {error}") from None
         hints = get_type_hints(function)
-        for argument, value in {**kwargs, **bound_arguments}.items():
+        values = {**kwargs, **bound_arguments}
+        for argument, value in values.items():
             _check_length(argument, value)
             if argument in hints:
-                check_type(argument, value, hints[argument])
+                try:
+                    check_type(argument, value, hints[argument])
+                except InputError as error:
+                    if _is_swapped(argument, values, hints):
+                        raise InputError(error.message + SWAP_TEXT, error.remedies) from None
+                    raise
         with progress_line.open(name):
             return function(*args, **kwargs)
 
     return wrapper  # type: ignore[return-value]
+
+
+def _name_option_owner(option: str, value: object, parameters: Collection[str]) -> list[str]:
+    """Name the policy class or method that has this option, as an argument of the function."""
+    for argument, registry in (("policy_class", "POLICY_CLASSES"), ("method", "METHODS")):
+        package = "mmdp.policies" if argument == "policy_class" else "mmdp.methods"
+        module = sys.modules.get(package.replace("mmdp.", "mmdp.core."))
+        classes = getattr(module, registry, {}) if argument in parameters else {}
+        for owner in classes.values():
+            if option in inspect.signature(owner).parameters:
+                text = repr(value) if len(repr(value)) <= MAX_REPR_LENGTH else "..."
+                return [f"give it as in {argument}={package}.{owner.__name__}({option}={text})"]
+    return [METHOD_OPTIONS_HINT] if "method" in parameters else []
+
+
+def _is_swapped(argument: str, values: Mapping[str, object], hints: Mapping[str, object]) -> bool:
+    """Check whether an argument and another that is given would fit in each other's place.
+
+    Two values of one type, or two numbers, are out of range rather than swapped.
+    """
+    value = values[argument]
+    is_number = isinstance(value, numbers.Number)
+    return any(
+        x is not None
+        and type(x) is not type(value)
+        and not (is_number and isinstance(x, numbers.Number))
+        and is_of_type(x, hints[argument])
+        and is_of_type(value, hints.get(name))
+        for name, x in values.items()
+        if name != argument
+    )
 
 
 def check_type(name: str, value: object, hint: object) -> None:
@@ -244,21 +282,30 @@ def _check_length(name: str, value: object) -> None:
 class _Namespace(dict[str, Any]):
     """The names in a module, those that are imported for type checkers only included."""
 
+    is_complete = True  # whether the modules of all names so far are loaded
+
     def __missing__(self, name: str) -> object:
         if name == "pd":
             return importlib.import_module("pandas")  # waits for a thread that is importing it
         modules = [builtins, sys.modules.get("matplotlib.axes", builtins)]
         modules += [x for key, x in list(sys.modules.items()) if key.startswith("mmdp")]
-        return next((vars(x)[name] for x in modules if name in vars(x)), UnloadedType)
+        value = next((vars(x)[name] for x in modules if name in vars(x)), UnloadedType)
+        self.is_complete &= value is not UnloadedType
+        return value
 
 
 class UnloadedType:
     """Placeholder for a class of a module that is not loaded: no value is of it."""
 
 
-@functools.cache
+TYPE_HINTS: dict[Callable[..., object], dict[str, object]] = {}  # those that are complete
+
+
 def get_type_hints(function: Callable[..., object]) -> dict[str, object]:
     """Get the types of the parameters of a function, those of ``**options`` included."""
+    if function in TYPE_HINTS:
+        return TYPE_HINTS[function]
+    is_complete = True
 
     def evaluate(annotated: Any) -> dict[str, Any]:
         names, hints = _Namespace(vars(sys.modules[annotated.__module__])), {}
@@ -266,6 +313,8 @@ def get_type_hints(function: Callable[..., object]) -> dict[str, object]:
             text = getattr(hint, "__forward_arg__", hint)
             if name != "return":  # its type may not be loaded
                 hints[name] = eval(text, {}, names) if isinstance(text, str) else hint
+        nonlocal is_complete
+        is_complete &= names.is_complete
         return hints
 
     inner_function = inspect.unwrap(function)
@@ -274,6 +323,8 @@ def get_type_hints(function: Callable[..., object]) -> dict[str, object]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             hint = hints.pop(name, None)
             hints |= evaluate(get_args(hint)[0]) if get_origin(hint) is Unpack else {}
+    if is_complete:  # a module such as matplotlib may be loaded later
+        TYPE_HINTS[function] = hints
     return hints
 
 

@@ -30,6 +30,8 @@ class Remedy:
         self.argument, self.values, self.verb = argument, values, verb
 
     def __str__(self) -> str:
+        if self.argument.endswith("()"):  # a function of Python
+            return f"{self.verb} {self.argument}"
         return f"{self.verb} {self.argument}={join_or(map(repr, self.values))}"
 
 
@@ -59,6 +61,19 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         return self.format_message()
+
+
+class NotNormalizedError(InputError):
+    """Probabilities in an array do not sum to 1."""
+
+    def __init__(self, message: str, remedies: Iterable[str | Remedy] = (), name: str = "") -> None:
+        division = f"divide by the sum: {name} / np.sum({name}, axis=-1, keepdims=True)"
+        super().__init__(message, remedies or [division])
+
+    def for_file(self) -> InputError:
+        """Return the error for probabilities that are read from a file."""
+        remedy = Remedy("normalize", True, verb="load with")
+        return InputError(self.message, ["divide by the sum", remedy])
 
 
 def describe_missing(path: Path) -> str:

@@ -64,7 +64,7 @@ class Status(enum.Enum):
     COMPLETED = "the method ran to its end"
     ITERATION_LIMIT = "stopped at the iteration limit; the best policy so far"
     TIME_LIMIT = "stopped at the time limit; the best policy so far"
-    INTERRUPTED = "interrupted; the best policy so far"
+    INTERRUPTED = "stopped by Ctrl-C; the best policy so far"
 
 
 BoundScope = Literal[
@@ -101,11 +101,12 @@ def describe_restriction_cost(
     markov_bound: float | None,
     unit: str | None = None,
     suffix: AmountSuffix = lambda amount: "",
+    comparator: str = "",
 ) -> str:
     """Describe what a restricted policy of this value loses, and what it loses at most.
 
     ``unrestricted_value`` is that of the best policy found without the restriction, and
-    ``markov_bound`` a bound on all of those; None if unknown.
+    ``markov_bound`` a bound on all of those; None if unknown. ``comparator`` names that policy.
     """
     subject = f"being {policy_class.restriction_text or policy_class.name} costs"
     cost = 0.0 if unrestricted_value is None else max(unrestricted_value - value, 0.0)
@@ -118,7 +119,8 @@ def describe_restriction_cost(
     amount = "nothing"
     if cost > ROUNDING_RTOL * max(abs(unrestricted_value), abs(value)):
         amount = f"{format_with_unit(format_number(cost, 3), unit)}{suffix(cost)}"
-    return ", ".join(filter(None, [f"{subject} {amount}", bound_text]))
+    comparison = f" against {comparator}" if comparator else ""
+    return ", ".join(filter(None, [f"{subject} {amount}{comparison}", bound_text]))
 
 
 @dataclass(frozen=True)
@@ -468,12 +470,19 @@ class Solution:
         policy_class = self.provenance.policy_class
         if not policy_class.is_restricted or self.policy is None:
             return ""
+        comparator = ""
+        if policy_class.is_infinite_horizon and policy_class.name != "stationary":
+            # the restriction is to stationary policies too
+            is_timed = "comparison_horizon" in self.details
+            scope_text = "policy of time and state" if is_timed else "stationary policy"
+            comparator = f"the best {scope_text} found"
         return describe_restriction_cost(
             policy_class,
             self.value,
             self.details.get("unrestricted_value"),
             None if self.certificate is None else self.certificate.markov_bound,
             self.evaluation.unit,
+            comparator=comparator,
         )
 
     @property

@@ -144,6 +144,7 @@ def solve(
         time_limit=time_limit,
         callback=show_progress(callback),
     )
+    context.report_step("preparing the models")
     if certify_time is not None:
         check_certifiable(resolved_method, spec.objective, model, n_steps)
     if checkpoint is not None:

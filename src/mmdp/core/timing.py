@@ -464,11 +464,13 @@ class BlockedInterrupt(InterruptFlag):
             signal.raise_signal(signal.SIGINT)
 
 
-def run_cancellable(function: Callable[[], object], cancel: Callable[[], object]) -> bool:
+def run_cancellable(
+    function: Callable[[], object], cancel: Callable[[], object], deadline: float = math.inf
+) -> bool:
     """Run a function in another thread; return whether Ctrl-C was pressed, which calls ``cancel``.
 
-    The next Ctrl-C raises at once. Only the main thread receives Ctrl-C: in any other one the
-    function runs directly.
+    The deadline, of ``solver_clock()``, calls it too. The next Ctrl-C raises at once. Only the main
+    thread receives Ctrl-C: in any other one the function runs directly.
     """
     if get_interrupt_handler() is None:
         function()
@@ -484,7 +486,7 @@ def run_cancellable(function: Callable[[], object], cancel: Callable[[], object]
     with DeferredInterrupt() as flag:
         threading.Thread(target=run_and_store, name="mmdp-work", daemon=True).start()
         while not wait([future], timeout=0.1).done:
-            if flag.is_set:
+            if flag.is_set or solver_clock() > deadline:
                 cancel()
     future.result()
     return flag.is_set

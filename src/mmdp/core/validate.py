@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, SupportsFloat, TypeGuard
 import numpy as np
 
 from mmdp.core.arguments import Label, is_of_type
-from mmdp.core.errors import InputError, Remedy, check_memory
+from mmdp.core.errors import InputError, NotNormalizedError, Remedy, check_memory
 from mmdp.core.kernels.distributions import SUM_TOLERANCE, clip_rounding, normalize, rescale_sums
 from mmdp.core.kernels.problem import Problem, Shard
 from mmdp.core.kernels.rewards import EventRewards, Rewards, get_stored_array, iter_blocks
@@ -457,7 +457,7 @@ def _describe_wrong_rows(
             f"transition probability {values[index]:g} at {location}; "
             "every probability must be a number from 0 to 1"
         )
-    count_text = f"({pluralize(int(is_wrong.sum()), 'row')} like it)"
+    count_text = f"({pluralize(int(is_wrong.sum()), 'row')} in all)"
     if sums[index] == 0:
         return InputError(
             f"{location} has no transitions though other models have this action {count_text}",
@@ -468,9 +468,8 @@ def _describe_wrong_rows(
                 Remedy("missing_actions", "zero", verb="load with"),
             ],
         )
-    return InputError(
-        f"probabilities sum to {sums[index]:.10g}, not 1, at {location} {count_text}",
-        ["normalise the rows first", Remedy("normalize", True, verb="load with")],
+    return NotNormalizedError(
+        f"probabilities sum to {sums[index]:.10g}, not 1, at {location} {count_text}", name="P"
     )
 
 
@@ -515,9 +514,8 @@ def parse_distribution(
     is_wrong = np.asarray(np.abs(sums - 1.0) > SUM_TOLERANCE)
     if is_wrong.any():
         index = _find_first_index(is_wrong)
-        raise InputError(
-            f"{name} must sum to 1, not {sums[index]:.10g}{locate(index)}",
-            ["divide by the sum", Remedy("normalize", True, verb="load with")],
+        raise NotNormalizedError(
+            f"{name} must sum to 1, not {sums[index]:.10g}{locate(index)}", name=name
         )
     return array
 

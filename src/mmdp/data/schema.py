@@ -20,7 +20,7 @@ import pandas as pd
 
 from mmdp.core import validate
 from mmdp.core.arguments import is_of_type
-from mmdp.core.errors import InputError, Remedy
+from mmdp.core.errors import InputError, NotNormalizedError, Remedy
 from mmdp.core.shapes import AnyArray, AnyIntArray, Array, IndexArray, Mask
 from mmdp.core.text import did_you_mean, pluralize
 
@@ -91,7 +91,10 @@ class TableSource:
         """Add the file, and a line of it, to the messages of InputErrors in this context."""
         try:
             yield
-        except InputError as error:
+        except InputError as original_error:
+            error = original_error
+            if isinstance(error, NotNormalizedError):
+                error = error.for_file()
             line_text = "" if line is None else f", line {line}"
             raise error.with_location(f"{self.location}{line_text}") from None
 

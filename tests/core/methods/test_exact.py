@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import mmdp
+from mmdp.core.bounds.lp import LPResult
 from mmdp.core.methods.base import Progress
 from mmdp.core.methods.exact import Exact
 from mmdp.core.methods.milp import MILP
@@ -113,6 +115,20 @@ def test_a_stop_before_the_search_leaves_a_bound(method: mmdp.methods.Method) ->
 def test_messages(make_method: object, message: str) -> None:
     with pytest.raises(mmdp.InputError, match=message):
         make_method()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("text", ["regret:worst", "regret:mean", "regret:cvar:0.5", "worst"])
+def test_milp_never_claims_more_than_the_oracle(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if HiGHS proves nothing: no regret is above 0."""
+    stopped = LPResult(Status.TIME_LIMIT, None, -math.inf, 0, 0.0)
+    monkeypatch.setattr(MILP, "_solve_program", lambda *_: stopped)
+    model = make_random_model(1, n_models=3, n_states=3, n_actions=2, horizon=0, has_masks=False)
+    solution = mmdp.solve(model, 4, "milp", objective=text, backend="numpy")
+    assert solution.bound is not None
+    assert solution.value < solution.bound <= mmdp.bound(model, 4, "oracle", objective=text).value
+    if "regret" in text:
+        assert solution.bound == 0
+        assert "at most     0.0" in repr(solution)
 
 
 def test_a_too_large_milp_says_what_to_do() -> None:

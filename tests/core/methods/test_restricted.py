@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -236,6 +237,27 @@ def test_the_restriction_cost_is_a_difference_of_values() -> None:
     assert text == "being fixed costs 1 [1], at most 1"
     text = describe_restriction_cost(solution.provenance.policy_class, 2.0, None, 2.5)
     assert text == "being fixed costs at most 0.500"
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_the_cost_of_stationary_classes_says_what_it_is_compared_with(objective: str) -> None:
+    model = make_random_model(3, n_models=3, n_states=4, n_actions=2, horizon=0, discount=0.9)
+    other = "policy of time and state" if objective == "mean" else "stationary policy"
+    for policy_class, subject in (
+        (mmdp.policies.Tied([0, 0, 1, 1]), "stationary and tied"),
+        (mmdp.policies.Tree(max_leaves=1, features={"x": [0, 1, 2, 3]}), "a stationary tree"),
+        (mmdp.policies.Fixed([0, -1, -1, -1]), "stationary and fixed"),
+    ):
+        model_inf = model.replace(terminal=None)
+        solution = mmdp.solve(model_inf, math.inf, policy_class=policy_class, objective=objective)
+        text = solution.restriction_cost_text
+        assert re.fullmatch(f"being {subject} costs .+ against the best {other} found", text), text
+        finite = mmdp.solve(model, 3, policy_class=policy_class, objective=objective)
+        assert "against" not in finite.restriction_cost_text
+        assert "stationary" not in finite.restriction_cost_text
+    solution = mmdp.solve(model_inf, math.inf, objective="mean")
+    assert solution.restriction_cost_text.startswith("being stationary costs")
+    assert "against" not in solution.restriction_cost_text
 
 
 @pytest.mark.parametrize("seeds", seed_ranges(15, 400))

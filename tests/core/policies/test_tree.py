@@ -79,7 +79,7 @@ def test_features_come_from_named_axes(tmp_path: Path) -> None:
     ) == {"k": [1, 3, 5, 7]}
     solution = mmdp.solve(model, 6, policy_class=mmdp.policies.Tree(4))
     assert "stock is at most" in solution.policy.describe()
-    assert solution.policy.action(stock=0, weather="wet, cold") == "fill=1"
+    assert solution.policy.action(0, stock=0, weather="wet, cold") == "fill=1"
 
 
 def test_a_state_without_decisions_needs_no_value() -> None:
@@ -111,7 +111,7 @@ def test_a_tree_over_two_axes_is_found() -> None:
     for is_terminal in (None, lambda state: state["stock"] > 9):
         model = mmdp.from_step(step, **axes, is_terminal=is_terminal)
         solution = mmdp.solve(model, 2, policy_class=mmdp.policies.Tree(4), backend="numpy")
-        assert solution.policy.action(stock=2, mode="on") == "order=1"
+        assert solution.policy.action(0, stock=2, mode="on") == "order=1"
         assert solution.restriction_cost == pytest.approx(0.0)
         assert "stock is at most 0.5" in solution.policy.describe()
 

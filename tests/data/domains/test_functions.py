@@ -98,7 +98,7 @@ def test_perishable_orders_as_published(issue: str) -> None:
     rows = list(csv.reader((PUBLISHED_DIR / f"life2_{issue}.csv").open()))
     for age1, *orders in rows[1:]:
         for age2, order in zip(rows[0][1:], orders, strict=True):
-            assert policy.action(age1=age1, age2=age2) == f"order={order}"
+            assert policy.action(0, age1=age1, age2=age2) == f"order={order}"
 
 
 @pytest.mark.slow

@@ -209,14 +209,18 @@ def test_a_measured_value_is_read_as_in_episodes_off_the_grid() -> None:
 def test_a_policy_may_be_looked_up_by_name() -> None:
     policy = mmdp.solve(make_pond(), 4).policy
     actions = policy.actions
-    assert policy.action(level=0.5) == f"add={actions[0, 1]}"
+    assert policy.action(0, level=0.5) == f"add={actions[0, 1]}"
     assert policy.action(time=3, level=2.0) == f"add={actions[3, 4]}"
     labels = [f"x={1_000_000.0 + i}" for i in range(4)]  # all digits count
     far_policy = mmdp.policies.StationaryPolicy([0, 1, 2, 3], state_labels=labels)
     for x, nearest in ((1_000_002.0, "2"), (1_000_002.51, "3"), (1_000_001.4999, "1")):
         assert far_policy.action(x=x) == nearest
-    with pytest.raises(mmdp.InputError, match="level is 4.1, and the policy knows it from 0 to 4"):
+    with pytest.raises(mmdp.InputError, match="level must be from 0 to 4, not 4.1"):
         policy.action(level=4.1)
+    with pytest.raises(mmdp.InputError, match="depends on the time; give time= .0: the first"):
+        policy.action(level=0.5)
+    steady = mmdp.policies.MarkovPolicy(actions[[1, 1]], state_labels=policy.state_labels)
+    assert steady.action(level=0.5) == str(actions[1, 1])
     with pytest.raises(mmdp.InputError, match="unknown label 'level=high'"):
         policy.action(level="high")
     with pytest.raises(mmdp.InputError, match="states are named by level, not by depth"):
@@ -240,5 +244,7 @@ def test_a_decision_may_be_looked_up_by_its_label() -> None:
         assert weeks.action(week=f"w{t + 1}", level=0.5) == str(actions[t, 1])
         assert ages.action(age=40 + 5 * t, level=0.6) == str(actions[t, 1])
         assert ages.action(age=40.0 + 5 * t, state=1) == str(actions[t, 1])
+    with pytest.raises(mmdp.InputError, match="give time= .0: the first decision., or week="):
+        weeks.action(level=0.5)
     with pytest.raises(mmdp.InputError, match="no decision is called week 'w5'; give one of w1 to"):
         weeks.action(week="w5", level=0.5)

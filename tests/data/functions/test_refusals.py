@@ -137,8 +137,13 @@ def test_an_if_on_arrays_has_a_message_of_its_own() -> None:
     def step_with_if(state: Inputs, action: Inputs, event: Inputs) -> Any:
         return ({"stock": 0}, 1.0) if state["stock"] > 2 else ({"stock": 1}, 0.0)
 
-    with expect_error("step: an `if`, `and`, `or` or `max` on whole arrays", "np.where"):
+    with expect_error("step: an `if`, `and`, `or`, `min` or `max` on whole arrays", "np.where"):
         make_shop(step_with_if)
+
+
+def test_parameters_without_samples_have_a_message() -> None:
+    with expect_error("event_probs: it reads 'p' of the sample, but samples= is not given"):
+        make_shop(samples=None, event_probs=lambda sample: [1 - sample["p"], sample["p"], 0.0])
 
 
 def test_random_numbers_have_a_message_of_their_own() -> None:
@@ -205,6 +210,15 @@ def test_numbers_stand_for_all_rows_and_labels_arrive_as_labels() -> None:
     ("step", "message"),
     [
         (lambda state: {"stock": 0}, "step must return a dict of next values by axis and the rew"),
+        (
+            lambda state: (0, {"stock": 0}),
+            "return {'stock': ...}, reward; it returned the reward f",
+        ),
+        (
+            lambda state: ({"stock": min(state["stock"], 3)}, 0),
+            "`min` or `max` on whole arrays; it is called with many rows at once: write np.where("
+            "condition, a, b), &, |, np.minimum and np.maximum",
+        ),
         (lambda state: ({}, 0), "step returns no 'stock'; return every axis"),
         (lambda state: ({"stock": 0, "stok": 1}, 0), "returns 'stok', which is no axis of states"),
         (lambda state: ({"stock": np.zeros(3)}, 0), "next stock has shape (3,) for 72 rows"),

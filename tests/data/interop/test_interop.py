@@ -651,7 +651,7 @@ def test_named_values_go_to_the_nearest_point_of_a_wide_axis() -> None:
         assert agent({"x": x, "mode": "off"}) == 41 + nearest
         assert policy.action(x=x, mode="on") == str(nearest)
     assert agent({"x": 0.025, "mode": "on"}) == 20  # halfway between 0 and 0.05: the lower
-    with pytest.raises(mmdp.InputError, match="x is 1.1, and the policy knows it from -1 to 1"):
+    with pytest.raises(mmdp.InputError, match="x must be from -1 to 1, not 1.1"):
         agent({"x": 1.1, "mode": "on"})
 
 

@@ -732,6 +732,8 @@ def test_refusals(tmp_path: Path) -> None:
     policy = make_policies()["markov"]
     with pytest.raises(InputError, match=r"unknown suffix '.txt'; write .py, .js"):
         mmdp.export(policy, tmp_path / "rule.txt")
+    with pytest.raises(InputError, match="is a folder; give a file"):
+        mmdp.export(policy, tmp_path)
     with pytest.raises(InputError, match=r"no target is called 'pyton' \(did you mean 'python'"):
         mmdp.export(policy, tmp_path / "rule.py", to="pyton")
     with pytest.raises(InputError, match="a character that files cannot hold"):

@@ -48,7 +48,7 @@ from mmdp.core.objectives import (
 )
 from mmdp.core.shapes import Array, IndexArray, Mask
 from mmdp.core.solution import Status
-from mmdp.core.timing import run_cancellable
+from mmdp.core.timing import run_cancellable, solver_clock
 
 HighsSolver = Any  # highspy has no types
 LP_OBJECTIVES = (Mean.key, CVaR.key, VaR.key, WorstCase.key, MeanCVaR.key)
@@ -103,10 +103,10 @@ class LinearProgram:
         initial_solution: Array,
         *,
         rel_gap: float,
-        time_limit: float,
+        deadline: float,
         callback: MipCallback,
     ) -> LPResult:
-        """Solve the program; the callback is called whenever HiGHS logs.
+        """Solve the program until the deadline; the callback is called whenever HiGHS logs.
 
         HiGHS has absolute tolerances, so every column is scaled to a range of 1, and every row and
         the cost by their largest entries. Then a reduced cost of the wrong sign within the
@@ -136,7 +136,6 @@ class LinearProgram:
         )
         for name in ("primal", "dual", "mip"):
             solver.setOptionValue(f"{name}_feasibility_tolerance", TOLERANCE)
-        solver.setOptionValue("time_limit", max(time_limit, 0.1))
         solver.setOptionValue("mip_rel_gap", rel_gap)
         solver.setOptionValue("mip_abs_gap", 1e-9)
         highs_solution = highspy.HighsSolution()
@@ -150,7 +149,9 @@ class LinearProgram:
 
         solver.cbMipLogging += on_log
         solver.HandleUserInterrupt = True
-        was_interrupted = run_cancellable(solver.run, solver.cancelSolve)
+        # the time is what building the program has left; each part of HiGHS counts from its start
+        solver.setOptionValue("time_limit", max(deadline - solver_clock(), 0.1))
+        was_interrupted = run_cancellable(solver.run, solver.cancelSolve, deadline)
         info, solution, statuses = solver.getInfo(), solver.getSolution(), highspy.HighsModelStatus
         status = Status.COMPLETED
         if was_interrupted and solver.getModelStatus() != statuses.kOptimal:

@@ -246,10 +246,10 @@ def _ascend_markov_prefix(context: SolveContext, row: PolicyTable) -> float:
     T = max(1, min(context.horizon, max_horizon))
     terminal_values = np.ascontiguousarray(context.infinite_horizon.compute_values(row).T)
     prepared = context.prepared.replace(terminal=terminal_values, horizon=T)
-    context.details["comparison_horizon"] = T
     local_optima = prepared.ascend(
         [np.repeat(row[None], T, axis=0), None],
         sweep_type=choose_sweep_type(context),
         callback=lambda *_: context.check_time(),
     )
+    context.details["comparison_horizon"] = T
     return max(optimum.value for optimum in local_optima)

@@ -70,7 +70,9 @@ class MILP(Method):
         if context.objective.is_mean:
             first_bound = compute_first_bound(context.prepared)
         else:
-            first_bound = context.objective_value(context.oracle_returns() + rounding_error)
+            # no return is above the oracle's, so a regret needs no slack
+            slack = 0.0 if context.objective.uses_regret else rounding_error
+            first_bound = context.objective_value(context.oracle_returns() + slack)
         details: Details = {"bound": first_bound, "scope": "history"}
         details |= {"n_nodes": 0, "n_variables": n_variables}
         with context.allow_stop() as stop_state:
@@ -93,7 +95,9 @@ class MILP(Method):
             scope = "markov" if program.mean_share == 1 else "deterministic markov"
             details |= {"bound": bound, "scope": scope}
         returns = context.compute_returns(context.best_policy)
-        details["bound"] = max(details["bound"], context.objective_value(returns + rounding_error))
+        achieved_bound = context.objective_value(returns + rounding_error)
+        max_bound = max(first_bound, context.best_value)  # which is true anyway
+        details["bound"] = min(max(details["bound"], achieved_bound), max_bound)
         details |= {"n_nodes": result.n_nodes, "n_variables": program.n_columns}
         status = result.status
         tolerance = self._gap_tolerance(context, first_bound, result.tolerance_error)
@@ -147,6 +151,6 @@ class MILP(Method):
         return program.minimize(
             program.policy_to_variables(incumbent, context.prepared.forward(incumbent), returns),
             rel_gap=self.rel_gap,
-            time_limit=context.stopwatch.time_left,
+            deadline=context.stopwatch.deadline,
             callback=report_progress,
         )

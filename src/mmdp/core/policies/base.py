@@ -59,6 +59,7 @@ class PolicyClass:
     is_infinite_horizon: bool = False  # whether there is no last decision
     randomized: bool = False  # whether actions may be drawn at random
     restriction_text: ClassVar[str] = ""  # in "being tied costs 3", if it is not the name
+    stationary_text: ClassVar[str] = ""  # the same over an infinite horizon
     finite_horizon_reason: ClassVar[str] = ""  # why there must be one, as a clause
     is_action_mask: bool = False  # whether it only closes actions: one decision binds no other
     is_restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
@@ -346,11 +347,15 @@ class Policy(Planner):
     # ------------------------------------------------------------ who reads it
     @check_arguments
     def action(
-        self, time: Unchecked[int] = 0, state: int | str | None = None, **state_values: object
+        self,
+        time: Unchecked[int | None] = None,
+        state: int | str | None = None,
+        **state_values: object,
     ) -> str:
         """Return the label of the action in a state, given by id, label, or values of its axes.
 
-        If decisions have labels, such as weeks, ``week="w4"`` stands for the time.
+        If decisions have labels, such as weeks, ``week="w4"`` stands for the time. A policy that is
+        the same at all times needs none.
 
         A number between two points of an axis goes to the nearer one, and to the lower if it is
         halfway, as in :func:`mmdp.simulate` with ``off_grid=True`` (which has the functions, and so
@@ -373,14 +378,26 @@ class Policy(Planner):
             time_column := self.time_labels.column_name
         ) in state_values and time_column not in parse_named_values(self.state_names[0]):
             time = self._find_time(time_column, state_values.pop(time_column))
-        if not is_of_type(time, int) or not 0 <= time < self.horizon:
+        is_index = time is None or (is_of_type(time, int) and 0 <= time < self.horizon)
+        if not is_index:
             raise InputError(f"time {time} is outside 0..{self.horizon - 1:g}")
         if (state is None) == (not state_values):
             raise InputError("give the state: state= its id or label, or its values by name")
         key = self.state_index.find_label(state_values) if state is None else state
         s = self.state_index.ids.get(key) if isinstance(key, str) else None
         s = match_ids([key], self.state_names, "the state")[0] if s is None else s
-        return self.action_names[self.act(self.initial_memory(), time, s)]
+        if time is None and self._differs_over_time:
+            label_text = f", or {time_column}=" if self.time_labels.labels else ""
+            raise InputError(
+                f"the policy depends on the time; give time= (0: the first decision){label_text}"
+            )
+        return self.action_names[self.act(self.initial_memory(), time or 0, s)]
+
+    @functools.cached_property
+    def _differs_over_time(self) -> bool:
+        """Whether some decision differs from the first one in its state."""
+        markov = None if self.horizon == math.inf else self.as_markov
+        return markov is not None and bool((markov.table != markov.table[:1]).any())
 
     def _find_time(self, axis: str, value: object) -> int:
         """Return the time with that label; 0 if the policy does not depend on the time."""
@@ -505,10 +522,7 @@ class StateIndex:
         points = self._points[name]
         (low, _), (high, _) = points[0], points[-1]
         if not low <= x <= high:
-            raise InputError(
-                f"{name} is {text}, and the policy knows it from {low:g} to {high:g}; give a value "
-                "there"
-            )
+            raise InputError(f"{name} must be from {low:g} to {high:g}, not {text}")
         i = min(max(1, bisect_left(points, (x,))), len(points) - 1)
         return min(points[i - 1 : i + 1], key=lambda point: abs(point[0] - x))[1]
 

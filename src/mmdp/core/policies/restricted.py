@@ -37,6 +37,8 @@ class RestrictedMarkov(Markov):
         change_text = self.single_change_text or self.change_text
         return self._copy_with(
             is_infinite_horizon=True,
+            restriction_text=self.stationary_text
+            or f"stationary and {self.restriction_text or self.name}",
             decision_inputs=self.decision_inputs.replace("the time and ", ""),
             change_text=change_text.replace(" and time", ""),
             single_change_text="",

@@ -245,6 +245,7 @@ class Tree(RestrictedMarkov):
 
     name: ClassVar[str] = "tree"
     restriction_text: ClassVar[str] = "a tree"
+    stationary_text: ClassVar[str] = "a stationary tree"
     uses_growth: ClassVar[bool] = True
     is_action_mask = False
     decision_inputs = "a few questions about the time and the state"

@@ -37,6 +37,7 @@ from mmdp.core.timing import (
     Stopwatch,
     TimeUp,
     allow_stop,
+    progress_line,
 )
 
 Candidate = Any  # a policy in the representation of its search: a table, controller or tree
@@ -213,6 +214,11 @@ class SolveContext:
             self.best_value, self.best_policy = value, policy
             if "infinite_horizon" in vars(self):
                 self.infinite_horizon.retain_cache()
+
+    def report_step(self, step: str) -> None:
+        """Show in the progress line what is done as long as there is no value."""
+        if self.callback is not None and self.best_policy is None:
+            progress_line.update(f"{self.method}, {step}")
 
     def report_bound(self, bound: float, n_nodes: int) -> None:
         """Call back with a proven bound and the node count; raise TimeUp at the time limit."""

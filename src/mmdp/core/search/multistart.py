@@ -197,7 +197,8 @@ class MultiStart:
         init_names: list[str] = []
         local_optima: list[AscentResult] = []
         cache: AscentCache = {}
-        for init in self._iter_inits():
+        for i, init in enumerate(self._iter_inits()):
+            self.context.report_step(f"initial policy {i + 1} ({init.name})")
             for optimum in self.iter_local_optima(init.candidate, cache):
                 init_names.append(init.name)
                 local_optima.append(optimum)

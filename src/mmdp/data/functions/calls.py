@@ -31,6 +31,11 @@ class TrackedInputs(Mapping[str, object]):
         self._values, self._argument, self._read_names = values, argument, read_names
 
     def __getitem__(self, name: str) -> object:
+        if not self._values:
+            argument = f"{self._argument}s"
+            raise UnknownFieldError(
+                f"it reads {name!r} of the {self._argument}, but {argument}= is not given"
+            )
         if name not in self._values:
             raise UnknownFieldError(
                 f"{self._argument} has no {did_you_mean(str(name), self._values)}"
@@ -110,8 +115,8 @@ def _explain_error(error: Exception) -> str:
     text = str(error.args[0]) if error.args else ""
     if "truth value of an array" in text:
         return (
-            "an `if`, `and`, `or` or `max` on whole arrays; it is called with many rows at once: "
-            "write np.where(condition, a, b), &, | and np.maximum"
+            "an `if`, `and`, `or`, `min` or `max` on whole arrays; it is called with many rows at "
+            "once: write np.where(condition, a, b), &, |, np.minimum and np.maximum"
         )
     if "read-only" in text or "does not support item assignment" in text:
         return "it changes what it was given; make new arrays, or copy before you change them"

@@ -114,7 +114,7 @@ def from_step(
     (2, 'stock=2')
     >>> model.transitions[0, 2, 1, :4].round(3).tolist()
     [0.0, 0.1, 0.5, 0.4]
-    >>> mmdp.solve(model, 10).policy.action(stock=2)
+    >>> mmdp.solve(model, 10).policy.action(time=0, stock=2)
     'order=1'
     """
     check_field_names(fields, from_step.__annotations__)
@@ -332,11 +332,13 @@ class StepSpec:
     def call_step(self, values: AxisValues, n: int, m: int, t: int) -> RowOutputs:
         """Call step for n rows of values and check the next values by axis and the reward."""
         result = self.call("step", values, m, t)
-        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Mapping)):
+        is_pair = isinstance(result, tuple) and len(result) == 2
+        if not (is_pair and isinstance(result[0], Mapping)):
+            is_reversed = is_pair and isinstance(result[1], Mapping)
             raise InputError(
                 "step must return a dict of next values by axis and the reward, like "
                 f"return {{'{next(iter(self.states))}': ...}}, reward; it returned "
-                f"{type(result).__name__}"
+                + ("the reward first" if is_reversed else type(result).__name__)
             )
         next_values, reward = result
         for name in self.states:

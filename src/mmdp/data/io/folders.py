@@ -160,6 +160,11 @@ def _read_labels(file: Path, encoded: EncodedTransitions, options: LoadOptions) 
         ids = np.where(is_own, index.find_ids(table["id"]), np.arange(len(table)) + index.size)
         source.fail_where(ids < 0, lambda i: f"no {kind.iloc[i]} {table['id'].iloc[i]!r} is known")
         source.check_unique(pd.Series(ids), f"the label of this {axis}")
+        labels = table["label"]
+        is_repeated = is_own & labels.where(is_own).duplicated().to_numpy()
+        if is_repeated.any():
+            row = int(np.argmax(is_repeated))
+            source.fail(f"{axis} label {labels.iloc[row]!r} is used twice; give each its own", row)
         if is_own.any():
             if index.labels is not None:
                 source.fail(f"labels of {axis}s are in the transitions already; give them once")

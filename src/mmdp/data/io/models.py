@@ -200,6 +200,10 @@ WRITERS: dict[str, Callable[[MMDP, Path], object]] = {".npz": save_npz, ".parque
 
 def _find_files(path: Path, split: Split) -> list[Path]:
     """Find the file with the transitions, or the files of a folder of shards."""
+    file, _, name = str(path).partition(":")
+    if file.endswith(".py"):
+        import_text = f"from {Path(file).stem} import {name or 'model'}"
+        raise InputError(f"{path}: this is Python, not a file of models; import it: {import_text}")
     if path.is_dir():
         stem = SPLIT_STEMS[split]
         names = [f"{stem}.csv", f"{stem}.parquet"] + (["model.npz"] if split == "train" else [])

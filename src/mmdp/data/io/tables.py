@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -128,13 +128,19 @@ def _parse_ids_or_labels(table: Table, name: str) -> pd.Series:
     return pd.Series(table.parse_floats(name, "ids are whole numbers from 0"))
 
 
+def is_policy_header(names: Iterable[str]) -> bool:
+    """Check whether these are the columns of a policy."""
+    return {"state", "action"} <= {*names} <= {"time", "state", "action", "idstate", "idaction"}
+
+
 def _assign_transition_roles(
     names: Sequence[str], source: TableSource, options: LoadOptions
 ) -> dict[str, str]:
     """Assign roles to column names; remedies use the spelling of the table."""
-    if {"state", "action"} <= {*names} <= {"time", "state", "action", "idstate", "idaction"}:
+    if is_policy_header(names):
         source.fail(
-            "this is a policy, not a model; give a model, or read the policy with load_policy()"
+            "this is a policy, not a model",
+            remedies=["give a model", Remedy("load_policy()", verb="read the policy with")],
         )
     is_tidy = any(name in AXIS_BY_ROLE for name in names)
     known = {name: name if is_tidy else paper_name for paper_name, name in PAPER_COLUMNS.items()}

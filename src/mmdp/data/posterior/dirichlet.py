@@ -537,14 +537,14 @@ class Prior:
             data.source.fail(
                 f"the log has {data.describe_pair(pair)} leading to "
                 f"{data.states.format_id(next_state)}, which the prior rules out "
-                f"({pluralize(len(impossible_keys), 'transition')} like it); allow it or correct "
+                f"({pluralize(len(impossible_keys), 'transition')} in all); allow it or correct "
                 "the log"
             )
         empty_rows = np.flatnonzero(is_sampled & (prior_totals == 0))
         if len(empty_rows):
             data.source.fail(
                 f"no next state is possible for {data.describe_pair(int(empty_rows[0]))}, which "
-                f"the log lacks ({pluralize(len(empty_rows), 'pair')} like it)",
+                f"the log lacks ({pluralize(len(empty_rows), 'pair')} in all)",
                 remedies=[
                     Remedy("support", verb="widen"),
                     Remedy("prior", verb="widen"),
@@ -780,7 +780,7 @@ def _posterior_from_table(rewards: PathLike | pd.DataFrame, rows: DirichletRows)
     if len(missing_pairs) and not is_by_next_state:
         table.source.fail(
             f"no reward for {data.describe_pair(int(missing_pairs[0]))} "
-            f"({pluralize(len(missing_pairs), 'pair')} like it); add a row"
+            f"({pluralize(len(missing_pairs), 'pair')} in all); add a row"
         )
     if len(missing_pairs):
         transitions_text = pluralize(len(missing_pairs), "possible transition")

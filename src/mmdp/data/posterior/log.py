@@ -267,7 +267,7 @@ def _check_not_missing(is_missing: Mask, role: str, source: TableSource) -> None
     """Refuse missing values of a role, with the line of the first."""
     count_text = pluralize(int(is_missing.sum()), "row")
     source.fail_where(
-        is_missing, f"{role} is missing ({count_text} like it); fill it in or drop the row"
+        is_missing, f"{role} is missing ({count_text} in all); fill it in or drop the row"
     )
 
 

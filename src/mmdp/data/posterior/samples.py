@@ -157,7 +157,7 @@ def _check_numeric(name: object, values: Any) -> Array:
     if is_bad.any():
         raise InputError(
             f"sample {int(np.argmax(is_bad))}: parameter {str(name)!r} is missing or not finite "
-            f"({pluralize(int(is_bad.sum()), 'sample')} like it); drop these samples"
+            f"({pluralize(int(is_bad.sum()), 'sample')} in all); drop these samples"
         )
     return array.copy()  # it is kept, and the user's may change
 

@@ -345,4 +345,4 @@ def _check_given(
         pairs = zip(axes.values(), first, strict=False)
         location = ", ".join(f"{labels.axis_name} {labels.format_id(i)}" for labels, i in pairs)
         n_missing = pluralize(int(is_missing.sum()), "case")
-        source.fail(f"{location} is not given ({n_missing} like it); give every action once")
+        source.fail(f"{location} is not given ({n_missing} in all); give every action once")

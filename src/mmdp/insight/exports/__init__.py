@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mmdp.core.arguments import check_arguments
-from mmdp.core.errors import InputError, Remedy
+from mmdp.core.errors import InputError, Remedy, describe_missing
 from mmdp.core.model import MMDP
 from mmdp.core.policies import Policy
 from mmdp.core.solution import Bound, Solution
@@ -68,6 +68,8 @@ def export(
     target = Path(path)
     suffix = target.suffix.lower()
     to = to or next((name for name, x in TARGETS.items() if x == suffix), None)
+    if target.is_dir():
+        raise InputError(describe_missing(target))
     if to is None:
         raise InputError(
             f"{target}: unknown suffix {target.suffix!r}",
