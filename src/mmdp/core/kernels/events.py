@@ -229,7 +229,7 @@ class ExogenousEvents(CustomStorage):
 
     @cached_property
     def is_faster_as_table(self) -> bool:
-        """Whether so many events of a row lead to the same states that passes take tables."""
+        """Whether passes take tables, as many events of a row lead to the same states."""
         events_nbytes = 8 * self.n_times * self.shape[0] * self.n_entries
         return (
             MERGING_BYTES * self.n_entries <= MAX_MEMORY_SHARE * memory_here()
