@@ -597,3 +597,12 @@ def test_events_stay_if_tables_would_be_slower_or_large(monkeypatch: pytest.Monk
     assert not storage.is_faster_as_table
     prepared = kernels.get_backend("numba").prepare(make_dice_model(0).problem, 3)
     assert len(prepared.arrays.indices) == storage.n_entries
+
+
+def test_tables_of_events_are_not_sent_with_a_model() -> None:
+    model = make_dice_model(0)
+    solution = mmdp.solve(model, 3, backend="numba")
+    assert "_table" in vars(model.problem.storage)
+    copied = pickle.loads(pickle.dumps(model))
+    assert "_table" not in vars(copied.problem.storage)
+    assert mmdp.solve(copied, 3, backend="numba").policy == solution.policy

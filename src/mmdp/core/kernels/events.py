@@ -253,7 +253,7 @@ class ExogenousEvents(CustomStorage):
     def _copy(self) -> ExogenousEvents:
         """Return a copy without the tables."""
         clone = copy.copy(self)
-        for cached_name in ("_table", "merged_rows", "is_faster_as_table", "table_nbytes"):
+        for cached_name in ("merged_rows", "is_faster_as_table", "table_nbytes"):
             clone.__dict__.pop(cached_name, None)
         return clone
 

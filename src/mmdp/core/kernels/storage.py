@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -66,9 +67,12 @@ class CustomStorage:
     def restrict_actions(self, allowed: Mask) -> CustomStorage:
         """Return the same storage for a model with only these actions (S, A) allowed."""
         clone = copy.copy(self)
-        clone.__dict__.pop("_table", None)
         clone.allowed = None if allowed.all() else allowed
         return clone
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and other processes take: all but the tables."""
+        return {name: value for name, value in vars(self).items() if name != "_table"}
 
     @cached_property
     def _table(self) -> TableStorage:
